@@ -1,0 +1,243 @@
+"""Warnings about policies that are accepted and yet odd (kupid.md 5.3)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from policies import keys
+from policies.field_errors import quoted
+from policies.label_validation import label_selector, label_selector_values
+from policies.model import PREFERRED, REQUIRED, PolicySpec
+from policies.names import MAX_LABEL, dns_subdomain, label_value
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+    from policies.model import (
+        Affinity,
+        LabelSelector,
+        LabelSelectorRequirement,
+        NodeSelectorRequirement,
+        NodeSelectorTerm,
+        PodAffinity,
+        PodAffinityTerm,
+        Policy,
+    )
+
+    Requirements: TypeAlias = Sequence[LabelSelectorRequirement | NodeSelectorRequirement]
+    Constraint: TypeAlias = tuple[str, Sequence[str]]
+
+MAX_LENGTH: Final = 256
+"""Characters of one warning: the API server cuts there."""
+MAX_WARNINGS: Final = 12
+_SHOWN_CHARACTERS: Final = 40
+_INTEGER: Final = re.compile(r"[+-]?[0-9]++")
+_LARGEST_INTEGER: Final = 2**63 - 1
+
+
+def warn(policy: Policy) -> tuple[str, ...]:
+    """Say what is odd, a line of at most MAX_LENGTH characters each, the gravest first.
+
+    After MAX_WARNINGS of them one more line counts the rest. Made for policies that are valid;
+    what an invalid one breaks is not all told here.
+    """
+    spec = policy.spec or PolicySpec()
+    found = list(_oddities(spec, is_cluster_scoped=policy.is_cluster_scoped))
+    shown = [_cut(text, MAX_LENGTH) for text in found[:MAX_WARNINGS]]
+    if len(found) > MAX_WARNINGS:
+        shown.append(f"{len(found) - MAX_WARNINGS} more warnings are left out")
+    return tuple(shown)
+
+
+def _oddities(spec: PolicySpec, *, is_cluster_scoped: bool) -> Iterator[str]:
+    if spec.pod_selector is None:
+        yield "spec.podSelector: absent, so the policy matches nothing; {} matches every pod"
+    if is_cluster_scoped and spec.namespace_selector is None:
+        yield (
+            "spec.namespaceSelector: absent, so the policy matches nothing;"
+            " {} matches every namespace"
+        )
+    if not _has_effect(spec):
+        yield (
+            "spec: has no effect, it sets no affinity, nodeName, nodeSelector, schedulerName"
+            " or tolerations"
+        )
+    if spec.scheduler_name and dns_subdomain(spec.scheduler_name):
+        yield (
+            f"spec.schedulerName: {_shown(spec.scheduler_name)} is hardly a scheduler's name;"
+            " without one of that name pods stay pending"
+        )
+    yield from _label_selector(spec.pod_selector, "spec.podSelector")
+    if is_cluster_scoped:
+        yield from _label_selector(spec.namespace_selector, "spec.namespaceSelector")
+    if spec.affinity:
+        yield from _affinity(spec.affinity, "spec.affinity")
+    tolerations = map(keys.toleration_key, msgspec.to_builtins(spec.tolerations or []))
+    yield from _repeats(tolerations, "spec.tolerations")
+
+
+def _has_effect(spec: PolicySpec) -> bool:
+    if spec.node_name or spec.node_selector or spec.scheduler_name or spec.tolerations:
+        return True
+    affinity = spec.affinity
+    if affinity is None:
+        return False
+    node = affinity.node_affinity
+    pods = (affinity.pod_affinity, affinity.pod_anti_affinity)
+    return bool(node and (node.required or node.preferred)) or any(
+        pod and (pod.required or pod.preferred) for pod in pods
+    )
+
+
+def _affinity(affinity: Affinity, path: str) -> Iterator[str]:
+    if node := affinity.node_affinity:
+        at = f"{path}.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+        terms = (node.required.node_selector_terms if node.required else None) or []
+        yield from _repeats(map(keys.node_term_key, msgspec.to_builtins(terms)), at)
+        for index, term in enumerate(terms):
+            yield from _node_term(term, f"{at}[{index}]")
+        at = f"{path}.nodeAffinity.{PREFERRED}"
+        entries = node.preferred or []
+        yield from _repeats(map(keys.preferred_key, msgspec.to_builtins(entries)), at)
+        for index, entry in enumerate(entries):
+            if entry.preference:
+                yield from _node_term(entry.preference, f"{at}[{index}].preference")
+    if affinity.pod_affinity:
+        yield from _pod_affinity(affinity.pod_affinity, f"{path}.podAffinity")
+    if affinity.pod_anti_affinity:
+        yield from _pod_affinity(affinity.pod_anti_affinity, f"{path}.podAntiAffinity")
+
+
+def _node_term(term: NodeSelectorTerm, path: str) -> Iterator[str]:
+    expressions = term.match_expressions or ()
+    for index, requirement in enumerate(expressions):
+        yield from _node_values(requirement, f"{path}.matchExpressions[{index}].values")
+    for scope, requirements in (
+        ("matchExpressions", expressions),
+        ("matchFields", term.match_fields or ()),
+    ):
+        yield from _repeated_requirements(requirements, f"{path}.{scope}")
+        for key in _contradictory_keys(requirements):
+            yield f"{path}.{scope}: no node can satisfy all requirements on {_shown(key)}"
+
+
+def _node_values(requirement: NodeSelectorRequirement, path: str) -> Iterator[str]:
+    operator = requirement.operator
+    for index, value in enumerate(requirement.values or ()):
+        if operator in {"Gt", "Lt"} and _integer(value) is None:
+            yield f"{path}[{index}]: {_shown(value)} is no integer, so no scheduler takes the term"
+        elif label_value(value):
+            yield f"{path}[{index}]: {_shown(value)} is no label value, so no scheduler takes the term"
+
+
+def _pod_affinity(affinity: PodAffinity, path: str) -> Iterator[str]:
+    at = f"{path}.{REQUIRED}"
+    terms = affinity.required or []
+    yield from _repeats(map(keys.pod_term_key, msgspec.to_builtins(terms)), at)
+    for index, term in enumerate(terms):
+        yield from _pod_term(term, f"{at}[{index}]")
+    at = f"{path}.{PREFERRED}"
+    entries = affinity.preferred or []
+    yield from _repeats(map(keys.weighted_pod_term_key, msgspec.to_builtins(entries)), at)
+    for index, entry in enumerate(entries):
+        if entry.pod_affinity_term:
+            yield from _pod_term(entry.pod_affinity_term, f"{at}[{index}].podAffinityTerm")
+
+
+def _pod_term(term: PodAffinityTerm, path: str) -> Iterator[str]:
+    refused = (
+        *label_selector_values(term.label_selector, f"{path}.labelSelector"),
+        *label_selector(term.namespace_selector, f"{path}.namespaceSelector"),
+    )
+    for error in refused:
+        yield f"{error.path}: pods that get this are refused: {error.detail}"
+    yield from _label_selector(term.label_selector, f"{path}.labelSelector")
+    yield from _label_selector(term.namespace_selector, f"{path}.namespaceSelector")
+    yield from _repeats(term.namespaces or (), f"{path}.namespaces")
+
+
+def _label_selector(selector: LabelSelector | None, path: str) -> Iterator[str]:
+    if selector is None:
+        return
+    expressions = selector.match_expressions or ()
+    yield from _repeated_requirements(expressions, f"{path}.matchExpressions")
+    for key in _contradictory_keys(expressions, (selector.match_labels or {}).items()):
+        yield f"{path}: no labels can satisfy all requirements on {_shown(key)}"
+
+
+def _repeated_requirements(requirements: Requirements, path: str) -> Iterator[str]:
+    for index, requirement in enumerate(requirements):
+        yield from _repeats(requirement.values or (), f"{path}[{index}].values")
+    yield from _repeats(map(keys.requirement_key, msgspec.to_builtins(list(requirements))), path)
+
+
+def _repeats(items: Iterable[Hashable], path: str) -> Iterator[str]:
+    first: dict[Hashable, int] = {}
+    for index, item in enumerate(items):
+        earlier = first.setdefault(item, index)
+        if earlier != index:
+            yield f"{path}[{index}]: repeats item {earlier} of the list"
+
+
+def _contradictory_keys(
+    requirements: Requirements, labels: Iterable[tuple[str, str]] = ()
+) -> Iterator[str]:
+    """Find keys on which the requirements (and ``labels``, which must be equal) exclude each other.
+
+    In linear time, so on all constraints of a key at once instead of pair by pair.
+    """
+    by_key: dict[str, list[Constraint]] = {key: [("In", (value,))] for key, value in labels}
+    for requirement in requirements:
+        constraint = (requirement.operator or "", requirement.values or ())
+        by_key.setdefault(requirement.key or "", []).append(constraint)
+    for key, constraints in by_key.items():
+        if len(constraints) > 1 and _is_contradictory(constraints):
+            yield key
+
+
+def _is_contradictory(constraints: Sequence[Constraint]) -> bool:
+    operators = {operator for operator, _ in constraints}
+    if "DoesNotExist" in operators:
+        return not operators.isdisjoint(("In", "Exists", "Gt", "Lt"))
+    above = max(_bounds(constraints, "Gt"), default=None)
+    below = min(_bounds(constraints, "Lt"), default=None)
+    if "In" not in operators:
+        return above is not None and below is not None and below - above <= 1
+    one_of = [frozenset(values) for operator, values in constraints if operator == "In"]
+    none_of = (values for operator, values in constraints if operator == "NotIn")
+    candidates = one_of[0].intersection(*one_of).difference(*none_of)
+    return not any(_is_between(value, above, below) for value in candidates)
+
+
+def _bounds(constraints: Iterable[Constraint], wanted: str) -> Iterator[int]:
+    for operator, values in constraints:
+        if operator == wanted:
+            yield from (bound for bound in map(_integer, values) if bound is not None)
+
+
+def _is_between(value: str, above: int | None, below: int | None) -> bool:
+    if above is None and below is None:
+        return True
+    number = _integer(value)
+    if number is None:
+        return False
+    return (above is None or number > above) and (below is None or number < below)
+
+
+def _integer(text: str) -> int | None:
+    """Read a 64-bit integer as the scheduler does; None for any other text."""
+    if len(text) > MAX_LABEL or not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -_LARGEST_INTEGER - 1 <= number <= _LARGEST_INTEGER else None
+
+
+def _shown(text: str) -> str:
+    return _cut(quoted(text), _SHOWN_CHARACTERS)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."

@@ -1,0 +1,55 @@
+"""Decoding of JSON into our projections, with errors that name the field."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Decoded = TypeVar("Decoded")
+
+_JSON_NAMES: Final = {"str": "string", "int": "integer", "bool": "boolean", "float": "number"}
+_QUOTED: Final = re.compile(r"`([^`]*)`")
+
+
+class MalformedError(ValueError):
+    """Input that is no JSON, or whose fields have the wrong types; the text is one line."""
+
+
+def decode(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, at: str) -> Decoded:
+    """Decode ``data``, which stands at the field path ``at`` (empty for the whole document).
+
+    Raises MalformedError, its text being ``field.path: what is wrong``.
+    """
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise MalformedError(describe(error, at)) from None
+    except RecursionError:
+        raise MalformedError(_located(at, "nested too deeply")) from None
+    except (UnicodeDecodeError, ValueError) as error:
+        raise MalformedError(_located(at, f"not valid JSON: {error}")) from None
+
+
+def describe(error: msgspec.MsgspecError, at: str = "") -> str:
+    """Turn msgspec's message into ``field.path: what is wrong``."""
+    message, _, location = str(error).partition(" - at ")
+    path = location.strip("`").replace("[...]", "").removeprefix("$").removeprefix("key in $")
+    text = _QUOTED.sub(lambda match: _in_json_terms(match[1]), message)
+    if isinstance(error, msgspec.ValidationError):
+        return _located(f"{at}{path}", text[:1].lower() + text[1:])
+    return _located(at, text)
+
+
+def _in_json_terms(type_name: str) -> str:
+    names = [name for name in type_name.split(" | ") if name != "null"] or ["null"]
+    return " or ".join(_JSON_NAMES.get(name, name) for name in names)
+
+
+def _located(at: str, text: str) -> str:
+    field = at.lstrip(".")
+    return f"{field}: {text}" if field else text

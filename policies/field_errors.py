@@ -1,0 +1,103 @@
+"""Field errors as the Kubernetes API writes them (kupid.md 5.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Kind: TypeAlias = Literal["Required value", "Invalid value", "Forbidden", "Unsupported value"]
+
+_LAST_ONE_BYTE: Final = 0x7F
+_LAST_TWO_BYTE: Final = 0xFFFF
+_ESCAPES: Final = {
+    '"': r"\"",
+    "\\": r"\\",
+    "\a": r"\a",
+    "\b": r"\b",
+    "\f": r"\f",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\v": r"\v",
+}
+
+
+class FieldError(Struct, frozen=True, gc=False):
+    """One fault of one field; its text is ``<path>: <kind>[: <bad value>][: <detail>]``."""
+
+    path: str
+    kind: Kind
+    value: str | None = None
+    """The bad value as it is shown: strings quoted, numbers bare."""
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.path, self.kind, self.value, self.detail)))
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    """Say that a value is missing."""
+    return FieldError(path, "Required value", None, detail)
+
+
+def invalid(path: str, value: object, detail: str) -> FieldError:
+    """Say that a value breaks a rule."""
+    return FieldError(path, "Invalid value", rendered(value), detail)
+
+
+def forbidden(path: str, detail: str) -> FieldError:
+    """Say that no value may be here."""
+    return FieldError(path, "Forbidden", None, detail)
+
+
+def unsupported(path: str, value: str, supported: Iterable[str]) -> FieldError:
+    """Say that a value is none of those that there are."""
+    listed = ", ".join(map(quoted, supported))
+    return FieldError(path, "Unsupported value", quoted(value), f"supported values: {listed}")
+
+
+def reason(errors: Sequence[FieldError]) -> str:
+    """Write all errors as one line: ``[e1, e2]``, one alone bare, identical texts once."""
+    texts = list(dict.fromkeys(map(str, errors)))
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+def rendered(value: object) -> str:
+    """Write a value on one line: strings quoted, numbers bare, absent fields left out."""
+    match value:
+        case str():
+            return quoted(value)
+        case bool():
+            return "true" if value else "false"
+        case Struct():
+            return rendered(msgspec.to_builtins(value))
+        case dict():
+            fields = (f"{name}: {rendered(v)}" for name, v in value.items() if v is not None)
+            return f"{{{', '.join(fields)}}}"
+        case list():
+            return f"[{', '.join(map(rendered, value))}]"
+        case _:
+            return str(value)
+
+
+def quoted(text: str) -> str:
+    """Quote a string as Go does, with everything escaped that does not print."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code <= _LAST_ONE_BYTE:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= _LAST_TWO_BYTE else f"\\U{code:08x}"

@@ -1,0 +1,133 @@
+"""The compiled, immutable set of all policies, indexed so that a pod meets only its candidates.
+
+Each policy is filed under one label (of the pod or of its namespace) that it cannot do without,
+the one that fewest policies ask for. A review looks up the labels that it has; what has no such
+label is tried always. Namespaced policies are filed by namespace first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
+
+from policies.compiled import CompiledPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from policies.selectors import Matcher
+
+_POD: Final = "pod"
+_NAMESPACE: Final = "namespace"
+
+Anchor: TypeAlias = "tuple[str, str, str | None]"
+"""Whose label, its key, and its value; None where the key alone must be there."""
+
+
+class _Index(Struct, frozen=True, gc=False):
+    anchored: dict[Anchor, tuple[CompiledPolicy, ...]]
+    unanchored: tuple[CompiledPolicy, ...]
+    """Tried for every pod."""
+
+    def candidates(
+        self, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
+    ) -> Iterator[CompiledPolicy]:
+        yield from self.unanchored
+        if not self.anchored:
+            return
+        for scope, labels in ((_NAMESPACE, namespace_labels), (_POD, pod_labels)):
+            for key, value in labels.items():
+                yield from self.anchored.get((scope, key, value), ())
+                yield from self.anchored.get((scope, key, None), ())
+
+
+class PolicySet(Struct, frozen=True, gc=False):
+    """All policies; build it with ``policy_set``, match with ``match``."""
+
+    cluster: _Index
+    namespaced: dict[str, _Index]
+    size: int
+    invalid: int
+
+    def match(
+        self, namespace: str, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
+    ) -> list[CompiledPolicy]:
+        """The policies that select the pod, in the order in which they apply (design D3)."""
+        found = [
+            policy
+            for policy in self.cluster.candidates(namespace_labels, pod_labels)
+            if policy.namespaces is not None
+            and policy.namespaces.matches(namespace_labels)
+            and policy.pods is not None
+            and policy.pods.matches(pod_labels)
+        ]
+        local = self.namespaced.get(namespace)
+        if local is not None:
+            found.extend(
+                policy
+                for policy in local.candidates({}, pod_labels)
+                if policy.pods is not None and policy.pods.matches(pod_labels)
+            )
+        if len(found) > 1:
+            found.sort(key=_rank)
+        return found
+
+
+def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
+    """Index policies; those that can never match are only counted."""
+    cluster: list[CompiledPolicy] = []
+    namespaced: dict[str, list[CompiledPolicy]] = {}
+    size = invalid = 0
+    for policy in policies:
+        size += 1
+        invalid += policy.fault is not None
+        if policy.pods is None or (policy.namespace is None and policy.namespaces is None):
+            continue
+        target = (
+            cluster if policy.namespace is None else namespaced.setdefault(policy.namespace, [])
+        )
+        target.append(policy)
+    return PolicySet(
+        cluster=_index(cluster),
+        namespaced={name: _index(found) for name, found in namespaced.items()},
+        size=size,
+        invalid=invalid,
+    )
+
+
+def _index(policies: list[CompiledPolicy]) -> _Index:
+    options = [(policy, list(_anchors(policy))) for policy in policies]
+    asked = Counter(anchor for _, sets in options for anchors in sets for anchor in anchors)
+    anchored: dict[Anchor, list[CompiledPolicy]] = {}
+    unanchored: list[CompiledPolicy] = []
+    for policy, sets in options:
+        if not sets:
+            unanchored.append(policy)
+            continue
+        for anchor in min(sets, key=lambda anchors: sum(asked[anchor] for anchor in anchors)):
+            anchored.setdefault(anchor, []).append(policy)
+    return _Index(
+        {anchor: tuple(found) for anchor, found in anchored.items()},
+        tuple(unanchored),
+    )
+
+
+def _anchors(policy: CompiledPolicy) -> Iterator[frozenset[Anchor]]:
+    """Each set of labels of which one must be there for the policy to match."""
+    if policy.namespace is None and policy.namespaces is not None:
+        yield from _matcher_anchors(_NAMESPACE, policy.namespaces)
+    if policy.pods is not None:
+        yield from _matcher_anchors(_POD, policy.pods)
+
+
+def _matcher_anchors(scope: str, matcher: Matcher) -> Iterator[frozenset[Anchor]]:
+    for key, values in matcher.one_of:
+        yield frozenset((scope, key, value) for value in values)
+    for key in matcher.present:
+        yield frozenset(((scope, key, None),))
+
+
+def _rank(policy: CompiledPolicy) -> tuple[bool, str, str]:
+    return policy.rank

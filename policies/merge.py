@@ -1,0 +1,215 @@
+"""Policies merged into one pod, in order; the pod's own values win (kupid.md 3, design D3, D4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from policies import patch
+from policies.affinity import AffinityDraft
+from policies.keys import toleration_key
+from policies.patch import Operation, add, escape
+from policies.pods import PodSpec, is_absent
+from policies.product import TooLargeError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from policies.compiled import CompiledPolicy
+    from policies.pods import PodView
+    from policies.product import Requirement
+
+    Json = dict[str, Any]
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+_decode = msgspec.json.Decoder().decode
+_NO_SPEC: Final = PodSpec()
+
+
+class MergeOptions(Struct, frozen=True, gc=False):
+    """How policies are merged (design D3, D4)."""
+
+    treat_default_scheduler_as_unset: bool = True
+    """The API server writes ``default-scheduler`` into every pod before admission."""
+    skip_conflicts: bool = False
+    """Leave out required node affinity that the pod excludes, instead of ANDing it."""
+    node_name_as_field: bool = False
+    """Turn a policy's nodeName into required node affinity: a gated pod may not have a nodeName."""
+
+
+class Note(Struct, frozen=True, gc=False):
+    """Something the user is told: one line, and a code that tools can count.
+
+    Of the merge: ``policy-invalid``, ``affinity-too-large`` and ``affinity-conflict``.
+    """
+
+    code: str
+    text: str
+
+
+class Merged(Struct, frozen=True, gc=False):
+    """The patch of one object and what is to be said about it."""
+
+    operations: list[Operation]
+    notes: list[Note]
+
+
+class _Merge:
+    """One merge under way; fields of the pod are read when the first policy touches them."""
+
+    __slots__ = (
+        "_added_labels",
+        "_added_tolerations",
+        "_affinity",
+        "_labels",
+        "_node_name",
+        "_notes",
+        "_options",
+        "_scheduler_name",
+        "_spec",
+        "_toleration_keys",
+        "_too_large",
+    )
+
+    def __init__(self, spec: PodSpec, options: MergeOptions) -> None:
+        self._spec = spec
+        self._options = options
+        self._notes: list[Note] = []
+        self._affinity: AffinityDraft | None = None
+        self._labels: dict[str, str] = spec.node_selector or {}
+        self._added_labels: dict[str, str] = {}
+        self._node_name: str | None = None
+        self._scheduler_name: str | None = None
+        self._added_tolerations: list[Json] = []
+        self._toleration_keys: set[Hashable] | None = None
+        self._too_large: list[tuple[str, Requirement, str]] = []
+
+    def apply(self, policy: CompiledPolicy) -> None:
+        if policy.fault is not None:
+            text = f"{policy.reference} is skipped, it is invalid: {policy.fault}"
+            self._notes.append(Note("policy-invalid", text))
+            return
+        if policy.required or policy.lists:
+            self._merge_affinity(policy)
+        if policy.node_name:
+            self._merge_node_name(policy)
+        if policy.node_selector:
+            self._merge_node_selector(policy)
+        if policy.scheduler_name:
+            self._merge_scheduler_name(policy.scheduler_name)
+        if policy.tolerations:
+            self._merge_tolerations(policy)
+
+    def _draft(self) -> AffinityDraft:
+        if self._affinity is None:
+            self._affinity = AffinityDraft(self._spec.affinity)
+        return self._affinity
+
+    def _merge_affinity(self, policy: CompiledPolicy) -> None:
+        draft = self._draft()
+        draft.add_lists(policy)
+        if policy.required:
+            self._require(policy.reference, policy.required)
+
+    def _require(self, reference: str, requirement: Requirement) -> None:
+        skip = self._options.skip_conflicts
+        try:
+            conflict = self._draft().require(requirement, self._labels, skip_conflicts=skip)
+        except TooLargeError as error:
+            self._too_large.append((reference, requirement, str(error)))
+            return
+        if conflict is not None:
+            outcome = "the policy's part is left out" if skip else "no node can satisfy both"
+            sides = f"{reference} requires {conflict.policy}, the pod {conflict.pod}"
+            self._notes.append(Note("affinity-conflict", f"{sides}: {outcome}"))
+
+    def _merge_node_name(self, policy: CompiledPolicy) -> None:
+        if self._spec.node_name or self._node_name:
+            return
+        self._node_name = policy.node_name
+        if self._options.node_name_as_field and policy.node_name_requirement:
+            self._require(policy.reference, policy.node_name_requirement)
+
+    def _merge_node_selector(self, policy: CompiledPolicy) -> None:
+        for key, value in policy.node_selector:
+            if key not in self._labels:
+                if not self._added_labels:
+                    self._labels = dict(self._labels)
+                self._labels[key] = self._added_labels[key] = value
+
+    def _merge_scheduler_name(self, name: str) -> None:
+        current = self._spec.scheduler_name
+        is_default = current == DEFAULT_SCHEDULER
+        is_unset = not current or (is_default and self._options.treat_default_scheduler_as_unset)
+        if is_unset and self._scheduler_name is None:
+            self._scheduler_name = name
+
+    def _merge_tolerations(self, policy: CompiledPolicy) -> None:
+        keys = self._toleration_keys
+        if keys is None:
+            raw = self._spec.tolerations
+            existing = [] if is_absent(raw) else _decode(raw)
+            keys = self._toleration_keys = set(map(toleration_key, existing))
+        for toleration, key in policy.tolerations:
+            if key not in keys:
+                keys.add(key)
+                self._added_tolerations.append(toleration)
+
+    def finish(self, pointer: str, *, has_spec: bool) -> Merged:
+        self._retry_too_large()
+        target = pointer if has_spec else ""
+        operations = self._operations(target)
+        if operations and not has_spec:
+            fields = {operation.path.lstrip("/"): operation.value for operation in operations}
+            operations = [add(pointer, fields)]
+        return Merged(operations, self._notes)
+
+    def _retry_too_large(self) -> None:
+        """Try again what was too large until nothing fits any more.
+
+        Later policies may have merged terms into fewer; without this a second pass would do more.
+        """
+        while self._too_large:
+            pending, self._too_large = self._too_large, []
+            for reference, requirement, _ in pending:
+                self._require(reference, requirement)
+            if len(self._too_large) == len(pending):
+                break
+        for reference, _, text in self._too_large:
+            message = f"required node affinity of {reference} is skipped: it would make {text}"
+            self._notes.append(Note("affinity-too-large", message))
+
+    def _operations(self, pointer: str) -> list[Operation]:
+        spec = self._spec
+        operations = self._affinity.operations(pointer) if self._affinity else []
+        if self._node_name and not self._options.node_name_as_field:
+            operations.append(add(f"{pointer}/{patch.NODE_NAME}", self._node_name))
+        if self._added_labels:
+            path = f"{pointer}/{patch.NODE_SELECTOR}"
+            if spec.node_selector:
+                operations.extend(
+                    add(f"{path}/{escape(key)}", value) for key, value in self._added_labels.items()
+                )
+            else:
+                operations.append(add(path, self._added_labels))
+        if self._scheduler_name and self._scheduler_name != spec.scheduler_name:
+            operations.append(add(f"{pointer}/{patch.SCHEDULER_NAME}", self._scheduler_name))
+        if self._added_tolerations:
+            path = f"{pointer}/{patch.TOLERATIONS}"
+            if is_absent(spec.tolerations):
+                operations.append(add(path, self._added_tolerations))
+            else:
+                operations.extend(add(f"{path}/-", item) for item in self._added_tolerations)
+        return operations
+
+
+def merge(
+    pod: PodView, pointer: str, policies: Sequence[CompiledPolicy], options: MergeOptions
+) -> Merged:
+    """Merge ``policies``, in the order given, into the pod whose spec stands at ``pointer``."""
+    under_way = _Merge(pod.spec or _NO_SPEC, options)
+    for policy in policies:
+        under_way.apply(policy)
+    return under_way.finish(pointer, has_spec=pod.spec is not None)

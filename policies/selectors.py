@@ -1,0 +1,66 @@
+"""Label selectors, compiled once and matched often (kupid.md 2.1).
+
+An absent selector matches nothing, an empty one everything; ``NotIn`` holds without the key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policies.model import LabelSelector
+
+
+class Matcher(Struct, frozen=True, gc=False):
+    """A compiled selector: every part must hold."""
+
+    one_of: tuple[tuple[str, frozenset[str]], ...] = ()
+    none_of: tuple[tuple[str, frozenset[str]], ...] = ()
+    present: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether ``labels`` satisfy every part."""
+        for key, values in self.one_of:
+            if labels.get(key) not in values:
+                return False
+        for key, values in self.none_of:
+            if labels.get(key) in values:
+                return False
+        for key in self.present:
+            if key not in labels:
+                return False
+        return all(key not in labels for key in self.absent)
+
+
+EVERYTHING: Final = Matcher()
+
+
+def compile_selector(selector: LabelSelector | None) -> Matcher | None:
+    """Compile ``selector``; None, for one that is absent, matches nothing.
+
+    The selector must be valid (``validation.validate_spec``): unknown operators are not looked for.
+    """
+    if selector is None:
+        return None
+    one_of = [(key, frozenset((value,))) for key, value in (selector.match_labels or {}).items()]
+    none_of = []
+    present = []
+    absent = []
+    for requirement in selector.match_expressions or ():
+        key = requirement.key or ""
+        values = frozenset(requirement.values or ())
+        match requirement.operator:
+            case "In":
+                one_of.append((key, values))
+            case "NotIn":
+                none_of.append((key, values))
+            case "Exists":
+                present.append(key)
+            case _:
+                absent.append(key)
+    return Matcher(tuple(one_of), tuple(none_of), tuple(present), tuple(absent))
