@@ -1,0 +1,185 @@
+"""AdmissionReview on the wire, v1 and v1beta1; no other module knows this JSON (kupid.md 6.1, 6.2).
+
+An answer carries the version of its question. ``status.metadata`` is always there, empty.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from policies.decoding import MalformedError, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policies.merge import Note
+    from policies.patch import Operation
+
+KIND: Final = "AdmissionReview"
+V1: Final = "admission.k8s.io/v1"
+V1BETA1: Final = "admission.k8s.io/v1beta1"
+_VERSIONS: Final = frozenset((V1, V1BETA1, ""))
+
+OK: Final = 200
+BAD_REQUEST: Final = 400
+FORBIDDEN: Final = 403
+
+# A request may carry an object and its old state of 3 MiB each, the API server's own limit for a
+# request; the rest is room for the envelope.
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
+
+# The API server cuts a warning at 256 characters once all together pass 4,096.
+MAX_WARNING: Final = 256
+MAX_WARNINGS: Final = 12
+MAX_ANNOTATION: Final = 2048
+
+
+class GroupVersionKind(Struct, frozen=True, gc=False):
+    """The kind of the object under review."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+    def __str__(self) -> str:
+        """``apps/v1, Kind=Deployment``, as the API machinery writes it."""
+        return f"{self.group}/{self.version}, Kind={self.kind}".removeprefix(
+            "/" if self.kind else ""
+        )
+
+
+class Request(Struct, frozen=True, gc=False, rename="camel"):
+    """What is read of a request; ``object`` stays as it came."""
+
+    uid: str = ""
+    kind: GroupVersionKind | None = None
+    namespace: str | None = None
+    name: str | None = None
+    operation: str | None = None
+    sub_resource: str | None = None
+    object: Raw = Raw(b"")
+
+    @property
+    def has_object(self) -> bool:
+        """Whether the request carries an object; a DELETE carries none."""
+        return bytes(self.object) not in (b"", b"null")
+
+
+class Review(Struct, frozen=True, gc=False, rename="camel"):
+    """A question of the API server; without a request there is nothing to decide."""
+
+    api_version: str = ""
+    kind: str = ""
+    request: Request | None = None
+
+
+class _Status(Struct, frozen=True, gc=False, omit_defaults=True):
+    metadata: dict[str, str]
+    code: int
+    reason: str | None = None
+    message: str | None = None
+
+
+class Response(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """An answer; made by ``allowed``, ``patched``, ``denied`` and ``errored`` only."""
+
+    uid: str
+    allowed: bool
+    status: _Status
+    patch: bytes | None = None
+    patch_type: str | None = None
+    warnings: list[str] | None = None
+    audit_annotations: dict[str, str] | None = None
+
+
+class _Answer(Struct, frozen=True, gc=False, rename="camel"):
+    api_version: str
+    kind: str
+    response: Response
+
+
+_review_decoder: Final = msgspec.json.Decoder(Review)
+_encode: Final = msgspec.json.Encoder().encode
+_NO_METADATA: Final[dict[str, str]] = {}
+_ALLOWED: Final = _Status(_NO_METADATA, OK)
+
+
+def decode_review(body: bytes) -> Review:
+    """Decode a body. Raises MalformedError for what is no JSON or has fields of wrong types."""
+    return decode(_review_decoder, body, "")
+
+
+def check_version(review: Review) -> None:
+    """Raise MalformedError for a review of another version or kind; absent ones count as v1."""
+    if review.api_version not in _VERSIONS or review.kind not in {KIND, ""}:
+        asked = f"{review.api_version[:MAX_WARNING]}, Kind={review.kind[:MAX_WARNING]}"
+        raise MalformedError(f"expected {V1} or {V1BETA1}, Kind={KIND}, got {asked}")
+
+
+def encode_review(review: Review | None, response: Response) -> bytes:
+    """Encode the answer to ``review``; None where the question could not be read."""
+    version = V1BETA1 if review is not None and review.api_version == V1BETA1 else V1
+    return _encode(_Answer(version, KIND, response))
+
+
+def allowed(uid: str, reason: str | None = None, notes: Sequence[Note] = ()) -> Response:
+    """Let the object pass as it is; ``reason`` says why nothing was done to it."""
+    status = _Status(_NO_METADATA, OK, reason=reason) if reason else _ALLOWED
+    return Response(uid, True, status, warnings=_warnings(notes), audit_annotations=_audit(notes))
+
+
+def patched(uid: str, operations: Sequence[Operation], notes: Sequence[Note] = ()) -> Response:
+    """Let the object pass, changed by ``operations``, of which there is at least one."""
+    return Response(
+        uid,
+        True,
+        _ALLOWED,
+        patch=_encode(operations),
+        patch_type="JSONPatch",
+        warnings=_warnings(notes),
+        audit_annotations=_audit(notes),
+    )
+
+
+def denied(uid: str, reason: str, warnings: Sequence[str] = ()) -> Response:
+    """Refuse the object; ``reason`` is what the user reads."""
+    status = _Status(_NO_METADATA, FORBIDDEN, reason=reason)
+    return Response(uid, False, status, warnings=list(warnings) or None)
+
+
+def errored(uid: str, message: str) -> Response:
+    """Refuse a question that could not be understood."""
+    return Response(uid, False, _Status(_NO_METADATA, BAD_REQUEST, message=message))
+
+
+def with_warnings(uid: str, warnings: Sequence[str]) -> Response:
+    """Let a policy pass with remarks on it."""
+    return Response(uid, True, _ALLOWED, warnings=list(warnings) or None)
+
+
+def _warnings(notes: Sequence[Note]) -> list[str] | None:
+    if not notes:
+        return None
+    texts = [cut(f"harbourmaster: {note.text}", MAX_WARNING) for note in notes[:MAX_WARNINGS]]
+    if len(notes) > MAX_WARNINGS:
+        more = len(notes) - MAX_WARNINGS
+        texts.append(f"harbourmaster: {more} more warnings, see the audit annotations")
+    return texts
+
+
+def _audit(notes: Sequence[Note]) -> dict[str, str] | None:
+    if not notes:
+        return None
+    found: dict[str, list[str]] = {}
+    for note in notes:
+        found.setdefault(note.code, []).append(note.text)
+    return {code: cut("; ".join(texts), MAX_ANNOTATION) for code, texts in found.items()}
+
+
+def cut(text: str, limit: int) -> str:
+    """Shorten text to ``limit`` characters, and keep control characters out of it."""
+    printable = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    return printable if len(printable) <= limit else f"{printable[: limit - 3]}..."

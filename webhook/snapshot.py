@@ -1,0 +1,73 @@
+"""What admission knows at one moment: policies and namespaces, immutable and swapped whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from policies.index import PolicySet, policy_set
+
+NAME_LABEL: Final = "kubernetes.io/metadata.name"
+GATES_ANNOTATION: Final = "keptn.sh/lifecycle-toolkit"
+GATES_LABEL: Final = "gates.harbourmaster.dev/enabled"
+
+
+class NamespaceMetadata(Struct, frozen=True, gc=False):
+    """The part of a Namespace's metadata that admission reads."""
+
+    name: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class NamespaceObject(Struct, frozen=True, gc=False, rename="camel"):
+    """A Namespace as the API gives it, projected."""
+
+    metadata: NamespaceMetadata = NamespaceMetadata()
+
+    def known(self) -> Namespace:
+        """The namespace as admission keeps it; the name label is there though a file lacks it."""
+        name = self.metadata.name or ""
+        labels = {NAME_LABEL: name, **(self.metadata.labels or {})}
+        annotations = self.metadata.annotations or {}
+        gated = annotations.get(GATES_ANNOTATION) == "enabled" or labels.get(GATES_LABEL) == "true"
+        return Namespace(labels, gated)
+
+
+class Namespace(Struct, frozen=True, gc=False):
+    """A namespace: its labels, and whether its pods may get a scheduling gate (design D6)."""
+
+    labels: dict[str, str]
+    has_gates: bool = False
+
+
+class Snapshot(Struct, frozen=True, gc=False):
+    """Policies and namespaces that belong together; a request keeps the one it started with."""
+
+    policies: PolicySet = policy_set(())
+    namespaces: Mapping[str, Namespace] | None = None
+    """By name; None where every namespace exists, with nothing but its name label."""
+
+    def namespace(self, name: str) -> Namespace | None:
+        """The namespace of that name; None where it is not known."""
+        if self.namespaces is None:
+            return Namespace({NAME_LABEL: name}) if name else None
+        return self.namespaces.get(name)
+
+
+class SnapshotHolder:
+    """The current snapshot; replacing it is one assignment, so readers need no lock."""
+
+    __slots__ = ("current",)
+
+    def __init__(self, current: Snapshot) -> None:
+        self.current = current
+
+
+def describe(snapshot: Snapshot) -> dict[str, Any]:
+    """Counts for a log line."""
+    namespaces = "any" if snapshot.namespaces is None else len(snapshot.namespaces)
+    policies = snapshot.policies
+    return {"policies": policies.size, "invalid": policies.invalid, "namespaces": namespaces}

@@ -1,0 +1,159 @@
+"""Policies, namespaces and parents from files, for standalone mode and the command line (D14).
+
+A bad document is reported with its file, its number and the field, and the good ones serve.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from policies.compiled import compile_policy, undecodable_policy
+from policies.decoding import describe
+from policies.index import policy_set
+from policies.model import API_VERSION, CLUSTER_POLICY, POLICY, Policy
+from policies.validation import validate
+from webhook.documents import Problem, files_in, read_documents
+from webhook.snapshot import NamespaceObject, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from policies.compiled import CompiledPolicy
+    from webhook.documents import Document
+    from webhook.snapshot import Namespace
+
+DEFAULT_NAMESPACE: Final = "default"
+# What commonly lies beside policies and is no mistake there.
+_SILENTLY_SKIPPED: Final = frozenset(("Kustomization", "CustomResourceDefinition"))
+
+
+class SourceError(Exception):
+    """A source that can't be used at all; the text is one line for the user."""
+
+
+class Sources(Struct, frozen=True, gc=False):
+    """Where the objects come from."""
+
+    policies: Path
+    namespaces: Path | None = None
+    parents: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every path that is given."""
+        given = (self.policies, self.namespaces, self.parents)
+        return tuple(path for path in given if path is not None)
+
+
+class Loaded(Struct, frozen=True, gc=False):
+    """A snapshot, the problems of the documents it was made from, and the parents read."""
+
+    snapshot: Snapshot
+    problems: tuple[Problem, ...]
+    parents: int = 0
+
+
+def load(sources: Sources) -> Loaded:
+    """Read every source anew. Raises SourceError where one of them is not there."""
+    for path in sources.paths:
+        if not path.exists():
+            raise SourceError(f"{path}: no such file or directory")
+    problems: list[Problem] = []
+    compiled = _load_policies(sources.policies, problems)
+    namespaces = None
+    if sources.namespaces is not None:
+        namespaces = _load_namespaces(sources.namespaces, problems)
+    parents = 0
+    if sources.parents is not None:
+        parents = len(_documents(sources.parents, problems))
+    snapshot = Snapshot(policy_set(compiled), namespaces)
+    return Loaded(snapshot, tuple(problems), parents)
+
+
+def _documents(path: Path, problems: list[Problem]) -> list[Document]:
+    try:
+        files = files_in(path) if path.is_dir() else [path]
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
+    found: list[Document] = []
+    for file in files:
+        for item in read_documents(file):
+            if isinstance(item, Problem):
+                problems.append(item)
+            else:
+                found.append(item)
+    return found
+
+
+def _load_policies(path: Path, problems: list[Problem]) -> list[CompiledPolicy]:
+    documents = _documents(path, problems)
+    policies: dict[str, CompiledPolicy] = {}
+    for document in documents:
+        kind = document.value.get("kind")
+        if document.value.get("apiVersion") != API_VERSION or kind not in {POLICY, CLUSTER_POLICY}:
+            if kind not in _SILENTLY_SKIPPED:
+                found = f"{document.value.get('apiVersion')}, Kind={kind}"
+                expected = f"{POLICY} or {CLUSTER_POLICY} of {API_VERSION}"
+                problems.append(document.problem(f"kind: expected {expected}, got {found}"))
+            continue
+        policy, errors = read_policy(document.value)
+        problems.extend(document.problem(text) for text in errors)
+        if policy.reference in policies:
+            problems.append(document.problem(f"{policy.reference} was defined before: ignored"))
+        else:
+            policies[policy.reference] = policy
+    return list(policies.values())
+
+
+def read_policy(value: dict[str, Any]) -> tuple[CompiledPolicy, list[str]]:
+    """Compile one policy object; a broken one is given with its fault, and all errors in it.
+
+    A namespaced policy without a namespace lives in ``default``.
+    """
+    is_cluster_scoped = value.get("kind") == CLUSTER_POLICY
+    metadata = value.get("metadata")
+    if isinstance(metadata, dict) and not is_cluster_scoped and not metadata.get("namespace"):
+        value = {**value, "metadata": {**metadata, "namespace": DEFAULT_NAMESPACE}}
+    try:
+        policy = msgspec.convert(value, Policy)
+    except msgspec.ValidationError as error:
+        text = describe(error)
+        return _undecodable(value, is_cluster_scoped=is_cluster_scoped, fault=text), [text]
+    return compile_policy(policy), [str(error) for error in validate(policy)]
+
+
+def _undecodable(value: dict[str, Any], *, is_cluster_scoped: bool, fault: str) -> CompiledPolicy:
+    metadata = value.get("metadata")
+    fields = metadata if isinstance(metadata, dict) else {}
+    namespace = None if is_cluster_scoped else str(fields.get("namespace") or DEFAULT_NAMESPACE)
+    prefix = "" if namespace is None else f"{namespace}/"
+    reference = f"{value.get('kind')} {prefix}{fields.get('name') or ''}"
+    return undecodable_policy(reference, namespace, fault)
+
+
+def _load_namespaces(path: Path, problems: list[Problem]) -> dict[str, Namespace]:
+    namespaces: dict[str, Namespace] = {}
+    for document in _documents(path, problems):
+        if document.value.get("kind") != "Namespace":
+            kind = document.value.get("kind")
+            problems.append(document.problem(f"kind: expected Namespace, got {kind}"))
+            continue
+        try:
+            found = msgspec.convert(document.value, NamespaceObject)
+        except msgspec.ValidationError as error:
+            problems.append(document.problem(describe(error)))
+            continue
+        if not found.metadata.name:
+            problems.append(document.problem("metadata.name: required"))
+            continue
+        namespaces[found.metadata.name] = found.known()
+    return namespaces
+
+
+def namespaces_of(objects: Iterable[NamespaceObject]) -> dict[str, Namespace]:
+    """Namespaces by name."""
+    return {found.metadata.name or "": found.known() for found in objects}
