@@ -1,0 +1,118 @@
+"""The command line: parses arguments, calls one function, turns errors into one line each."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cli.options import SettingsError, add_settings, settings_from
+from webhook.settings import AdmissionSettings, Settings
+from webhook.sources import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_USAGE: Final = 2
+
+_EXAMPLES: Final = """examples:
+  harbourmaster serve --policies deploy/samples
+  harbourmaster review --policies deploy/samples tests/fixtures/deployment-create.json
+  harbourmaster render --policies deploy/samples -f deploy/samples/workloads --diff
+  harbourmaster replay cases.jsonl
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 some input was bad, 2 can't be used."""
+    arguments = _parser().parse_args(argv)
+    try:
+        arguments.settings = settings_from(arguments, arguments.settings_type)
+        # Each command loads only what it needs: the server's libraries take half a second.
+        module, _, function = arguments.command.partition(":")
+        code: int = getattr(import_module(module), function)(arguments)
+    except (SettingsError, SourceError) as error:
+        print(f"harbourmaster: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"harbourmaster: {where}{error.strerror or error}", file=sys.stderr)
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # The reader went away; Python would complain once more when it flushes on exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="harbourmaster",
+        description="Scheduling policies for Kubernetes pods, at admission and offline.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=version("harbourmaster"))
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="answer AdmissionReviews over TLS, from files")
+    _add_sources(serve)
+    add_settings(serve, Settings)
+    serve.set_defaults(command="webhook.standalone:serve", settings_type=Settings)
+
+    review = commands.add_parser("review", help="answer one AdmissionReview")
+    _add_sources(review)
+    review.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
+    add_settings(review, AdmissionSettings)
+    review.set_defaults(command="cli.offline:review", settings_type=AdmissionSettings)
+
+    render = commands.add_parser("render", help="print manifests as policies would change them")
+    _add_sources(render)
+    render.add_argument(
+        "-f",
+        "--filename",
+        dest="manifests",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="FILE|DIR|-",
+        help="manifests to render; may be given several times",
+    )
+    render.add_argument("--diff", action="store_true", help="print only what changes")
+    add_settings(render, AdmissionSettings)
+    render.set_defaults(command="cli.render:render", settings_type=AdmissionSettings)
+
+    replay = commands.add_parser("replay", help="answer recorded cases, one JSON object a line")
+    replay.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
+    add_settings(replay, AdmissionSettings)
+    replay.set_defaults(command="cli.offline:replay", settings_type=AdmissionSettings)
+    return parser
+
+
+def _add_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--policies",
+        type=Path,
+        required=True,
+        metavar="DIR|FILE",
+        help="scheduling policies, YAML or JSON",
+    )
+    parser.add_argument(
+        "--namespaces",
+        type=Path,
+        metavar="FILE",
+        help="the namespaces that exist; without it every one does, labelled with its name only",
+    )
+    parser.add_argument(
+        "--parents", type=Path, metavar="FILE", help="owners of the pods under review"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

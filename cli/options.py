@@ -1,0 +1,119 @@
+"""Settings from ``--config FILE`` and flags; a flag wins, and every key has one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+
+import msgspec
+import yaml
+from msgspec import Struct
+from msgspec.structs import fields
+
+from policies.decoding import describe
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+_CAPITAL: Final = re.compile(r"(?=[A-Z])")
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+class SettingsError(Exception):
+    """Settings that can't be used; the text is one line for the user."""
+
+
+def add_settings(parser: argparse.ArgumentParser, settings: type[Struct]) -> None:
+    """Add ``--config`` and a flag for each setting, nested ones included."""
+    group = parser.add_argument_group("settings")
+    group.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
+    for path, kind, default in _leaves(settings, ()):
+        group.add_argument(
+            f"--{_kebab(path[-1])}",
+            dest=_destination(path),
+            metavar=_metavar(kind),
+            help=f"{'.'.join(path)} (default: {_shown(default)})",
+        )
+
+
+def settings_from(arguments: argparse.Namespace, settings: type[Struct]) -> Any:  # noqa: ANN401
+    """Build the settings. Raises SettingsError with the key and what is wrong with it."""
+    values = _from_file(arguments.config) if arguments.config else {}
+    flags: dict[str, Any] = {}
+    for path, _, _ in _leaves(settings, ()):
+        given = getattr(arguments, _destination(path))
+        if given is not None:
+            _put(flags, path, _BOOLEANS.get(given, given))
+    try:
+        msgspec.convert(values, settings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{arguments.config}: {describe(error)}") from None
+    try:
+        return msgspec.convert(_merged(values, flags), settings, strict=False)
+    except msgspec.ValidationError as error:
+        key, separator, text = describe(error).partition(": ")
+        flag = f"--{_kebab(key.rpartition('.')[2])}"
+        raise SettingsError(f"{flag}: {text}" if separator else key) from None
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise SettingsError(f"{path}: expected keys and values at the top")
+    return loaded
+
+
+def _leaves(
+    settings: type[Struct], path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    for field in fields(settings):
+        here = (*path, field.encode_name)
+        if isinstance(field.type, type) and issubclass(field.type, Struct):
+            yield from _leaves(field.type, here)
+        else:
+            yield here, field.type, field.default
+
+
+def _put(values: dict[str, Any], path: tuple[str, ...], value: object) -> None:
+    for name in path[:-1]:
+        values = values.setdefault(name, {})
+    values[path[-1]] = value
+
+
+def _merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(values)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = _merged(below or {}, value) if isinstance(value, dict) else value
+    return merged
+
+
+def _kebab(name: str) -> str:
+    return "-".join(_CAPITAL.split(name)).lower()
+
+
+def _destination(path: tuple[str, ...]) -> str:
+    return "setting " + ".".join(path)
+
+
+def _metavar(kind: Any) -> str:  # noqa: ANN401
+    if get_origin(kind) is Literal:
+        return "|".join(map(str, get_args(kind)))
+    if kind is bool:
+        return "true|false"
+    return "N" if "int" in str(kind) or "float" in str(kind) else "VALUE"
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    return "none" if default is None else str(default)

@@ -1,0 +1,123 @@
+"""``harbourmaster render``: what policies make of manifests, before anyone applies them."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import yaml
+
+from policies.model import is_policy_kind
+from policies.patch import Operation, apply
+from policies.pods import KINDS
+from webhook.documents import Problem, files_in, parse_documents, read_documents
+from webhook.handlers import INVALID, MUTATED, answer
+from webhook.review import V1
+from webhook.sources import DEFAULT_NAMESPACE, Sources, load
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from webhook.documents import Document
+    from webhook.handlers import Decision
+    from webhook.settings import AdmissionSettings
+    from webhook.snapshot import Snapshot
+
+_operations: Final = msgspec.json.Decoder(list[Operation])
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def render(arguments: Arguments) -> int:
+    """Print the manifests as admission would store them, or the difference; 1 where one is bad."""
+    loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
+    for problem in loaded.problems:
+        print(problem, file=sys.stderr)
+    failed = False
+    separator = ""
+    for item in _manifests(arguments.manifests):
+        if isinstance(item, Problem):
+            print(item, file=sys.stderr)
+            failed = True
+            continue
+        after, decision = rendered(item.value, loaded.snapshot, arguments.settings)
+        if decision is not None:
+            for warning in decision.response.warnings or ():
+                print(item.problem(warning), file=sys.stderr)
+            if decision.outcome == INVALID:
+                print(item.problem(decision.response.status.reason or ""), file=sys.stderr)
+                failed = True
+        if arguments.diff:
+            sys.stdout.writelines(_difference(item, after))
+        else:
+            sys.stdout.write(separator + _dump(after))
+            separator = "---\n"
+    return 1 if failed else 0
+
+
+def rendered(
+    manifest: dict[str, Any], snapshot: Snapshot, settings: AdmissionSettings
+) -> tuple[dict[str, Any], Decision | None]:
+    """The manifest as a create request would end; no decision on a kind that is not handled."""
+    review = _review_of(manifest)
+    kind = tuple(review["request"]["kind"].values())
+    if kind not in KINDS and not is_policy_kind(*kind):
+        return manifest, None
+    _, decision = answer(_encode(review), snapshot, settings)
+    if decision.outcome != MUTATED or decision.response.patch is None:
+        return manifest, decision
+    after = copy.deepcopy(manifest)
+    apply(after, _operations.decode(decision.response.patch))
+    return after, decision
+
+
+def _review_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    group, _, version = str(manifest.get("apiVersion") or "").rpartition("/")
+    metadata = manifest.get("metadata")
+    fields = metadata if isinstance(metadata, dict) else {}
+    return {
+        "apiVersion": V1,
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "render",
+            "kind": {"group": group, "version": version, "kind": str(manifest.get("kind") or "")},
+            "namespace": str(fields.get("namespace") or DEFAULT_NAMESPACE),
+            "operation": "CREATE",
+            "object": manifest,
+        },
+    }
+
+
+def _manifests(paths: list[Path]) -> Iterator[Document | Problem]:
+    for path in paths:
+        if str(path) == "-":
+            yield from parse_documents(sys.stdin.buffer.read(), "standard input")
+        elif path.is_dir():
+            for file in files_in(path):
+                yield from read_documents(file)
+        else:
+            yield from read_documents(path)
+
+
+def _difference(item: Document, after: dict[str, Any]) -> Iterator[str]:
+    metadata = item.value.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    title = f"{item.file} {item.value.get('kind')}/{name}"
+    before_lines = _dump(item.value).splitlines(keepends=True)
+    after_lines = _dump(after).splitlines(keepends=True)
+    return difflib.unified_diff(before_lines, after_lines, title, f"{title} (rendered)")
+
+
+def _dump(manifest: dict[str, Any]) -> str:
+    text: str = yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
+class _Dumper(yaml.CSafeDumper):
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        """Write shared values out: readers of manifests expect no anchors."""
+        return True
