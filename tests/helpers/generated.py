@@ -1,0 +1,168 @@
+"""Hypothesis strategies for pods, workloads and policies, small enough to collide often."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from helpers.patching import NODE_REQUIRED
+
+NODE_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+KEYS = ["a", "b", "example.com/pool"]
+VALUES = ["1", "2", "3"]
+NODES = ["n1", "n2"]
+
+keys = st.sampled_from(KEYS)
+values = st.lists(st.sampled_from(VALUES), min_size=1, max_size=2)
+labels = st.dictionaries(keys, st.sampled_from(VALUES), max_size=2)
+
+expressions = st.one_of(
+    st.fixed_dictionaries(
+        {"key": keys, "operator": st.sampled_from(["In", "In", "NotIn"]), "values": values}
+    ),
+    st.fixed_dictionaries({"key": keys, "operator": st.sampled_from(["Exists", "DoesNotExist"])}),
+    st.fixed_dictionaries(
+        {
+            "key": keys,
+            "operator": st.sampled_from(["Gt", "Lt"]),
+            "values": st.lists(st.sampled_from(VALUES), min_size=1, max_size=1),
+        }
+    ),
+)
+fields = st.fixed_dictionaries(
+    {
+        "key": st.just("metadata.name"),
+        "operator": st.sampled_from(["In", "NotIn"]),
+        "values": st.lists(st.sampled_from(NODES), min_size=1, max_size=1),
+    }
+)
+node_terms = st.fixed_dictionaries(
+    {},
+    optional={
+        "matchExpressions": st.lists(expressions, max_size=2),
+        "matchFields": st.lists(fields, max_size=1),
+    },
+)
+selectors = st.fixed_dictionaries(
+    {},
+    optional={
+        "matchLabels": labels,
+        "matchExpressions": st.lists(
+            st.fixed_dictionaries(
+                {"key": keys, "operator": st.sampled_from(["In", "NotIn"]), "values": values}
+            ),
+            max_size=1,
+        ),
+    },
+)
+pod_terms = st.fixed_dictionaries(
+    {"topologyKey": st.sampled_from(["zone", "host"])},
+    optional={
+        "labelSelector": selectors,
+        "namespaceSelector": selectors,
+        "namespaces": st.lists(st.sampled_from(["x", "y"]), max_size=2),
+    },
+)
+weights = st.integers(1, 2)
+pod_affinities = st.fixed_dictionaries(
+    {},
+    optional={
+        NODE_REQUIRED: st.lists(pod_terms, max_size=2),
+        NODE_PREFERRED: st.lists(
+            st.fixed_dictionaries({"weight": weights, "podAffinityTerm": pod_terms}), max_size=2
+        ),
+    },
+)
+preferred = st.lists(
+    st.fixed_dictionaries({"weight": weights, "preference": node_terms}), max_size=2
+)
+tolerations = st.lists(
+    st.fixed_dictionaries(
+        {"key": keys, "operator": st.just("Exists")},
+        optional={
+            "effect": st.sampled_from(["NoSchedule", "NoExecute", ""]),
+            "value": st.just(""),
+        },
+    ),
+    max_size=2,
+)
+
+
+def affinities(terms):
+    node = st.fixed_dictionaries(
+        {},
+        optional={
+            NODE_REQUIRED: st.fixed_dictionaries({"nodeSelectorTerms": terms}),
+            NODE_PREFERRED: preferred,
+        },
+    )
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "nodeAffinity": node,
+            "podAffinity": pod_affinities,
+            "podAntiAffinity": pod_affinities,
+        },
+    )
+
+
+pod_specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "affinity": st.one_of(st.none(), affinities(st.lists(node_terms, max_size=3))),
+        "nodeName": st.sampled_from(["", *NODES]),
+        "nodeSelector": st.one_of(st.none(), labels),
+        "schedulerName": st.sampled_from(["", "default-scheduler", "s2"]),
+        "tolerations": st.one_of(st.none(), tolerations),
+        "schedulingGates": st.sampled_from([[], [{"name": "example.com/gate"}]]),
+    },
+)
+policy_specs = st.fixed_dictionaries(
+    {"podSelector": st.just({}), "namespaceSelector": st.just({})},
+    optional={
+        "affinity": affinities(st.lists(node_terms, min_size=1, max_size=3)),
+        "nodeName": st.sampled_from(["", *NODES]),
+        "nodeSelector": labels,
+        "schedulerName": st.sampled_from(["", "default-scheduler", "s1", "s3"]),
+        "tolerations": tolerations,
+    },
+)
+
+
+@st.composite
+def policies(draw):
+    found = []
+    for index, spec in enumerate(draw(st.lists(policy_specs, max_size=3))):
+        if draw(st.booleans()):
+            kind, metadata = "ClusterPodSchedulingPolicy", {"name": f"p{index}"}
+        else:
+            kind, metadata = "PodSchedulingPolicy", {"name": f"p{index}", "namespace": "ns1"}
+        found.append(
+            {
+                "apiVersion": "kupid.gardener.cloud/v1alpha1",
+                "kind": kind,
+                "metadata": metadata,
+                "spec": spec,
+            }
+        )
+    return found
+
+
+def with_unknown_fields(value, draw, prefix="u"):
+    """Add unknown fields to some objects at every depth, each with a value of its own."""
+    counter = [0]
+
+    def walk(node, *, is_map):
+        if isinstance(node, list):
+            return [walk(item, is_map=False) for item in node]
+        if not isinstance(node, dict):
+            return node
+        found = {
+            name: walk(child, is_map=name in {"nodeSelector", "matchLabels", "labels"})
+            for name, child in node.items()
+        }
+        if not is_map and draw(st.integers(0, 3)) == 0:
+            counter[0] += 1
+            found["futureField"] = f"{prefix}{counter[0]}"
+        return found
+
+    return walk(value, is_map=False)

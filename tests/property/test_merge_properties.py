@@ -1,0 +1,136 @@
+"""What must hold for every pod and every set of policies, on random ones.
+
+``make test`` runs 20,000 cases of each property, ``make fuzz`` a million in all.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+
+import jsonpatch
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.generated import pod_specs, policies, with_unknown_fields
+from helpers.nodes import admits, all_nodes, should_admit
+from helpers.patching import decode_patch
+from policies.index import policy_set
+from webhook.handlers import MUTATED, UNCHANGED, UNMATCHED, answer
+from webhook.settings import AdmissionSettings
+from webhook.snapshot import Snapshot
+from webhook.sources import read_policy
+
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000"))
+OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
+KINDS = {
+    "Pod": ("", "/spec"),
+    "Deployment": ("apps", "/spec/template/spec"),
+    "CronJob": ("batch", "/spec/jobTemplate/spec/template/spec"),
+}
+NODES = list(all_nodes())
+
+many = settings(
+    max_examples=CASES,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 20000 else 900)]
+
+
+def build(kind, spec):
+    pod = {"metadata": {"labels": {"app": "a"}}, "spec": spec}
+    if kind == "Pod":
+        return {"apiVersion": "v1", "kind": kind, **pod}
+    if kind == "CronJob":
+        return {"kind": kind, "spec": {"jobTemplate": {"spec": {"template": pod}}}}
+    return {"apiVersion": "apps/v1", "kind": kind, "spec": {"template": pod}}
+
+
+def spec_of(document, pointer):
+    for token in pointer.split("/")[1:]:
+        document = document[token]
+    return document
+
+
+def run(kind, document, found, **options):
+    group, _ = KINDS[kind]
+    request = {
+        "uid": "u",
+        "kind": {"group": group, "version": "v1", "kind": kind},
+        "namespace": "ns1",
+        "operation": "CREATE",
+        "object": document,
+    }
+    body = json.dumps({"request": request}).encode()
+    snapshot = Snapshot(policy_set(read_policy(policy)[0] for policy in found))
+    result, decision = answer(body, snapshot, AdmissionSettings(**options))
+    return json.loads(result)["response"], decision
+
+
+def in_order(found):
+    return sorted(
+        found, key=lambda p: (p["kind"] != "ClusterPodSchedulingPolicy", p["metadata"]["name"])
+    )
+
+
+def markers(value):
+    return set(json.dumps(value).split('"futureField": "')[1:])
+
+
+def marker_names(value):
+    return {text.partition('"')[0] for text in markers(value)}
+
+
+@many
+@given(
+    kind=st.sampled_from(list(KINDS)),
+    spec=pod_specs,
+    found=policies(),
+    conflict=st.sampled_from(["and", "skip"]),
+    data=st.data(),
+)
+def test_patches_are_idempotent_stable_bounded_and_lossless(kind, spec, found, conflict, data):
+    before = with_unknown_fields(build(kind, spec), data.draw)
+    response, decision = run(kind, before, found, on_required_affinity_conflict=conflict)
+    assert response["allowed"]
+    assert decision.outcome in {MUTATED, UNCHANGED, UNMATCHED}
+    operations = decode_patch(response)
+
+    pointer = KINDS[kind][1]
+    owned = tuple(f"{pointer}/{field}" for field in OWNED)
+    for operation in operations:
+        assert operation["op"] == "add"
+        path = operation["path"]
+        assert any(path == one or path.startswith(f"{one}/") for one in owned)
+
+    after = jsonpatch.apply_patch(copy.deepcopy(before), operations)
+    stripped = [copy.deepcopy(document) for document in (before, after)]
+    for document in stripped:
+        for field in OWNED:
+            spec_of(document, pointer).pop(field, None)
+    assert stripped[0] == stripped[1]
+    assert marker_names(before) <= marker_names(after)
+
+    again, _ = run(kind, after, found, on_required_affinity_conflict=conflict)
+    assert "patch" not in again
+
+    shuffled = list(found)
+    random.Random(0).shuffle(shuffled)  # noqa: S311
+    assert run(kind, before, shuffled, on_required_affinity_conflict=conflict)[0] == response
+
+
+@many
+@given(kind=st.sampled_from(list(KINDS)), spec=pod_specs, found=policies())
+def test_admissible_nodes_are_the_conjunction(kind, spec, found):
+    before = build(kind, spec)
+    response, _ = run(kind, before, found)
+    after = jsonpatch.apply_patch(copy.deepcopy(before), decode_patch(response))
+    result = spec_of(after, KINDS[kind][1])
+    ordered = in_order(found)
+    for name, labels in NODES:
+        assert admits(result, name, labels) == should_admit(spec, ordered, name, labels)
