@@ -125,12 +125,11 @@ def _node_term(term: NodeSelectorTerm, path: str) -> Iterator[str]:
 
 
 def _node_values(requirement: NodeSelectorRequirement, path: str) -> Iterator[str]:
-    operator = requirement.operator
+    is_number = requirement.operator in {"Gt", "Lt"}
+    wanted = "integer" if is_number else "label value"
     for index, value in enumerate(requirement.values or ()):
-        if operator in {"Gt", "Lt"} and _integer(value) is None:
-            yield f"{path}[{index}]: {_shown(value)} is no integer, so no scheduler takes the term"
-        elif label_value(value):
-            yield f"{path}[{index}]: {_shown(value)} is no label value, so no scheduler takes the term"
+        if label_value(value) or (is_number and _integer(value) is None):
+            yield f"{path}[{index}]: {_shown(value)} is no {wanted} that schedulers take"
 
 
 def _pod_affinity(affinity: PodAffinity, path: str) -> Iterator[str]:

@@ -51,7 +51,6 @@ def node_term_key(term: Json) -> frozenset[Hashable]:
 
     So ``a <= b`` says that b implies a. An unknown field counts as one more requirement, the only
     thing that a new field of a term can be.
-    thing that a new field of a term can be.
     """
     members: list[Hashable] = [
         (scope, requirement_key(requirement))

@@ -18,6 +18,7 @@ from policies.model import Policy, is_policy_kind
 from policies.pods import KINDS
 from policies.validation import reason, validate, warn
 from webhook.review import (
+    MAX_REASON,
     MAX_WARNING,
     GroupVersionKind,
     Request,
@@ -172,7 +173,9 @@ def _validate(request: Request) -> Decision:
     warnings = [cut(f"harbourmaster: {text}", MAX_WARNING) for text in warn(policy)]
     errors = validate(policy)
     if errors:
-        return Decision(INVALID, denied(request.uid, reason(errors), warnings), request)
+        return Decision(
+            INVALID, denied(request.uid, cut(reason(errors), MAX_REASON), warnings), request
+        )
     return Decision(VALID, with_warnings(request.uid, warnings), request)
 
 

@@ -35,6 +35,7 @@ MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 MAX_WARNING: Final = 256
 MAX_WARNINGS: Final = 12
 MAX_ANNOTATION: Final = 2048
+MAX_REASON: Final = 8192
 
 
 class GroupVersionKind(Struct, frozen=True, gc=False):

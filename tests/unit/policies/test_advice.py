@@ -1,0 +1,285 @@
+"""What is accepted with a warning."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.policy_parts import (
+    APART,
+    NEAR,
+    PREFERENCES,
+    TERMS,
+    VALID_POD_TERM,
+    apart,
+    cluster_policy,
+    expressions,
+    fields,
+    near,
+    node_terms,
+    policy,
+    preferences,
+    requirement,
+    tolerations,
+)
+from policies.model import PREFERRED, REQUIRED
+from policies.validation import validate, warn
+
+
+def ready(spec):
+    """A cluster policy with selectors and an effect, so that nothing but ``spec`` is odd."""
+    base = {"podSelector": {}, "namespaceSelector": {}, "nodeName": "n"}
+    return cluster_policy({**base, **spec})
+
+
+NODE_EXPRESSIONS = f"{TERMS}[0].matchExpressions"
+POD_TERM = f"{NEAR}[0]"
+
+ODDITIES = [
+    ({"schedulerName": "Junk!"}, "spec.schedulerName: ", '"Junk!"'),
+    (
+        node_terms(expressions(requirement(operator="Gt", values=["x"]))),
+        f"{NODE_EXPRESSIONS}[0].values[0]: ",
+        "integer",
+    ),
+    (
+        node_terms(expressions(requirement(operator="Lt", values=[str(2**63)]))),
+        f"{NODE_EXPRESSIONS}[0].values[0]: ",
+        "integer",
+    ),
+    (
+        node_terms(expressions(requirement(operator="Gt", values=["-1"]))),
+        f"{NODE_EXPRESSIONS}[0].values[0]: ",
+        "integer",
+    ),
+    (
+        node_terms(expressions(requirement(values=["b", "b c"]))),
+        f"{NODE_EXPRESSIONS}[0].values[1]: ",
+        "label value",
+    ),
+    (
+        preferences({"weight": 1, "preference": expressions(requirement(values=["b c"]))}),
+        f"{PREFERENCES}[0].preference.matchExpressions[0].values[0]: ",
+        "label value",
+    ),
+    (
+        near({**VALID_POD_TERM, "namespaceSelector": expressions(requirement(operator="zzz"))}),
+        f"{POD_TERM}.namespaceSelector.matchExpressions[0].operator: ",
+        "refused",
+    ),
+    (
+        near({**VALID_POD_TERM, "labelSelector": expressions(requirement(values=["b c"]))}),
+        f"{POD_TERM}.labelSelector.matchExpressions[0].values[0]: ",
+        "refused",
+    ),
+    (
+        apart(
+            {
+                "weight": 1,
+                "podAffinityTerm": {
+                    **VALID_POD_TERM,
+                    "namespaceSelector": {"matchLabels": {"a": "b c"}},
+                },
+            }
+        ),
+        f"{APART}[0].podAffinityTerm.namespaceSelector.matchLabels: ",
+        "refused",
+    ),
+    (
+        tolerations({"key": "a"}, {"key": "b"}, {"key": "a", "operator": None}),
+        "spec.tolerations[2]: ",
+        "item 0",
+    ),
+    (
+        {"podSelector": expressions(requirement(values=["x", "y", "x"]))},
+        "spec.podSelector.matchExpressions[0].values[2]: ",
+        "item 0",
+    ),
+    (
+        {
+            "namespaceSelector": expressions(
+                requirement(values=["x", "y"]), requirement(values=["y", "x"])
+            )
+        },
+        "spec.namespaceSelector.matchExpressions[1]: ",
+        "item 0",
+    ),
+    (node_terms(expressions(requirement(), requirement())), f"{NODE_EXPRESSIONS}[1]: ", "item 0"),
+    (node_terms(expressions(requirement()), expressions(requirement())), f"{TERMS}[1]: ", "item 0"),
+    (preferences({"weight": 1}, {"weight": 1}), f"{PREFERENCES}[1]: ", "item 0"),
+    (near(VALID_POD_TERM, {**VALID_POD_TERM, "namespaces": []}), f"{NEAR}[1]: ", "item 0"),
+    (
+        apart(*[{"weight": 1, "podAffinityTerm": VALID_POD_TERM}] * 2),
+        f"{APART}[1]: ",
+        "item 0",
+    ),
+    (
+        near({**VALID_POD_TERM, "namespaces": ["a", "b", "b"]}),
+        f"{POD_TERM}.namespaces[2]: ",
+        "item 1",
+    ),
+    (
+        {
+            "podSelector": {
+                "matchLabels": {"a": "x"},
+                **expressions(requirement(operator="DoesNotExist", values=[])),
+            }
+        },
+        "spec.podSelector: ",
+        '"a"',
+    ),
+    (
+        near(
+            {
+                **VALID_POD_TERM,
+                "labelSelector": {"matchLabels": {"a": "y"}, **expressions(requirement())},
+            }
+        ),
+        f"{POD_TERM}.labelSelector: ",
+        '"a"',
+    ),
+    (
+        node_terms(
+            fields(
+                requirement("metadata.name", values=["n1"]),
+                requirement("metadata.name", values=["n2"]),
+            )
+        ),
+        f"{TERMS}[0].matchFields: ",
+        '"metadata.name"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "start", "part"), ODDITIES)
+def test_an_oddity_is_accepted_with_a_warning(spec, start, part):
+    odd = ready(spec)
+    assert validate(odd) == ()
+    (warning,) = warn(odd)
+    assert warning.startswith(start)
+    assert part in warning
+
+
+@pytest.mark.parametrize(
+    "requirements",
+    [
+        [requirement(values=["x"]), requirement(values=["y"])],
+        [requirement(values=["x", "y"]), requirement(values=["y", "z"]), requirement(values=["z"])],
+        [requirement(values=["x"]), requirement(operator="NotIn", values=["x"])],
+        [
+            requirement(operator="Exists", values=[]),
+            requirement(operator="DoesNotExist", values=[]),
+        ],
+        [requirement(operator="Gt", values=["1"]), requirement(operator="DoesNotExist", values=[])],
+        [requirement(operator="Gt", values=["5"]), requirement(operator="Lt", values=["6"])],
+        [requirement(values=["3", "x"]), requirement(operator="Gt", values=["3"])],
+        [requirement(values=["9"]), requirement(operator="Lt", values=["9"])],
+    ],
+)
+def test_requirements_that_exclude_each_other_are_told(requirements):
+    (warning,) = warn(ready(node_terms(expressions(*requirements))))
+    assert warning.startswith(f'{NODE_EXPRESSIONS}: no node can satisfy all requirements on "a"')
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"schedulerName": "my-scheduler"},
+        node_terms(expressions(requirement(values=["x", "y"]), requirement(operator="NotIn"))),
+        node_terms(
+            expressions(
+                requirement(operator="Gt", values=["5"]), requirement(operator="Lt", values=["7"])
+            )
+        ),
+        node_terms(
+            expressions(requirement(values=["6"]), requirement(operator="Gt", values=["5"]))
+        ),
+        node_terms(
+            expressions(
+                requirement(operator="NotIn"), requirement(operator="DoesNotExist", values=[])
+            )
+        ),
+        node_terms(expressions(requirement()), expressions(requirement(values=["y"]))),
+        node_terms({**expressions(requirement()), **fields(requirement("metadata.name"))}),
+        near(VALID_POD_TERM, {**VALID_POD_TERM, "labelSelector": {}}),
+        preferences({"weight": 1}, {"weight": 2}),
+        tolerations({"key": "a"}, {"key": "a", "operator": "Equal"}),
+    ],
+)
+def test_a_sound_policy_gets_no_warning(spec):
+    assert warn(ready(spec)) == ()
+
+
+@pytest.mark.parametrize("missing", ["podSelector", "namespaceSelector"])
+def test_an_absent_selector_is_told(missing):
+    (warning,) = warn(ready({missing: None}))
+    assert warning.startswith(f"spec.{missing}: absent, so the policy matches nothing")
+
+
+def test_a_namespaced_policy_needs_no_namespace_selector():
+    assert warn(policy({"podSelector": {}, "nodeName": "n"})) == ()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"nodeName": "", "nodeSelector": {}, "schedulerName": "", "tolerations": []},
+        {"affinity": {}},
+        {"affinity": {"nodeAffinity": {PREFERRED: []}, "podAffinity": {REQUIRED: []}}},
+    ],
+)
+def test_a_policy_without_effect_is_told(spec):
+    (warning,) = warn(policy({"podSelector": {}, **spec}))
+    assert warning.startswith("spec: has no effect")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeName": "n"},
+        {"nodeSelector": {"a": "b"}},
+        {"schedulerName": "s"},
+        tolerations({"operator": "Exists"}),
+        node_terms({}),
+        preferences({"weight": 1}),
+        near(VALID_POD_TERM),
+        apart({"weight": 1, "podAffinityTerm": VALID_POD_TERM}),
+    ],
+)
+def test_whatever_a_policy_sets_is_an_effect(spec):
+    assert warn(policy({"podSelector": {}, **spec})) == ()
+
+
+def test_a_policy_without_a_spec_matches_nothing_and_has_no_effect():
+    assert len(warn(cluster_policy())) == 3
+
+
+def test_a_warning_is_one_line_of_bounded_length():
+    value = "line\n" * 1000
+    deep = {**VALID_POD_TERM, "namespaceSelector": expressions(requirement(key=value))}
+    warnings = warn(
+        ready(
+            {
+                "schedulerName": value,
+                **apart(*[{"weight": weight, "podAffinityTerm": deep} for weight in (1, 2)]),
+            }
+        )
+    )
+    assert len(warnings) == 5
+    assert all(len(warning) <= 256 and warning.isprintable() for warning in warnings)
+
+
+def test_warnings_beyond_a_dozen_are_only_counted():
+    warnings = warn(ready(tolerations(*[{"key": "a"}] * 21)))
+    assert len(warnings) == 13
+    assert warnings[-1] == "8 more warnings are left out"
+
+
+@pytest.mark.timeout(20)
+def test_ten_thousand_requirements_on_one_key_are_no_trouble():
+    values = [f"v{number}" for number in range(10_000)]
+    excluding = [requirement(operator="NotIn", values=[value]) for value in values]
+    large = ready(node_terms(expressions(requirement(values=values), *excluding)))
+    assert validate(large) == ()
+    assert len(warn(large)) == 1

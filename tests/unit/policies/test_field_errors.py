@@ -1,0 +1,70 @@
+"""How errors read."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.policy_parts import (
+    FORBIDDEN,
+    INVALID,
+    MISSING,
+    policy,
+    tolerations,
+)
+from policies.validation import FieldError, reason, validate
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (FieldError("spec.a", MISSING), "spec.a: Required value"),
+        (FieldError("spec.a", FORBIDDEN, None, "why"), "spec.a: Forbidden: why"),
+        (FieldError("spec.a", INVALID, '""', "why"), 'spec.a: Invalid value: "": why'),
+    ],
+)
+def test_an_error_reads_as_the_api_server_writes_it(error, text):
+    assert str(error) == text
+
+
+def test_supported_values_are_listed():
+    (error,) = validate(policy(tolerations({"key": "a", "operator": "In"})))
+    assert str(error) == (
+        'spec.tolerations[0].operator: Unsupported value: "In": supported values: "Equal", "Exists"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ('a"b', r'"a\"b"'),
+        ("a\\", r'"a\\"'),
+        ("é", '"é"'),
+        ("\n\t", r'"\n\t"'),
+        ("\x00\x7f", r'"\x00\x7f"'),
+        ("\u2028", r'"\u2028"'),
+        ("\U000e0001", r'"\U000e0001"'),
+    ],
+)
+def test_a_bad_value_is_shown_on_one_line(value, shown):
+    (error,) = validate(policy({"nodeName": value}))
+    assert error.value == shown
+
+
+def test_one_error_is_its_own_reason():
+    errors = (FieldError("spec.a", MISSING),)
+    assert reason(errors) == "spec.a: Required value"
+
+
+def test_several_errors_are_listed_in_brackets():
+    errors = (FieldError("spec.a", MISSING), FieldError("spec.b", FORBIDDEN))
+    assert reason(errors) == "[spec.a: Required value, spec.b: Forbidden]"
+
+
+def test_identical_texts_are_told_once():
+    one, other = FieldError("spec.a", MISSING), FieldError("spec.b", MISSING)
+    assert reason((one, other, one)) == "[spec.a: Required value, spec.b: Required value]"
+
+
+def test_errors_that_all_read_the_same_need_no_brackets():
+    error = FieldError("spec.a", MISSING)
+    assert reason((error, error)) == "spec.a: Required value"
