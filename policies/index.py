@@ -48,7 +48,8 @@ class PolicySet(Struct, frozen=True, gc=False):
 
     cluster: _Index
     namespaced: dict[str, _Index]
-    size: int
+    cluster_size: int
+    namespaced_size: int
     invalid: int
 
     def match(
@@ -79,9 +80,10 @@ def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
     """Index policies; those that can never match are only counted."""
     cluster: list[CompiledPolicy] = []
     namespaced: dict[str, list[CompiledPolicy]] = {}
-    size = invalid = 0
+    sizes = {True: 0, False: 0}
+    invalid = 0
     for policy in policies:
-        size += 1
+        sizes[policy.namespace is None] += 1
         invalid += policy.fault is not None
         if policy.pods is None or (policy.namespace is None and policy.namespaces is None):
             continue
@@ -92,7 +94,8 @@ def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
     return PolicySet(
         cluster=_index(cluster),
         namespaced={name: _index(found) for name, found in namespaced.items()},
-        size=size,
+        cluster_size=sizes[True],
+        namespaced_size=sizes[False],
         invalid=invalid,
     )
 

@@ -13,6 +13,10 @@ Seconds = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 
+class StartError(Exception):
+    """What keeps a command from starting; the text is one line for the user."""
+
+
 class AdmissionSettings(
     Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
 ):

@@ -70,4 +70,9 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
     """Counts for a log line."""
     namespaces = "any" if snapshot.namespaces is None else len(snapshot.namespaces)
     policies = snapshot.policies
-    return {"policies": policies.size, "invalid": policies.invalid, "namespaces": namespaces}
+    return {
+        "cluster_policies": policies.cluster_size,
+        "namespaced_policies": policies.namespaced_size,
+        "invalid": policies.invalid,
+        "namespaces": namespaces,
+    }

@@ -17,6 +17,7 @@ from policies.index import policy_set
 from policies.model import API_VERSION, CLUSTER_POLICY, POLICY, Policy
 from policies.validation import validate
 from webhook.documents import Problem, files_in, read_documents
+from webhook.settings import StartError
 from webhook.snapshot import NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 DEFAULT_NAMESPACE: Final = "default"
 # What commonly lies beside policies and is no mistake there.
 _SILENTLY_SKIPPED: Final = frozenset(("Kustomization", "CustomResourceDefinition"))
-
-
-class SourceError(Exception):
-    """A source that can't be used at all; the text is one line for the user."""
 
 
 class Sources(Struct, frozen=True, gc=False):
@@ -58,10 +55,10 @@ class Loaded(Struct, frozen=True, gc=False):
 
 
 def load(sources: Sources) -> Loaded:
-    """Read every source anew. Raises SourceError where one of them is not there."""
+    """Read every source anew. Raises StartError where one of them is not there."""
     for path in sources.paths:
         if not path.exists():
-            raise SourceError(f"{path}: no such file or directory")
+            raise StartError(f"{path}: no such file or directory")
     problems: list[Problem] = []
     compiled = _load_policies(sources.policies, problems)
     namespaces = None
@@ -78,7 +75,7 @@ def _documents(path: Path, problems: list[Problem]) -> list[Document]:
     try:
         files = files_in(path) if path.is_dir() else [path]
     except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
+        raise StartError(f"{path}: cannot be read: {error.strerror}") from None
     found: list[Document] = []
     for file in files:
         for item in read_documents(file):

@@ -1,0 +1,200 @@
+"""Standalone mode: the webhook's server on policies from files, with its own certificates (D14)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvloop
+from watchfiles import awatch
+
+from certs.errors import CertificateError
+from certs.hardening import disable_core_dumps
+from certs.reload import CertificateHolder, TlsOptions
+from certs.store import ensure
+from certs.watch import keep_current
+from policies.model import CLUSTER_POLICY, POLICY
+from serving.drain import StopSignals, drain
+from serving.health import health_app
+from serving.limits import Limits
+from serving.readiness import Readiness, tls_probe
+from serving.site import AddressError, Site
+from telemetry.logging import configure_logging, get_logger
+from telemetry.metrics import create_metrics
+from webhook.app import Reviews, create_app
+from webhook.example import try_review
+from webhook.handlers import OUTCOMES
+from webhook.settings import StartError
+from webhook.snapshot import SnapshotHolder, describe
+from webhook.sources import Sources, load
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import AsyncIterator
+
+    from certs.bundle import Bundle
+    from webhook.settings import ServerSettings, Settings
+    from webhook.sources import Loaded
+
+_log = get_logger("standalone")
+
+
+def serve(arguments: Arguments) -> int:
+    """Serve until SIGTERM or SIGINT. Raises StartError where it can't begin."""
+    settings: Settings = arguments.settings
+    disable_core_dumps()
+    configure_logging(settings.log.log_level, settings.log.log_format)
+    sources = Sources(arguments.policies, arguments.namespaces, arguments.parents)
+    try:
+        loaded = load(sources)
+        uvloop.run(_Server(settings, sources, loaded).run(arguments.example))
+    except (AddressError, CertificateError) as error:
+        raise StartError(str(error)) from None
+    return 0
+
+
+class _Server:
+    """Everything that runs while serving from files."""
+
+    def __init__(self, settings: Settings, sources: Sources, loaded: Loaded) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._holder = SnapshotHolder(loaded.snapshot)
+        self._metrics = create_metrics(version("harbourmaster"), OUTCOMES)
+        self._readiness = Readiness()
+        self._report(loaded)
+
+    async def run(self, example: Path | None) -> None:
+        """Serve until a signal comes, then drain."""
+        server = self._settings.server
+        directory = _certificate_directory(server)
+        names = _names(server.host)
+        bundle = ensure(directory, names, datetime.now(UTC))
+        certificates = CertificateHolder(bundle, _tls_options(server))
+        self._note_expiry(bundle)
+        limits = Limits(
+            requests=server.max_in_flight,
+            body_bytes=server.max_in_flight_bytes,
+            metrics=self._metrics,
+        )
+        limits.start()
+        reviews = Reviews(self._holder, self._settings, self._metrics, limits)
+        site = Site(
+            create_app(reviews), host=server.host, port=server.port, tls=certificates.context
+        )
+        health = Site(
+            health_app(self._readiness, self._metrics.registry),
+            host=server.host,
+            port=server.health_port,
+        )
+        probe = tls_probe(site, lambda: certificates.bundle.leaf_der)
+        self._readiness.add_probe("serving", probe)
+        with StopSignals() as stop:
+            try:
+                await site.start()
+                await health.start()
+                self._metrics.connections.set_function(lambda: site.connections)
+                async with self._background(certificates, directory, names):
+                    _log.info(
+                        "serving",
+                        reviews=site.url,
+                        health=health.url,
+                        certificates=str(directory),
+                        **describe(self._holder.current),
+                    )
+                    if example is not None:
+                        await try_review(example, site, directory / "ca.crt")
+                    signal = await stop.wait()
+                    _log.info("stopping", signal=signal, drain_seconds=server.drain_seconds)
+                    summary = await drain([site], self._readiness, wait=server.drain_seconds)
+                    _log.info("stopped", connections_cut=summary.cut)
+            finally:
+                limits.stop()
+                await site.stop()
+                await health.stop()
+
+    @contextlib.asynccontextmanager
+    async def _background(
+        self, certificates: CertificateHolder, directory: Path, names: tuple[str, ...]
+    ) -> AsyncIterator[None]:
+        tasks = [
+            asyncio.create_task(self._reload()),
+            asyncio.create_task(
+                keep_current(
+                    certificates,
+                    directory,
+                    names,
+                    on_change=self._note_expiry,
+                    on_error=self._note_certificate_error,
+                )
+            ),
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reload(self) -> None:
+        """Load everything anew when a file changes; what can't be read leaves the old in force."""
+        watched = {path if path.is_dir() else path.parent for path in self._sources.paths}
+        async for _ in awatch(*watched, recursive=False):
+            try:
+                loaded = load(self._sources)
+            except StartError as error:
+                _log.error("reload failed, the last state stays in force", error=str(error))
+                self._readiness.set("policies", str(error))
+                continue
+            self._readiness.set("policies", None)
+            self._holder.current = loaded.snapshot
+            self._report(loaded)
+            _log.info("reloaded", **describe(loaded.snapshot))
+
+    def _report(self, loaded: Loaded) -> None:
+        for problem in loaded.problems:
+            _log.error("bad document", problem=str(problem))
+        policies = loaded.snapshot.policies
+        self._metrics.policies.labels(CLUSTER_POLICY).set(policies.cluster_size)
+        self._metrics.policies.labels(POLICY).set(policies.namespaced_size)
+        self._metrics.policies_invalid.set(policies.invalid)
+
+    def _note_expiry(self, bundle: Bundle) -> None:
+        self._metrics.certificate_expiry.labels("leaf").set(bundle.not_after.timestamp())
+        if bundle.authority_not_after is not None:
+            expiry = bundle.authority_not_after.timestamp()
+            self._metrics.certificate_expiry.labels("authority").set(expiry)
+
+    def _note_certificate_error(self, text: str) -> None:
+        self._metrics.certificate_reload_errors.inc()
+        _log.error("certificates not reloaded, the last ones go on serving", error=text)
+
+
+def _certificate_directory(server: ServerSettings) -> Path:
+    if server.cert_dir is not None:
+        return Path(server.cert_dir)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "harbourmaster" / "certs"
+
+
+def _names(host: str) -> tuple[str, ...]:
+    """What the certificate is made for: this machine, by every name a client may use."""
+    given = () if host in {"0.0.0.0", "::", "localhost", "127.0.0.1", "::1"} else (host,)  # noqa: S104
+    return ("localhost", "127.0.0.1", "::1", *given)
+
+
+def _tls_options(server: ServerSettings) -> TlsOptions:
+    if server.client_ca is None:
+        if server.client_cn is not None:
+            raise CertificateError("--client-cn needs --client-ca, the CA that signs the clients")
+        return TlsOptions(server.tls_min_version)
+    try:
+        authority = Path(server.client_ca).read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{server.client_ca}: cannot be read: {error.strerror}") from None
+    return TlsOptions(server.tls_min_version, authority)
