@@ -1,0 +1,134 @@
+"""``python -m playground up|down|status --dir DIR``.
+
+Progress goes to stderr and the final export line to stdout, so ``eval "$(... up ...)"`` works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from playground.build import ensure_binaries
+from playground.commands import OPTIONAL, REQUIRED, Layout
+from playground.control_plane import ControlPlane, shut_down, survey
+from playground.errors import PlaygroundError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def say(line: str) -> None:
+    """Print a line for the reader, who may not be the reader of stdout."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 when what was asked for is so; 1 when not, and for ``status`` of a stopped one."""
+    options = _parser().parse_args(arguments)
+    directory: Path = options.dir.absolute()
+    try:
+        if options.command == "up":
+            return _up(directory, options.nodes, options.without)
+        if options.command == "down":
+            return _down(directory)
+        return _status(directory)
+    except (PlaygroundError, OSError) as error:
+        say(f"playground: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("playground: interrupted")
+        return 130
+
+
+def _up(directory: Path, nodes: int, without: Sequence[str]) -> int:
+    state = survey(directory)
+    if state and all(state.values()):
+        say(f"the control plane in {directory} is running already")
+        _print_export(directory)
+        return 0
+    optional = tuple(name for name in OPTIONAL if name not in without)
+    if nodes and "kwok" not in optional:
+        raise PlaygroundError("--nodes needs kwok: take it out of --without")
+    binaries = ensure_binaries((*REQUIRED, *optional), progress=say)
+    say(f"starting {', '.join((*REQUIRED, *optional))}")
+    control_plane = ControlPlane(directory, binaries=binaries, optional=optional, detached=True)
+    control_plane.start()
+    try:
+        if nodes:
+            say(f"adding {nodes} nodes")
+            control_plane.add_nodes(nodes)
+    except BaseException:
+        control_plane.stop()
+        raise
+    say(f"ready at {control_plane.server}, logs in {control_plane.layout.logs}")
+    _print_export(directory)
+    return 0
+
+
+def _down(directory: Path) -> int:
+    ended = shut_down(directory)
+    if ended:
+        say(f"ended {', '.join(ended)}")
+    else:
+        say(f"no control plane is running in {directory}")
+    return 0
+
+
+def _status(directory: Path) -> int:
+    state = survey(directory)
+    if not state:
+        say(f"no control plane is running in {directory}")
+        return 1
+    for name, lives in state.items():
+        print(f"{name} {'running' if lives else 'ended: see ' + str(Layout(directory).log(name))}")
+    return 0 if all(state.values()) else 1
+
+
+def _print_export(directory: Path) -> None:
+    print(f"export KUBECONFIG={Layout(directory).kubeconfig}", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m playground", description="A real Kubernetes control plane on this machine."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="build if need be, start, and wait until it is ready")
+    up.add_argument("--nodes", type=_count, default=0, help="kwok nodes to add (default 0)")
+    up.add_argument(
+        "--without",
+        type=_names,
+        default=(),
+        metavar="NAME,...",
+        help="components to leave out: scheduler, controller-manager, kwok",
+    )
+    down = commands.add_parser("down", help="end it; its data stays in the folder")
+    status = commands.add_parser("status", help="say what is running; exit code 1 if not all is")
+    for command in (up, down, status):
+        command.add_argument("--dir", type=Path, required=True, help="the control plane's folder")
+    return parser
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return count
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Accept the components' names with or without ``kube-``."""
+    known = {name.removeprefix("kube-"): name for name in OPTIONAL}
+    names = []
+    for given in filter(None, text.split(",")):
+        name = known.get(given.removeprefix("kube-"))
+        if name is None:
+            raise argparse.ArgumentTypeError(f"{given} is none of {', '.join(known)}")
+        names.append(name)
+    return tuple(names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

