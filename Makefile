@@ -34,7 +34,6 @@ test: .venv/installed ## run all tests, the fast ones first, on a real control p
 	@echo "== 2 of 3: property tests, 20,000 random cases each"
 	@$(PYTEST) tests/property
 	@echo "== 3 of 3: tests on the control plane (built first where it is not in the cache)"
-	@$(BIN)/python -m playground build
 	@$(PYTEST) tests/cluster tests/bench
 
 test-unit: .venv/installed ## run the fast tests only
@@ -44,7 +43,6 @@ test-property: .venv/installed ## run the property tests only
 	@$(PYTEST) tests/property
 
 test-cluster: .venv/installed ## run the tests on the control plane only
-	@$(BIN)/python -m playground build
 	@$(PYTEST) tests/cluster
 
 lint: .venv/installed ## check style, types and which room imports which

@@ -1,0 +1,3 @@
+"""Certificates: made, checked, renewed in time and swapped under a running server."""
+
+from __future__ import annotations

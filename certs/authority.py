@@ -1,0 +1,151 @@
+"""A small certificate authority: ECDSA P-256, made of nothing but the time and the names."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec import Struct
+
+from certs.errors import UnreadableError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+AUTHORITY_LIFETIME: Final = timedelta(days=365)
+LEAF_LIFETIME: Final = timedelta(days=7)
+BACKDATED: Final = timedelta(minutes=5)
+"""How long before its making a certificate is valid, for clients whose clocks are behind."""
+
+_MAX_COMMON_NAME: Final = 64
+
+
+class KeyPair(Struct, frozen=True):
+    """A certificate and its key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "KeyPair(...)"
+
+
+def create_authority(
+    now: datetime,
+    *,
+    common_name: str = "Harbourmaster CA",
+    lifetime: timedelta = AUTHORITY_LIFETIME,
+) -> KeyPair:
+    """Make a self-signed authority that may sign leaves only."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(common_name)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(identifier, critical=False)
+        # Strict verifiers want it on a self-signed certificate too.
+        .add_extension(_issued_by(identifier), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _pair(certificate, key)
+
+
+def issue_leaf(
+    now: datetime,
+    authority: KeyPair,
+    names: Collection[str],
+    *,
+    lifetime: timedelta = LEAF_LIFETIME,
+) -> KeyPair:
+    """Make a server certificate for DNS names and IP addresses; it never outlives its authority.
+
+    Raises UnreadableError where the authority's key is of another kind than ours.
+    """
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    issuer_key = serialization.load_pem_private_key(authority.key, password=None)
+    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
+        raise UnreadableError("ca.key is no ECDSA key; remove ca.crt and ca.key to get new ones")
+    key = ec.generate_private_key(ec.SECP256R1())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    common_name = next((name for name in names if len(name) <= _MAX_COMMON_NAME), "harbourmaster")
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(_name(common_name))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(max(now - BACKDATED, issuer.not_valid_before_utc))
+        .not_valid_after(min(now + lifetime, issuer.not_valid_after_utc))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
+        )
+        .add_extension(identifier, critical=False)
+        .add_extension(_issued_by(_identifier(issuer)), critical=False)
+        .sign(issuer_key, hashes.SHA256())
+    )
+    return _pair(certificate, key)
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _identifier(certificate: x509.Certificate) -> x509.SubjectKeyIdentifier:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    except x509.ExtensionNotFound:
+        return x509.SubjectKeyIdentifier.from_public_key(certificate.public_key())
+    return extension.value
+
+
+def _issued_by(identifier: x509.SubjectKeyIdentifier) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    return KeyPair(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )

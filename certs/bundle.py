@@ -1,0 +1,175 @@
+"""The four files of a certificate directory as one value: parsed, and checked fault by fault."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from msgspec import Struct
+
+from certs.errors import (
+    ChainError,
+    KeyMismatchError,
+    MissingNamesError,
+    UnreadableError,
+    ValidityError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+_MAX_CHAIN: Final = 8
+
+
+class BundleFiles(Struct, frozen=True, kw_only=True):
+    """What the files hold, PEM; None where there is no such file."""
+
+    ca_crt: bytes | None = None
+    ca_key: bytes | None = None
+    tls_crt: bytes | None = None
+    tls_key: bytes | None = None
+
+    def __repr__(self) -> str:
+        # Keys must never reach a log or a traceback.
+        present = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+        return f"BundleFiles({', '.join(present)})"
+
+
+class Bundle(Struct, frozen=True, kw_only=True):
+    """A certificate that can be served, and what is known about it. Times are UTC."""
+
+    files: BundleFiles
+    leaf_der: bytes
+    not_before: datetime
+    not_after: datetime
+    names: frozenset[str]
+    """DNS names and IP addresses of the leaf."""
+    authority_not_before: datetime | None = None
+    authority_not_after: datetime | None = None
+    """Of the first certificate of ca.crt; None without that file."""
+
+    @property
+    def pair(self) -> bytes:
+        """Certificate chain and key in one PEM."""
+        return (self.files.tls_crt or b"") + b"\n" + (self.files.tls_key or b"")
+
+    def __repr__(self) -> str:
+        return f"Bundle(names={sorted(self.names)}, not_after={self.not_after.isoformat()})"
+
+
+def parse_bundle(files: BundleFiles) -> Bundle:
+    """Check that the certificate and the key are a pair, and lead to ca.crt where there is one.
+
+    Raises UnreadableError, KeyMismatchError or ChainError. Time and names are ``verify_bundle``'s.
+    """
+    chain = parse_certificates(files.tls_crt, "tls.crt")
+    _check_pair(chain[0], files.tls_key, "tls.crt", "tls.key")
+    authorities: Sequence[x509.Certificate] = ()
+    if files.ca_crt is not None:
+        authorities = parse_certificates(files.ca_crt, "ca.crt")
+        _check_chain(chain, authorities)
+        if files.ca_key is not None:
+            _check_pair(authorities[0], files.ca_key, "ca.crt", "ca.key")
+    return Bundle(
+        files=files,
+        leaf_der=chain[0].public_bytes(serialization.Encoding.DER),
+        not_before=chain[0].not_valid_before_utc,
+        not_after=chain[0].not_valid_after_utc,
+        names=_names(chain[0]),
+        authority_not_before=authorities[0].not_valid_before_utc if authorities else None,
+        authority_not_after=authorities[0].not_valid_after_utc if authorities else None,
+    )
+
+
+def verify_bundle(bundle: Bundle, now: datetime, names: Collection[str] = ()) -> None:
+    """Check the validity window and the names. Raises ValidityError or MissingNamesError."""
+    _check_window("tls.crt", bundle.not_before, bundle.not_after, now)
+    if bundle.authority_not_before is not None and bundle.authority_not_after is not None:
+        _check_window("ca.crt", bundle.authority_not_before, bundle.authority_not_after, now)
+    missing = sorted(set(names) - bundle.names)
+    if missing:
+        raise MissingNamesError(
+            f"tls.crt is not for {', '.join(missing)}; it is for "
+            f"{', '.join(sorted(bundle.names)) or 'no name at all'}"
+        )
+
+
+def parse_certificates(pem: bytes | None, file: str) -> list[x509.Certificate]:
+    """Read one or more certificates; ``file`` is named in the UnreadableError."""
+    if pem is None:
+        raise UnreadableError(f"{file} is missing")
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise UnreadableError(f"{file} holds no certificate in PEM form") from None
+
+
+def check_authority(certificate: bytes | None, key: bytes | None, now: datetime) -> None:
+    """Check that ca.crt and ca.key can sign; the errors are those of a bundle."""
+    parsed = parse_certificates(certificate, "ca.crt")[0]
+    _check_pair(parsed, key, "ca.crt", "ca.key")
+    _check_window("ca.crt", parsed.not_valid_before_utc, parsed.not_valid_after_utc, now)
+    if not _is_authority(parsed):
+        raise ChainError("ca.crt is no certificate authority")
+
+
+def _check_pair(
+    certificate: x509.Certificate, key: bytes | None, certificate_file: str, key_file: str
+) -> None:
+    if key is None:
+        raise UnreadableError(f"{key_file} is missing")
+    try:
+        public = serialization.load_pem_private_key(key, password=None).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # A TypeError tells of an encrypted key. The library's text could quote the file.
+        raise UnreadableError(f"{key_file} holds no unencrypted private key in PEM form") from None
+    if public != certificate.public_key():
+        raise KeyMismatchError(f"{key_file} is not the key of {certificate_file}")
+
+
+def _check_chain(chain: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]) -> None:
+    certificate = chain[0]
+    for _ in range(_MAX_CHAIN):
+        if certificate in roots or any(_issued(certificate, root) for root in roots):
+            return
+        issuer = next((each for each in chain[1:] if _issued(certificate, each)), None)
+        if issuer is None:
+            break
+        certificate = issuer
+    raise ChainError("tls.crt was not issued by ca.crt")
+
+
+def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return _is_authority(issuer)
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return extension.value.ca
+
+
+def _names(certificate: x509.Certificate) -> frozenset[str]:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return frozenset()
+    dns = extension.value.get_values_for_type(x509.DNSName)
+    addresses = extension.value.get_values_for_type(x509.IPAddress)
+    return frozenset((*dns, *map(str, addresses)))
+
+
+def _check_window(file: str, not_before: datetime, not_after: datetime, now: datetime) -> None:
+    if now < not_before:
+        raise ValidityError(f"{file} is not valid before {not_before.isoformat()}")
+    if now >= not_after:
+        raise ValidityError(f"{file} expired at {not_after.isoformat()}")

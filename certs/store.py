@@ -1,0 +1,142 @@
+"""A directory of certificates: ``ca.crt ca.key tls.crt tls.key``.
+
+Where ca.key is there, or nothing at all, the directory is ours: what is missing or due is made and
+written. Where somebody else put tls.crt and tls.key (a mounted Secret), it is only read.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from certs.authority import KeyPair, create_authority, issue_leaf
+from certs.bundle import BundleFiles, parse_bundle, verify_bundle
+from certs.errors import CertificateError, UnreadableError
+from certs.rotation import Keep, RenewLeaf, canonical_name, decide
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+    from certs.bundle import Bundle
+
+CA_CERTIFICATE: Final = "ca.crt"
+CA_KEY: Final = "ca.key"
+TLS_CERTIFICATE: Final = "tls.crt"
+TLS_KEY: Final = "tls.key"
+_GENERATION: Final = "..data"
+"""The symlink that the kubelet swaps when a mounted Secret changes."""
+
+_KEY_MODE: Final = 0o400
+_CERTIFICATE_MODE: Final = 0o444
+_DIRECTORY_MODE: Final = 0o700
+_MAX_BYTES: Final = 1024 * 1024
+
+
+def ensure(directory: Path, names: Collection[str], now: datetime) -> Bundle:
+    """The bundle to serve: kept, renewed or made where it is ours, as it is where it is not.
+
+    ``names`` are DNS names and IP addresses; those of a foreign certificate are not checked, as it
+    may stand behind a name that we don't know. Raises CertificateError.
+    """
+    files = read_files(directory)
+    if is_foreign(files):
+        return _checked(directory, files, now)
+    wanted = sorted({canonical_name(name) for name in names})
+    match decide(now, files, wanted):
+        case Keep():
+            return parse_bundle(files)
+        case RenewLeaf() if files.ca_crt is not None and files.ca_key is not None:
+            authority = KeyPair(files.ca_crt, files.ca_key)
+        case _:
+            authority = create_authority(now)
+    leaf = issue_leaf(now, authority, wanted)
+    files = BundleFiles(
+        ca_crt=authority.certificate,
+        ca_key=authority.key,
+        tls_crt=leaf.certificate,
+        tls_key=leaf.key,
+    )
+    write_files(directory, files)
+    return parse_bundle(files)
+
+
+def load(directory: Path, now: datetime) -> Bundle:
+    """Read somebody else's certificates, and never make any. Raises CertificateError."""
+    return _checked(directory, read_files(directory), now)
+
+
+def is_foreign(files: BundleFiles) -> bool:
+    """Whether somebody else issues the certificates."""
+    return files.ca_key is None and (files.tls_crt is not None or files.tls_key is not None)
+
+
+def read_files(directory: Path) -> BundleFiles:
+    """Read all four from one generation; a missing directory holds none. Raises UnreadableError."""
+    try:
+        # Resolved once: certificate and key must not come from two sides of a swap.
+        generation = (directory / _GENERATION).resolve(strict=True)
+    except OSError:
+        generation = directory
+    return BundleFiles(
+        ca_crt=_read(generation / CA_CERTIFICATE),
+        ca_key=_read(generation / CA_KEY),
+        tls_crt=_read(generation / TLS_CERTIFICATE),
+        tls_key=_read(generation / TLS_KEY),
+    )
+
+
+def write_files(directory: Path, files: BundleFiles) -> None:
+    """Write what ``files`` has; each file is whole or untouched. Raises UnreadableError."""
+    try:
+        directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        # Keys first: a certificate without its key can't be served, the other way round is noise.
+        _write(directory / CA_KEY, files.ca_key, _KEY_MODE)
+        _write(directory / CA_CERTIFICATE, files.ca_crt, _CERTIFICATE_MODE)
+        _write(directory / TLS_KEY, files.tls_key, _KEY_MODE)
+        _write(directory / TLS_CERTIFICATE, files.tls_crt, _CERTIFICATE_MODE)
+    except OSError as error:
+        raise UnreadableError(
+            f"{error.filename or directory}: certificates can't be written: {error.strerror}"
+        ) from error
+
+
+def _checked(directory: Path, files: BundleFiles, now: datetime) -> Bundle:
+    try:
+        bundle = parse_bundle(files)
+        verify_bundle(bundle, now)
+    except CertificateError as error:
+        raise type(error)(f"{directory}: {error}") from error
+    return bundle
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}") from error
+    if len(content) > _MAX_BYTES:
+        raise UnreadableError(f"{path} is larger than {_MAX_BYTES} bytes, so it is no certificate")
+    return content
+
+
+def _write(path: Path, content: bytes | None, mode: int) -> None:
+    if content is None:
+        return
+    # mkstemp makes the file readable by us alone from the first moment.
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

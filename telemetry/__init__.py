@@ -1,0 +1,3 @@
+"""Logs and metrics."""
+
+from __future__ import annotations

@@ -1,0 +1,162 @@
+"""Structured logs: JSON lines for machines, coloured lines for a terminal, one event a line.
+
+Whatever is logged may come from an attacker: values are cut, and control characters are escaped,
+so that nothing can start a line of its own or talk to the terminal.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+_T = TypeVar("_T")
+LogFormat: TypeAlias = Literal["auto", "json", "console"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+MAX_TEXT: Final = 1024
+"""Characters of one value."""
+MAX_ITEMS: Final = 64
+"""Members of one list or mapping."""
+_MAX_TRACEBACK_LINES: Final = 100
+_PLAIN: Final = (bool, int, float, type(None))
+_LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+def configure_logging(
+    level: LogLevel = "info", log_format: LogFormat = "auto", *, stream: BinaryIO | None = None
+) -> None:
+    """Set up all logs of the process, the standard library's included; stderr by default.
+
+    ``auto`` is ``console`` where the stream is a terminal, ``json`` elsewhere.
+    """
+    target = sys.stderr.buffer if stream is None else stream
+    is_terminal = target.isatty()
+    console = log_format == "console" or (log_format == "auto" and is_terminal)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _clean_values,
+            *(_console(colors=is_terminal) if console else _json()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        context_class=dict,
+        logger_factory=structlog.BytesLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    root.handlers = [_ToStructlog()]
+    root.setLevel(_LEVELS[level])
+    logging.captureWarnings(capture=True)
+
+
+def get_logger(component: str) -> FilteringBoundLogger:
+    """A logger whose lines carry ``component``. Take it after ``configure_logging``."""
+    # Bound at once: the lazy proxy would look up the configuration for every line.
+    logger: FilteringBoundLogger = structlog.get_logger().bind(component=component)
+    return logger
+
+
+class _ToStructlog(logging.Handler):
+    """Lines of the standard library, in our form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            get_logger(record.name).log(
+                record.levelno, record.getMessage(), exc_info=record.exc_info or None
+            )
+        except Exception:  # noqa: BLE001 - a log line must not break what it tells of
+            self.handleError(record)
+
+
+def clean(text: str) -> str:
+    """Cut ``text``, and escape line ends, terminal controls and all else that is not printable."""
+    if len(text) > MAX_TEXT:
+        text = f"{text[:MAX_TEXT]}… ({len(text)} characters)"
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def _clean_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for key, value in event.items():
+        if type(value) is str:
+            event[key] = clean(value)
+        elif key != "exc_info":
+            event[key] = _clean(value)
+    error = event.pop("exc_info", None)
+    if error:
+        event["exception"] = _traceback(error)
+    return event
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, dict):
+        return {clean(str(key)): _clean(each) for key, each in _first(value.items())}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_clean(each) for each in _first(value)]
+    return clean(str(value))
+
+
+def _first(items: Iterable[_T]) -> list[_T]:
+    return [item for _, item in zip(range(MAX_ITEMS), items, strict=False)]
+
+
+def _traceback(error: object) -> str:
+    """The traceback of ``exc_info``, each of its lines clean."""
+    if isinstance(error, BaseException):
+        raised: BaseException | None = error
+    elif isinstance(error, tuple):
+        raised = error[1]
+    else:
+        raised = sys.exc_info()[1]
+    if raised is None:
+        return ""
+    lines = "".join(traceback.format_exception(raised)).split("\n")
+    return "\n".join(clean(line) for line in lines[-_MAX_TRACEBACK_LINES:] if line)
+
+
+def _json() -> list[Processor]:
+    encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
+
+    def render(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
+        return encode(event)
+
+    return [render]
+
+
+def _console(*, colors: bool) -> list[Processor]:
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=colors, exception_formatter=structlog.dev.plain_traceback
+    )
+
+    def render(logger: WrappedLogger, method: str, event: EventDict) -> bytes:
+        trace = event.pop("exception", None)
+        line = renderer(logger, method, event)
+        if trace:
+            # Marked lines, so that a message of several lines can't pass for a log line.
+            line += "".join(f"\n    | {each}" for each in trace.split("\n"))
+        return line.encode("utf-8", "backslashreplace")
+
+    return [render]

@@ -1,0 +1,145 @@
+"""All metrics in one place, in a registry of their own; what the hot path touches is pre-bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+ADMISSION_DURATION: Final = "harbourmaster_admission_duration_seconds"
+ADMISSION_SKIPPED: Final = "harbourmaster_admission_skipped_total"
+ADMISSION_PATCH_OPERATIONS: Final = "harbourmaster_admission_patch_operations"
+POLICIES: Final = "harbourmaster_policies"
+POLICIES_INVALID: Final = "harbourmaster_policies_invalid"
+CERTIFICATE_EXPIRY: Final = "harbourmaster_certificate_expiry_seconds"
+CERTIFICATE_RELOAD_ERRORS: Final = "harbourmaster_certificate_reload_errors_total"
+EVENT_LOOP_LAG: Final = "harbourmaster_event_loop_lag_seconds"
+REQUESTS_SHED: Final = "harbourmaster_requests_shed_total"
+CONNECTIONS: Final = "harbourmaster_connections"
+BUILD_INFO: Final = "harbourmaster_build_info"
+KUPID_REQUESTS: Final = "kupid_aggr_requests_total"
+"""kupid's own counter, for its dashboards (kupid.md 6.9)."""
+
+OUTCOMES: Final = (
+    "mutated",
+    "unchanged",
+    "unmatched",
+    "skipped",
+    "valid",
+    "invalid",
+    "malformed",
+)
+SHED_REASONS: Final = ("requests", "bytes", "lag")
+CERTIFICATE_ROLES: Final = ("authority", "leaf")
+KUPID_TYPES: Final = ("processed", "allowed", "denied", "mutated", "error")
+
+_DURATION_BUCKETS: Final = (
+    *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+"""Seconds: fine around the goals of 3 and 15 ms, up to the longest time an API server waits."""
+_OPERATION_BUCKETS: Final = (0, 1, 2, 3, 5, 8, 13, 21, 50, 100)
+
+
+class Metrics(Struct, frozen=True):
+    """The metrics of one process; mappings have one child for each value of the label."""
+
+    registry: CollectorRegistry
+    admission_duration: Mapping[str, Histogram]
+    """By outcome; seconds from the first byte of the body to the answer."""
+    admission_skipped: Counter
+    """Label ``reason``."""
+    admission_patch_operations: Histogram
+    policies: Gauge
+    """Label ``kind``."""
+    policies_invalid: Gauge
+    certificate_expiry: Gauge
+    """Label ``role``; set by ``set_certificate_expiry``."""
+    certificate_reload_errors: Counter
+    event_loop_lag: Gauge
+    requests_shed: Mapping[str, Counter]
+    """By reason."""
+    connections: Gauge
+    kupid_requests: Mapping[str, Counter]
+    """By type."""
+
+
+def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
+    """Make a fresh registry with everything in it, counters at 0."""
+    # One extra series for each counter and bucket, which nobody reads.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    Gauge(BUILD_INFO, "Always 1.", ("version",), registry=registry).labels(version).set(1)
+    duration = Histogram(
+        ADMISSION_DURATION,
+        "Time to answer one admission review.",
+        ("outcome",),
+        buckets=_DURATION_BUCKETS,
+        registry=registry,
+    )
+    shed = Counter(
+        REQUESTS_SHED, "Requests refused because of overload.", ("reason",), registry=registry
+    )
+    kupid = Counter(KUPID_REQUESTS, "Requests as kupid counts them.", ("type",), registry=registry)
+    return Metrics(
+        registry=registry,
+        admission_duration={outcome: duration.labels(outcome) for outcome in outcomes},
+        admission_skipped=Counter(
+            ADMISSION_SKIPPED,
+            "Reviews allowed unchanged because they could not be mutated.",
+            ("reason",),
+            registry=registry,
+        ),
+        admission_patch_operations=Histogram(
+            ADMISSION_PATCH_OPERATIONS,
+            "JSON Patch operations of one answer.",
+            buckets=_OPERATION_BUCKETS,
+            registry=registry,
+        ),
+        policies=Gauge(POLICIES, "Policies in use.", ("kind",), registry=registry),
+        policies_invalid=Gauge(
+            POLICIES_INVALID, "Policies left out because they are invalid.", registry=registry
+        ),
+        certificate_expiry=Gauge(
+            CERTIFICATE_EXPIRY,
+            "Time until the certificate ends, negative afterwards.",
+            ("role",),
+            registry=registry,
+        ),
+        certificate_reload_errors=Counter(
+            CERTIFICATE_RELOAD_ERRORS,
+            "New certificates that could not be used.",
+            registry=registry,
+        ),
+        event_loop_lag=Gauge(
+            EVENT_LOOP_LAG, "How late the last heartbeat of the event loop was.", registry=registry
+        ),
+        requests_shed={reason: shed.labels(reason) for reason in SHED_REASONS},
+        connections=Gauge(CONNECTIONS, "Open connections of the TLS port.", registry=registry),
+        kupid_requests={each: kupid.labels(each) for each in KUPID_TYPES},
+    )
+
+
+def set_certificate_expiry(metrics: Metrics, role: str, not_after: datetime) -> None:
+    """Show the time left to a ``role``, ``authority`` or ``leaf``; worked out when read."""
+    end = not_after.timestamp()
+    metrics.certificate_expiry.labels(role).set_function(lambda: end - time.time())
