@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
-from certs.errors import UnreadableError
+from certs.errors import MissingNamesError, UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -73,7 +73,8 @@ def issue_leaf(
 ) -> KeyPair:
     """Make a server certificate for DNS names and IP addresses; it never outlives its authority.
 
-    Raises UnreadableError where the authority's key is of another kind than ours.
+    Raises UnreadableError where the authority's key is of another kind than ours, and
+    MissingNamesError for a name that no certificate can have.
     """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, password=None)
@@ -107,7 +108,13 @@ def _alternative(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
+        pass
+    try:
         return x509.DNSName(name)
+    except ValueError:
+        raise MissingNamesError(
+            f'"{name}" can be no name of a certificate; write it in ASCII (xn--...)'
+        ) from None
 
 
 def _name(common_name: str) -> x509.Name:

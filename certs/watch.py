@@ -106,6 +106,7 @@ async def _watch(directory: Path, changes: asyncio.Event) -> None:
             # The directory and not the files: a mounted Secret changes by a swap of symlinks.
             async for _ in awatch(directory, recursive=False, debounce=_DEBOUNCE_MS):
                 changes.set()
-        except OSError:
-            # The directory went away, or the system is out of watches; resync goes on meanwhile.
+        except (OSError, RuntimeError):
+            # The directory went away, or the system is out of watches (watchfiles raises a
+            # RuntimeError for that); resync goes on meanwhile.
             await asyncio.sleep(_RETRY)

@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 
 from policies.decoding import MalformedError, decode
 from policies.index import policy_set
+from webhook.engine import Engine
 from webhook.handlers import MALFORMED, answer
 from webhook.review import MAX_BODY_BYTES
 from webhook.settings import AdmissionSettings
@@ -70,9 +71,10 @@ def review(arguments: Arguments) -> int:
         print(problem, file=sys.stderr)
     with _opened(arguments.file) as stream:
         body = stream.read()
-    result, decision = answer(body, loaded.snapshot, arguments.settings)
+    engine = Engine(loaded.snapshot, arguments.settings)
+    result, decision = answer(body, engine)
     sys.stdout.buffer.write(msgspec.json.format(result, indent=2) + b"\n")
-    return 1 if decision.outcome == MALFORMED else 0
+    return 1 if decision.verdict.outcome == MALFORMED else 0
 
 
 def replay(arguments: Arguments) -> int:
@@ -105,7 +107,7 @@ def replay_case(line: bytes) -> _Result | _Failure:
         policy_set(read_policy(policy)[0] for policy in case.policies),
         namespaces_of(case.namespaces),
     )
-    result, _ = answer(bytes(case.review), snapshot, case.settings)
+    result, _ = answer(bytes(case.review), Engine(snapshot, case.settings))
     return _Result(case.id, HTTP_OK, _response_decoder.decode(result).response)
 
 

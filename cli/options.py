@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -29,12 +29,12 @@ def add_settings(parser: argparse.ArgumentParser, settings: type[Struct]) -> Non
     """Add ``--config`` and a flag for each setting, nested ones included."""
     group = parser.add_argument_group("settings")
     group.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
-    for path, kind, default in _leaves(settings, ()):
+    for leaf in _leaves(settings):
         group.add_argument(
-            f"--{_kebab(path[-1])}",
-            dest=_destination(path),
-            metavar=_metavar(kind),
-            help=f"{'.'.join(path)} (default: {_shown(default)})",
+            _flag(leaf.path),
+            dest=_destination(leaf.path),
+            metavar=_metavar(leaf.kind),
+            help=f"{leaf.description} [{'.'.join(leaf.path)}: {_shown(leaf.default)}]",
         )
 
 
@@ -42,10 +42,10 @@ def settings_from(arguments: argparse.Namespace, settings: type[Struct]) -> Any:
     """Build the settings. Raises SettingsError with the key and what is wrong with it."""
     values = _from_file(arguments.config) if arguments.config else {}
     flags: dict[str, Any] = {}
-    for path, _, _ in _leaves(settings, ()):
-        given = getattr(arguments, _destination(path))
+    for leaf in _leaves(settings):
+        given = getattr(arguments, _destination(leaf.path))
         if given is not None:
-            _put(flags, path, _BOOLEANS.get(given, given))
+            _put(flags, leaf.path, _BOOLEANS.get(given, given))
     try:
         msgspec.convert(values, settings)
     except msgspec.ValidationError as error:
@@ -53,9 +53,11 @@ def settings_from(arguments: argparse.Namespace, settings: type[Struct]) -> Any:
     try:
         return msgspec.convert(_merged(values, flags), settings, strict=False)
     except msgspec.ValidationError as error:
-        key, separator, text = describe(error).partition(": ")
-        flag = f"--{_kebab(key.rpartition('.')[2])}"
-        raise SettingsError(f"{flag}: {text}" if separator else key) from None
+        key, _, text = describe(error).partition(": ")
+        path = tuple(key.split("."))
+        kind = next(leaf.kind for leaf in _leaves(settings) if leaf.path == path)
+        choices = f", expected {_metavar(kind)}" if "|" in _metavar(kind) else ""
+        raise SettingsError(f"{_flag(path)}: {text}{choices}") from None
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -72,15 +74,24 @@ def _from_file(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def _leaves(
-    settings: type[Struct], path: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+class _Leaf(Struct, frozen=True):
+    path: tuple[str, ...]
+    kind: Any
+    default: Any
+    description: str
+
+
+def _leaves(settings: type[Struct], path: tuple[str, ...] = ()) -> Iterator[_Leaf]:
+    hints = get_type_hints(settings, include_extras=True)
     for field in fields(settings):
         here = (*path, field.encode_name)
-        if isinstance(field.type, type) and issubclass(field.type, Struct):
-            yield from _leaves(field.type, here)
-        else:
-            yield here, field.type, field.default
+        kind = hints[field.name]
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            yield from _leaves(kind, here)
+            continue
+        plain, *notes = get_args(kind)
+        description = next((note.description for note in notes if note.description), "")
+        yield _Leaf(here, plain, field.default, description)
 
 
 def _put(values: dict[str, Any], path: tuple[str, ...], value: object) -> None:
@@ -97,8 +108,10 @@ def _merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _kebab(name: str) -> str:
-    return "-".join(_CAPITAL.split(name)).lower()
+def _flag(path: tuple[str, ...]) -> str:
+    """``--log-level`` for ``log.level``; keys of ``server`` go without their prefix."""
+    names = path[1:] if path[0] == "server" else path
+    return "--" + "-".join(part for name in names for part in _CAPITAL.split(name)).lower()
 
 
 def _destination(path: tuple[str, ...]) -> str:
@@ -110,7 +123,7 @@ def _metavar(kind: Any) -> str:  # noqa: ANN401
         return "|".join(map(str, get_args(kind)))
     if kind is bool:
         return "true|false"
-    return "N" if "int" in str(kind) or "float" in str(kind) else "VALUE"
+    return "N" if kind in {int, float} else "VALUE"
 
 
 def _shown(default: object) -> str:

@@ -14,7 +14,8 @@ from policies.model import is_policy_kind
 from policies.patch import Operation, apply
 from policies.pods import KINDS
 from webhook.documents import Problem, files_in, parse_documents, read_documents
-from webhook.handlers import INVALID, MUTATED, answer
+from webhook.engine import Engine
+from webhook.handlers import INVALID, answer
 from webhook.review import V1
 from webhook.sources import DEFAULT_NAMESPACE, Sources, load
 
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from webhook.documents import Document
-    from webhook.handlers import Decision
-    from webhook.settings import AdmissionSettings
-    from webhook.snapshot import Snapshot
+    from webhook.engine import Verdict
 
 _operations: Final = msgspec.json.Decoder(list[Operation])
 _encode: Final = msgspec.json.Encoder().encode
@@ -37,6 +36,7 @@ def render(arguments: Arguments) -> int:
     loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
     for problem in loaded.problems:
         print(problem, file=sys.stderr)
+    engine = Engine(loaded.snapshot, arguments.settings)
     failed = False
     separator = ""
     for item in _manifests(arguments.manifests):
@@ -44,12 +44,12 @@ def render(arguments: Arguments) -> int:
             print(item, file=sys.stderr)
             failed = True
             continue
-        after, decision = rendered(item.value, loaded.snapshot, arguments.settings)
-        if decision is not None:
-            for warning in decision.response.warnings or ():
+        after, verdict = rendered(item.value, engine)
+        if verdict is not None:
+            for warning in verdict.response.warnings:
                 print(item.problem(warning), file=sys.stderr)
-            if decision.outcome == INVALID:
-                print(item.problem(decision.response.status.reason or ""), file=sys.stderr)
+            if verdict.outcome == INVALID:
+                print(item.problem(verdict.response.reason or ""), file=sys.stderr)
                 failed = True
         if arguments.diff:
             sys.stdout.writelines(_difference(item, after))
@@ -59,20 +59,19 @@ def render(arguments: Arguments) -> int:
     return 1 if failed else 0
 
 
-def rendered(
-    manifest: dict[str, Any], snapshot: Snapshot, settings: AdmissionSettings
-) -> tuple[dict[str, Any], Decision | None]:
-    """The manifest as a create request would end; no decision on a kind that is not handled."""
+def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], Verdict | None]:
+    """The manifest as a create request would end; no verdict on a kind that is not handled."""
     review = _review_of(manifest)
     kind = tuple(review["request"]["kind"].values())
     if kind not in KINDS and not is_policy_kind(*kind):
         return manifest, None
-    _, decision = answer(_encode(review), snapshot, settings)
-    if decision.outcome != MUTATED or decision.response.patch is None:
-        return manifest, decision
+    _, decision = answer(_encode(review), engine)
+    verdict = decision.verdict
+    if verdict.response.patch is None:
+        return manifest, verdict
     after = copy.deepcopy(manifest)
-    apply(after, _operations.decode(decision.response.patch))
-    return after, decision
+    apply(after, _operations.decode(verdict.response.patch))
+    return after, verdict
 
 
 def _review_of(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -40,8 +40,10 @@ NODE_TERMS: Final = "nodeSelectorTerms"
 _NODE_NAME_VALUE: Final = re.compile(r"matchFields\[\d+\]\.values\[\d+\]$")
 
 
-class CompiledPolicy(Struct, frozen=True, gc=False):
+class CompiledPolicy(Struct, frozen=True, gc=False, eq=False):
     """One policy, ready to match and merge; ``fault`` says why a broken one is skipped.
+
+    Compared by identity: two policy sets share none, and a tuple of them is a cheap key.
 
     A broken policy matches whatever its intact selectors select, so that those who would have been
     its targets are told (kupid.md 2.5).

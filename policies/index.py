@@ -24,23 +24,32 @@ _NAMESPACE: Final = "namespace"
 
 Anchor: TypeAlias = "tuple[str, str, str | None]"
 """Whose label, its key, and its value; None where the key alone must be there."""
+_Anchored: TypeAlias = "dict[str, dict[str | None, tuple[CompiledPolicy, ...]]]"
+"""By key, then by value."""
 
 
 class _Index(Struct, frozen=True, gc=False):
-    anchored: dict[Anchor, tuple[CompiledPolicy, ...]]
+    by_namespace_label: _Anchored
+    by_pod_label: _Anchored
     unanchored: tuple[CompiledPolicy, ...]
     """Tried for every pod."""
 
     def candidates(
         self, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
-    ) -> Iterator[CompiledPolicy]:
-        yield from self.unanchored
-        if not self.anchored:
-            return
-        for scope, labels in ((_NAMESPACE, namespace_labels), (_POD, pod_labels)):
+    ) -> list[CompiledPolicy]:
+        found = list(self.unanchored)
+        for anchored, labels in (
+            (self.by_namespace_label, namespace_labels),
+            (self.by_pod_label, pod_labels),
+        ):
+            if not anchored:
+                continue
             for key, value in labels.items():
-                yield from self.anchored.get((scope, key, value), ())
-                yield from self.anchored.get((scope, key, None), ())
+                filed = anchored.get(key)
+                if filed is not None:
+                    found += filed.get(value, ())
+                    found += filed.get(None, ())
+        return found
 
 
 class PolicySet(Struct, frozen=True, gc=False):
@@ -54,26 +63,25 @@ class PolicySet(Struct, frozen=True, gc=False):
 
     def match(
         self, namespace: str, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
-    ) -> list[CompiledPolicy]:
+    ) -> tuple[CompiledPolicy, ...]:
         """The policies that select the pod, in the order in which they apply (design D3)."""
-        found = [
-            policy
-            for policy in self.cluster.candidates(namespace_labels, pod_labels)
-            if policy.namespaces is not None
-            and policy.namespaces.matches(namespace_labels)
-            and policy.pods is not None
-            and policy.pods.matches(pod_labels)
-        ]
+        found = []
+        for policy in self.cluster.candidates(namespace_labels, pod_labels):
+            namespaces, pods = policy.namespaces, policy.pods
+            if namespaces is None or pods is None:
+                continue
+            if namespaces.matches(namespace_labels) and pods.matches(pod_labels):
+                found.append(policy)
         local = self.namespaced.get(namespace)
         if local is not None:
-            found.extend(
+            found += [
                 policy
                 for policy in local.candidates({}, pod_labels)
                 if policy.pods is not None and policy.pods.matches(pod_labels)
-            )
+            ]
         if len(found) > 1:
             found.sort(key=_rank)
-        return found
+        return tuple(found)
 
 
 def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
@@ -111,10 +119,15 @@ def _index(policies: list[CompiledPolicy]) -> _Index:
             continue
         for anchor in min(sets, key=lambda anchors: sum(asked[anchor] for anchor in anchors)):
             anchored.setdefault(anchor, []).append(policy)
-    return _Index(
-        {anchor: tuple(found) for anchor, found in anchored.items()},
-        tuple(unanchored),
-    )
+    return _Index(_filed(anchored, _NAMESPACE), _filed(anchored, _POD), tuple(unanchored))
+
+
+def _filed(anchored: Mapping[Anchor, list[CompiledPolicy]], scope: str) -> _Anchored:
+    filed: _Anchored = {}
+    for (whose, key, value), found in anchored.items():
+        if whose == scope:
+            filed.setdefault(key, {})[value] = tuple(found)
+    return filed
 
 
 def _anchors(policy: CompiledPolicy) -> Iterator[frozenset[Anchor]]:

@@ -1,13 +1,12 @@
 """Where a pod's spec stands in each kind that is handled, and the part of it that is looked at.
 
-The projection decodes only the fields used; everything else is skipped unread, and the patch never
-touches it (kupid.md 4, 6.3).
+One projection serves all kinds: it decodes only the fields used, everything else is skipped unread,
+and the patch never touches it (kupid.md 4, 6.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -15,35 +14,40 @@ from msgspec import Raw, Struct
 from policies.decoding import MalformedError, decode
 from policies.model import Affinity, Toleration
 
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+_MIRROR_BYTES: Final = MIRROR_ANNOTATION.encode()
 _ABSENT: Final = (b"", b"null")
+_EMPTY: Final = Raw(b"")
 
 
 class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     """The five owned fields of a pod spec, and the gates that forbid one of them."""
 
-    affinity: Raw = Raw(b"")
+    affinity: Raw = _EMPTY
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
     scheduler_name: str | None = None
-    tolerations: Raw = Raw(b"")
+    tolerations: Raw = _EMPTY
     scheduling_gates: list[Any] | None = None
 
-
-class Meta(Struct, frozen=True, gc=False, rename="camel"):
-    """The part of an object's metadata that decides whether a pod is handled."""
-
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
+    @property
+    def key(self) -> Hashable:
+        """Equal for specs on which every policy has the same effect."""
+        selector = self.node_selector
+        return (
+            bytes(self.affinity),
+            self.node_name,
+            tuple(selector.items()) if selector else None,
+            self.scheduler_name,
+            bytes(self.tolerations),
+        )
 
 
 class _TemplateMeta(Struct, frozen=True, gc=False):
     labels: dict[str, str] | None = None
-
-
-class _ObjectMeta(Struct, frozen=True, gc=False, rename="camel"):
-    deletion_timestamp: str | None = None
 
 
 class _Template(Struct, frozen=True, gc=False):
@@ -53,40 +57,32 @@ class _Template(Struct, frozen=True, gc=False):
 
 class _TemplateSpec(Struct, frozen=True, gc=False):
     template: _Template | None = None
-    # Not ours, but an object that no API server could have decoded is refused as a whole.
-    replicas: int | None = None
 
 
 class _JobTemplate(Struct, frozen=True, gc=False):
     spec: _TemplateSpec | None = None
 
 
-class _CronJobSpec(Struct, frozen=True, gc=False, rename="camel"):
+class _Spec(PodSpec, frozen=True, gc=False, rename="camel"):
+    template: _Template | None = None
     job_template: _JobTemplate | None = None
+    # Not ours, but an object that no API server could have decoded is refused as a whole.
+    replicas: int | None = None
 
 
-class _Pod(Struct, frozen=True, gc=False, rename="camel"):
+class _Meta(Struct, frozen=True, gc=False, rename="camel"):
+    labels: Raw = _EMPTY
+    annotations: Raw = _EMPTY
+    deletion_timestamp: str | None = None
+
+
+class Workload(Struct, frozen=True, gc=False, rename="camel"):
+    """An object of any handled kind, as far as it matters here."""
+
     api_version: str | None = None
     kind: str | None = None
-    metadata: Meta | None = None
-    spec: PodSpec | None = None
-
-
-class _Workload(Struct, frozen=True, gc=False, rename="camel"):
-    api_version: str | None = None
-    kind: str | None = None
-    metadata: _ObjectMeta | None = None
-    spec: _TemplateSpec | None = None
-
-
-class _CronJob(Struct, frozen=True, gc=False, rename="camel"):
-    api_version: str | None = None
-    kind: str | None = None
-    metadata: _ObjectMeta | None = None
-    spec: _CronJobSpec | None = None
-
-
-_Object = TypeVar("_Object", _Pod, _Workload, _CronJob)
+    metadata: _Meta | None = None
+    spec: _Spec | None = None
 
 
 class PodView(Struct, frozen=True, gc=False):
@@ -102,7 +98,7 @@ class PodView(Struct, frozen=True, gc=False):
 
 
 class Kind(Struct, frozen=True, gc=False):
-    """A kind that is handled: the JSON pointer of its pod spec and how to read it.
+    """A kind that is handled, and the JSON pointer of its pod spec.
 
     ``create_only`` kinds have an immutable pod spec: updates never change them (kupid.md 2.4).
     """
@@ -110,73 +106,80 @@ class Kind(Struct, frozen=True, gc=False):
     group: str
     version: str
     name: str
-    pointer: str
-    read: Callable[[Kind, bytes | Raw], PodView | None]
-    is_template: bool = True
+    shape: Literal["pod", "template", "job template"] = "template"
     create_only: bool = False
 
-    def project(self, data: bytes | Raw) -> PodView | None:
-        """Read the object; None where it holds no pod template. Raises MalformedError."""
-        return self.read(self, data)
+    @property
+    def pointer(self) -> str:
+        """Where the pod spec stands."""
+        return _POINTERS[self.shape]
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the object is a template of pods, not a pod itself."""
+        return self.shape != "pod"
+
+    def view(self, found: Workload) -> PodView | None:
+        """The pod in a decoded object; None where it holds no template. Raises MalformedError."""
+        if found.kind is not None or found.api_version is not None:
+            self._check_declared(found)
+        meta = found.metadata
+        is_deleted = meta is not None and meta.deletion_timestamp is not None
+        if self.shape == "pod":
+            labels = _labels(meta.labels, "metadata.labels") if meta else {}
+            spec: PodSpec | None = found.spec
+            is_left_alone = is_deleted or (meta is not None and _is_mirror(meta.annotations))
+        else:
+            template = self._template(found.spec)
+            if template is None:
+                return None
+            labels = (template.metadata.labels if template.metadata else None) or {}
+            spec = template.spec
+            is_left_alone = is_deleted
+        if spec is not None:
+            self._check_types(spec)
+        return PodView(labels, spec, is_left_alone)
+
+    def read(self, data: bytes | Raw) -> PodView | None:
+        """Decode an object and view it. Raises MalformedError."""
+        return self.view(decode(_workload_decoder, data, ""))
+
+    def _template(self, spec: _Spec | None) -> _Template | None:
+        if spec is None:
+            return None
+        if self.shape == "template":
+            return spec.template
+        job = spec.job_template.spec if spec.job_template else None
+        return job.template if job else None
+
+    def _check_declared(self, found: Workload) -> None:
+        version = f"{self.group}/{self.version}" if self.group else self.version
+        for says, should in ((found.api_version, version), (found.kind, self.name)):
+            if says and says != should:
+                declared = "/".join(filter(None, (found.api_version, found.kind)))
+                raise MalformedError(
+                    f"the object says {declared}, the request {version}/{self.name}"
+                )
+
+    def _check_types(self, spec: PodSpec) -> None:
+        """Refuse owned fields of wrong types at any depth, before anything is decided on them."""
+        at = self.pointer[1:].replace("/", ".")
+        if not is_absent(spec.affinity):
+            decode(_affinity_types, spec.affinity, f"{at}.affinity")
+        if not is_absent(spec.tolerations):
+            decode(_toleration_types, spec.tolerations, f"{at}.tolerations")
 
 
-def _reader(
-    decoder: msgspec.json.Decoder[_Object], view: Callable[[_Object], PodView | None]
-) -> Callable[[Kind, bytes | Raw], PodView | None]:
-    def read(kind: Kind, data: bytes | Raw) -> PodView | None:
-        found = decode(decoder, data, "")
-        declared = found.api_version, found.kind
-        expected = f"{kind.group}/{kind.version}".lstrip("/"), kind.name
-        for is_set, should in zip(declared, expected, strict=True):
-            if is_set and is_set != should:
-                text = f"the object says {'/'.join(filter(None, declared))}"
-                raise MalformedError(f"{text}, the request {'/'.join(expected)}")
-        return view(found)
+_workload_decoder: Final = msgspec.json.Decoder(Workload)
+_affinity_types: Final = msgspec.json.Decoder(Affinity)
+_toleration_types: Final = msgspec.json.Decoder(list[Toleration])
+_label_decoder: Final = msgspec.json.Decoder(dict[str, str])
 
-    return read
-
-
-def _view_pod(pod: _Pod) -> PodView:
-    meta = pod.metadata or Meta()
-    mirrored = MIRROR_ANNOTATION in (meta.annotations or ())
-    _check_types(pod.spec, "spec")
-    return PodView(meta.labels or {}, pod.spec, mirrored or meta.deletion_timestamp is not None)
-
-
-def _view_template(
-    spec: _TemplateSpec | None, metadata: _ObjectMeta | None, at: str
-) -> PodView | None:
-    template = spec.template if spec else None
-    if template is None:
-        return None
-    labels = template.metadata.labels if template.metadata else None
-    _check_types(template.spec, at)
-    is_deleted = metadata is not None and metadata.deletion_timestamp is not None
-    return PodView(labels or {}, template.spec, is_deleted)
-
-
-def _view_workload(workload: _Workload) -> PodView | None:
-    return _view_template(workload.spec, workload.metadata, "spec.template.spec")
-
-
-def _view_cron_job(cron_job: _CronJob) -> PodView | None:
-    job = cron_job.spec.job_template if cron_job.spec else None
-    at = "spec.jobTemplate.spec.template.spec"
-    return _view_template(job.spec if job else None, cron_job.metadata, at)
-
-
-_affinity_types = msgspec.json.Decoder(Affinity)
-_toleration_types = msgspec.json.Decoder(list[Toleration])
-
-
-def _check_types(spec: PodSpec | None, at: str) -> None:
-    """Refuse owned fields of the wrong types at any depth, before anything is decided on them."""
-    if spec is None:
-        return
-    if bytes(spec.affinity) not in _ABSENT:
-        decode(_affinity_types, spec.affinity, f"{at}.affinity")
-    if bytes(spec.tolerations) not in _ABSENT:
-        decode(_toleration_types, spec.tolerations, f"{at}.tolerations")
+_POINTERS: Final = {
+    "pod": "/spec",
+    "template": "/spec/template/spec",
+    "job template": "/spec/jobTemplate/spec/template/spec",
+}
 
 
 def is_absent(value: Raw) -> bool:
@@ -184,24 +187,29 @@ def is_absent(value: Raw) -> bool:
     return bytes(value) in _ABSENT
 
 
-_read_pod = _reader(msgspec.json.Decoder(_Pod), _view_pod)
-_read_workload = _reader(msgspec.json.Decoder(_Workload), _view_workload)
-_read_cron_job = _reader(msgspec.json.Decoder(_CronJob), _view_cron_job)
+def _labels(raw: Raw, at: str) -> dict[str, str]:
+    return {} if is_absent(raw) else decode(_label_decoder, raw, at)
 
-_TEMPLATE: Final = "/spec/template/spec"
-_CRON_TEMPLATE: Final = "/spec/jobTemplate/spec/template/spec"
+
+def _is_mirror(annotations: Raw) -> bool:
+    # A mirror pod is rare and annotations are long: look before decoding.
+    data = bytes(annotations)
+    if data.startswith(b"{") and _MIRROR_BYTES not in data:
+        return False
+    return MIRROR_ANNOTATION in _labels(annotations, "metadata.annotations")
+
 
 KINDS: Final[dict[tuple[str, str, str], Kind]] = {
     (kind.group, kind.version, kind.name): kind
     for kind in (
-        Kind("", "v1", "Pod", "/spec", _read_pod, is_template=False, create_only=True),
-        Kind("", "v1", "ReplicationController", _TEMPLATE, _read_workload),
-        Kind("apps", "v1", "ReplicaSet", _TEMPLATE, _read_workload),
-        Kind("apps", "v1", "Deployment", _TEMPLATE, _read_workload),
-        Kind("apps", "v1", "StatefulSet", _TEMPLATE, _read_workload),
-        Kind("apps", "v1", "DaemonSet", _TEMPLATE, _read_workload),
-        Kind("batch", "v1", "Job", _TEMPLATE, _read_workload, create_only=True),
-        Kind("batch", "v1", "CronJob", _CRON_TEMPLATE, _read_cron_job),
-        Kind("batch", "v1beta1", "CronJob", _CRON_TEMPLATE, _read_cron_job),
+        Kind("", "v1", "Pod", "pod", create_only=True),
+        Kind("", "v1", "ReplicationController"),
+        Kind("apps", "v1", "ReplicaSet"),
+        Kind("apps", "v1", "Deployment"),
+        Kind("apps", "v1", "StatefulSet"),
+        Kind("apps", "v1", "DaemonSet"),
+        Kind("batch", "v1", "Job", create_only=True),
+        Kind("batch", "v1", "CronJob", "job template"),
+        Kind("batch", "v1beta1", "CronJob", "job template"),
     )
 }

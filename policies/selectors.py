@@ -34,7 +34,10 @@ class Matcher(Struct, frozen=True, gc=False):
         for key in self.present:
             if key not in labels:
                 return False
-        return all(key not in labels for key in self.absent)
+        for key in self.absent:  # noqa: SIM110 - all() takes twice as long, and most are empty
+            if key in labels:
+                return False
+        return True
 
 
 EVERYTHING: Final = Matcher()

@@ -39,10 +39,11 @@ _LEVELS: Final = {
 
 def configure_logging(
     level: LogLevel = "info", log_format: LogFormat = "auto", *, stream: BinaryIO | None = None
-) -> None:
+) -> BinaryIO | None:
     """Set up all logs of the process, the standard library's included; stderr by default.
 
-    ``auto`` is ``console`` where the stream is a terminal, ``json`` elsewhere.
+    ``auto`` is ``console`` where the stream is a terminal, ``json`` elsewhere. Returns the stream
+    where it takes JSON lines of level info, for ``events.EventWriter``; None where it does not.
     """
     target = sys.stderr.buffer if stream is None else stream
     is_terminal = target.isatty()
@@ -63,6 +64,7 @@ def configure_logging(
     root.handlers = [_ToStructlog()]
     root.setLevel(_LEVELS[level])
     logging.captureWarnings(capture=True)
+    return None if console or _LEVELS[level] > logging.INFO else target
 
 
 def get_logger(component: str) -> FilteringBoundLogger:

@@ -12,19 +12,18 @@ from prometheus_client import (
     Counter,
     Gauge,
     GCCollector,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
 )
 
+from telemetry.tallies import AdmissionTallies
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-ADMISSION_DURATION: Final = "harbourmaster_admission_duration_seconds"
 ADMISSION_SKIPPED: Final = "harbourmaster_admission_skipped_total"
-ADMISSION_PATCH_OPERATIONS: Final = "harbourmaster_admission_patch_operations"
 POLICIES: Final = "harbourmaster_policies"
 POLICIES_INVALID: Final = "harbourmaster_policies_invalid"
 CERTIFICATE_EXPIRY: Final = "harbourmaster_certificate_expiry_seconds"
@@ -33,8 +32,6 @@ EVENT_LOOP_LAG: Final = "harbourmaster_event_loop_lag_seconds"
 REQUESTS_SHED: Final = "harbourmaster_requests_shed_total"
 CONNECTIONS: Final = "harbourmaster_connections"
 BUILD_INFO: Final = "harbourmaster_build_info"
-KUPID_REQUESTS: Final = "kupid_aggr_requests_total"
-"""kupid's own counter, for its dashboards (kupid.md 6.9)."""
 
 OUTCOMES: Final = (
     "mutated",
@@ -47,25 +44,15 @@ OUTCOMES: Final = (
 )
 SHED_REASONS: Final = ("requests", "bytes", "lag")
 CERTIFICATE_ROLES: Final = ("authority", "leaf")
-KUPID_TYPES: Final = ("processed", "allowed", "denied", "mutated", "error")
-
-_DURATION_BUCKETS: Final = (
-    *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.025),
-    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
-)
-"""Seconds: fine around the goals of 3 and 15 ms, up to the longest time an API server waits."""
-_OPERATION_BUCKETS: Final = (0, 1, 2, 3, 5, 8, 13, 21, 50, 100)
 
 
 class Metrics(Struct, frozen=True):
     """The metrics of one process; mappings have one child for each value of the label."""
 
     registry: CollectorRegistry
-    admission_duration: Mapping[str, Histogram]
-    """By outcome; seconds from the first byte of the body to the answer."""
+    admission: AdmissionTallies
     admission_skipped: Counter
     """Label ``reason``."""
-    admission_patch_operations: Histogram
     policies: Gauge
     """Label ``kind``."""
     policies_invalid: Gauge
@@ -76,8 +63,6 @@ class Metrics(Struct, frozen=True):
     requests_shed: Mapping[str, Counter]
     """By reason."""
     connections: Gauge
-    kupid_requests: Mapping[str, Counter]
-    """By type."""
 
 
 def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
@@ -89,30 +74,18 @@ def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     Gauge(BUILD_INFO, "Always 1.", ("version",), registry=registry).labels(version).set(1)
-    duration = Histogram(
-        ADMISSION_DURATION,
-        "Time to answer one admission review.",
-        ("outcome",),
-        buckets=_DURATION_BUCKETS,
-        registry=registry,
-    )
+    admission = AdmissionTallies(outcomes)
+    registry.register(admission)
     shed = Counter(
         REQUESTS_SHED, "Requests refused because of overload.", ("reason",), registry=registry
     )
-    kupid = Counter(KUPID_REQUESTS, "Requests as kupid counts them.", ("type",), registry=registry)
     return Metrics(
         registry=registry,
-        admission_duration={outcome: duration.labels(outcome) for outcome in outcomes},
+        admission=admission,
         admission_skipped=Counter(
             ADMISSION_SKIPPED,
             "Reviews allowed unchanged because they could not be mutated.",
             ("reason",),
-            registry=registry,
-        ),
-        admission_patch_operations=Histogram(
-            ADMISSION_PATCH_OPERATIONS,
-            "JSON Patch operations of one answer.",
-            buckets=_OPERATION_BUCKETS,
             registry=registry,
         ),
         policies=Gauge(POLICIES, "Policies in use.", ("kind",), registry=registry),
@@ -135,7 +108,6 @@ def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
         ),
         requests_shed={reason: shed.labels(reason) for reason in SHED_REASONS},
         connections=Gauge(CONNECTIONS, "Open connections of the TLS port.", registry=registry),
-        kupid_requests={each: kupid.labels(each) for each in KUPID_TYPES},
     )
 
 

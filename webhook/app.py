@@ -4,62 +4,67 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from aiohttp import web
 
 from serving.bodies import read_body
 from serving.clients import check_client
 from serving.deadline import time_budget
+from telemetry.events import Event
 from telemetry.logging import get_logger
-from webhook.handlers import (
-    INVALID,
-    MALFORMED,
-    MUTATED,
-    SKIPPED,
-    UNMATCHED,
-    VALID,
-    answer,
-    answer_late,
-)
-from webhook.review import MAX_BODY_BYTES, cut
+from webhook.engine import MUTATED
+from webhook.handlers import INVALID, answer, answer_unchanged
+from webhook.review import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from serving.limits import Limits
+    from telemetry.events import EventWriter
     from telemetry.metrics import Metrics
+    from webhook.engine import EngineHolder
     from webhook.handlers import Decision
-    from webhook.settings import Settings
-    from webhook.snapshot import SnapshotHolder
+    from webhook.settings import ServerSettings
 
 MUTATE_PATHS: Final = ("/mutate", "/webhook")
 """Our own path and kupid's; on both the object's kind decides what happens."""
 VALIDATE_PATH: Final = "/validate"
 
-# kupid's counter: which of its types an outcome counts as, besides ``processed`` (kupid.md 6.9).
-_KUPID_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
-    MUTATED: ("allowed", "mutated"),
-    UNMATCHED: ("allowed",),
-    SKIPPED: ("error",),
-    VALID: ("allowed",),
-    INVALID: ("denied",),
-    MALFORMED: ("error",),
-}
+_SHOWN_NAME: Final = 253
+"""Characters of a name in the log; a legal one has no more."""
 
-_log = get_logger("admission")
+
+class MutatedReview(Event, gc=False, kw_only=True):
+    """The log line of a mutated review."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    operation: str
+    policies: tuple[str, ...]
+    operations: int
+    microseconds: int
 
 
 class Reviews:
     """Answers the review paths from the current snapshot; one for each server."""
 
     def __init__(
-        self, holder: SnapshotHolder, settings: Settings, metrics: Metrics, limits: Limits
+        self,
+        holder: EngineHolder,
+        settings: ServerSettings,
+        metrics: Metrics,
+        limits: Limits,
+        events: EventWriter | None = None,
     ) -> None:
+        """``events`` takes the lines of mutated reviews; without it the usual logger does."""
         self._holder = holder
         self._settings = settings
         self._metrics = metrics
         self._limits = limits
+        self._events = events
+        self._log = get_logger("admission")
 
     async def mutate(self, request: web.Request) -> web.Response:
         """Answer with a patch where policies ask for one."""
@@ -71,7 +76,7 @@ class Reviews:
 
     async def _review(self, request: web.Request, *, may_patch: bool) -> web.Response:
         started = perf_counter()
-        server = self._settings.server
+        server = self._settings
         if server.client_cn is not None:
             check_client(request, server.client_cn)
         clock = asyncio.get_running_loop().time
@@ -85,46 +90,63 @@ class Reviews:
                 admission=admission,
             )
             if clock() > deadline:
-                result, decision = answer_late(body)
+                text = "the time for this request ran out, nothing was changed"
+                result, decision = answer_unchanged(body, "deadline", text)
             else:
-                result, decision = answer(
-                    body, self._holder.current, self._settings, may_patch=may_patch
-                )
+                result, decision = self._answer(body, may_patch=may_patch)
         self._record(decision, perf_counter() - started)
         return web.Response(body=result, content_type="application/json")
 
+    def _answer(self, body: bytes, *, may_patch: bool) -> tuple[bytes, Decision]:
+        try:
+            return answer(body, self._holder.current, may_patch=may_patch)
+        except Exception:  # noqa: BLE001 - logged with its traceback
+            # A defect of ours must not stop anybody's pods (design D7).
+            self._log.exception("review failed")
+            text = "an internal error, nothing was changed; the server's log says more"
+            return answer_unchanged(body, "internal-error", text)
+
     def _record(self, decision: Decision, seconds: float) -> None:
-        metrics = self._metrics
-        outcome = decision.outcome
-        metrics.admission_duration[outcome].observe(seconds)
-        kupid = metrics.kupid_requests
-        kupid["processed"].inc()
-        for name in _KUPID_TYPES.get(outcome, ()):
-            kupid[name].inc()
-        for code in decision.codes:
-            metrics.admission_skipped.labels(code).inc()
-        if outcome == MUTATED:
-            metrics.admission_patch_operations.observe(decision.operations)
-            _log.info("mutated", **_fields(decision, seconds))
-        elif decision.codes or outcome == INVALID:
-            _log.warning(outcome, **_fields(decision, seconds), codes=decision.codes)
+        verdict = decision.verdict
+        tallies = self._metrics.admission
+        tallies.durations[verdict.outcome].observe(seconds)
+        for code in verdict.codes:
+            self._metrics.admission_skipped.labels(code).inc()
+        if verdict.outcome == MUTATED:
+            tallies.operations.observe(verdict.operations)
+            event = _mutated(decision, seconds)
+            if self._events is not None:
+                self._events.write(event)
+            else:
+                self._log.info(**_fields(event))
+        if verdict.codes or verdict.outcome == INVALID:
+            event = _mutated(decision, seconds)
+            self._log.warning(
+                **{**_fields(event), "event": verdict.outcome, "codes": verdict.codes}
+            )
 
 
-def _fields(decision: Decision, seconds: float) -> dict[str, object]:
-    request = decision.request
-    fields: dict[str, object] = {"microseconds": round(seconds * 1e6)}
-    if request is not None:
-        kind = request.kind
-        fields.update(
-            uid=cut(request.uid, 64),
-            kind=kind.kind if kind else "",
-            namespace=request.namespace or "",
-            name=request.name or "",
-            operation=request.operation or "",
-        )
-    if decision.policies:
-        fields["policies"] = decision.policies
-        fields["operations"] = decision.operations
+def _mutated(decision: Decision, seconds: float) -> MutatedReview:
+    request, verdict = decision.request, decision.verdict
+    return MutatedReview(
+        event=MUTATED,
+        component="admission",
+        uid=request.uid[:_SHOWN_NAME],
+        kind=request.kind.kind[:_SHOWN_NAME] if request.kind else "",
+        namespace=(request.namespace or "")[:_SHOWN_NAME],
+        name=(request.name or "")[:_SHOWN_NAME],
+        operation=(request.operation or "")[:_SHOWN_NAME],
+        policies=verdict.policies,
+        operations=verdict.operations,
+        microseconds=int(seconds * 1e6),
+    )
+
+
+def _fields(event: MutatedReview) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(event)
+    # The usual logger has its own.
+    for name in ("component", "level", "timestamp"):
+        del fields[name]
     return fields
 
 

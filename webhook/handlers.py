@@ -13,37 +13,33 @@ import msgspec
 from msgspec import Struct
 
 from policies.decoding import MalformedError, decode
-from policies.merge import Note, merge
+from policies.merge import Note
 from policies.model import Policy, is_policy_kind
 from policies.pods import KINDS
 from policies.validation import reason, validate, warn
+from webhook.engine import MUTATED, UNCHANGED, Verdict
 from webhook.review import (
     MAX_REASON,
     MAX_WARNING,
     GroupVersionKind,
     Request,
-    Response,
+    RequestHead,
     Review,
     allowed,
     check_version,
     cut,
     decode_review,
+    decode_workload_review,
     denied,
     encode_review,
     errored,
-    patched,
-    with_warnings,
+    remarked,
 )
 
 if TYPE_CHECKING:
-    from policies.pods import Kind
-    from webhook.settings import AdmissionSettings
-    from webhook.snapshot import Snapshot
+    from policies.pods import Kind, PodView
+    from webhook.engine import Engine
 
-MUTATED: Final = "mutated"
-"""A patch was sent."""
-UNCHANGED: Final = "unchanged"
-"""Policies matched, but the pod already holds all they ask for."""
 UNMATCHED: Final = "unmatched"
 """No policy matched, or the object is one that is never changed."""
 SKIPPED: Final = "skipped"
@@ -58,127 +54,125 @@ OUTCOMES: Final = (MUTATED, UNCHANGED, UNMATCHED, SKIPPED, VALID, INVALID, MALFO
 _CREATE: Final = frozenset(("CREATE", "", None))
 _policy_decoder: Final = msgspec.json.Decoder(Policy)
 _NO_KIND: Final = GroupVersionKind()
+_NO_REQUEST: Final = Request()
+_LEFT_ALONE: Final = Verdict(UNMATCHED, allowed())
 
 
 class Decision(Struct, frozen=True, gc=False):
-    """What was decided, for the answer, the log and the metrics."""
+    """A verdict and the request that it is on."""
 
-    outcome: str
-    response: Response
-    request: Request | None = None
-    policies: tuple[str, ...] = ()
-    operations: int = 0
-    codes: tuple[str, ...] = ()
-    """Of the notes given to the user."""
+    request: RequestHead
+    verdict: Verdict
 
 
-def answer(
-    body: bytes, snapshot: Snapshot, settings: AdmissionSettings, *, may_patch: bool = True
-) -> tuple[bytes, Decision]:
+def answer(body: bytes, engine: Engine, *, may_patch: bool = True) -> tuple[bytes, Decision]:
     """Answer the AdmissionReview in ``body`` with an AdmissionReview.
 
     ``may_patch`` is off for a validating webhook, which the API server forbids to patch.
     """
+    review = decode_workload_review(body)
+    request = review.request if review is not None else None
+    if review is None or request is None or request.object is None:
+        return _answer_raw(body, engine, may_patch=may_patch)
+    kind = KINDS.get(_key(request))
+    if kind is None:
+        return _answer_raw(body, engine, may_patch=may_patch)
+    try:
+        check_version(review)
+        pod = kind.view(request.object)
+    except MalformedError:
+        # The long way finds it again, and says what is wrong and where.
+        return _answer_raw(body, engine, may_patch=may_patch)
+    verdict = _decide(request, kind, pod, engine, may_patch=may_patch)
+    result = encode_review(review.api_version, request.uid, verdict.response)
+    return result, Decision(request, verdict)
+
+
+def _answer_raw(body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:
+    """Answer what is no well-formed review of a workload."""
     try:
         review = decode_review(body)
     except MalformedError as error:
         text = f"the body is no AdmissionReview: {cut(str(error), MAX_WARNING)}"
-        decision = Decision(MALFORMED, errored("", text))
-        return encode_review(None, decision.response), decision
-    decision = decide(review, snapshot, settings, may_patch=may_patch)
-    return encode_review(review, decision.response), decision
+        return _encoded(Review(), Verdict(MALFORMED, errored(text)))
+    try:
+        check_version(review)
+    except MalformedError as error:
+        return _encoded(review, Verdict(MALFORMED, errored(str(error))))
+    return _encoded(review, _decide_raw(review.request or _NO_REQUEST, engine, may_patch=may_patch))
 
 
-def answer_late(body: bytes) -> tuple[bytes, Decision]:
-    """Answer a review whose time ran out before it could be looked at."""
+def answer_unchanged(body: bytes, code: str, text: str) -> tuple[bytes, Decision]:
+    """Allow whatever ``body`` asks about as it is, with a note that says why nothing was done."""
     try:
         review = decode_review(body)
     except MalformedError:
         review = Review()
-    request = review.request or Request()
-    decision = _skip(request, "deadline", "the time for this request ran out, nothing was changed")
-    return encode_review(review, decision.response), decision
+    return _encoded(review, _skip(code, text))
 
 
-def decide(
-    review: Review, snapshot: Snapshot, settings: AdmissionSettings, *, may_patch: bool = True
-) -> Decision:
-    """Decide on a decoded review."""
-    request = review.request or Request()
-    try:
-        check_version(review)
-    except MalformedError as error:
-        return Decision(MALFORMED, errored(request.uid, str(error)), request)
-    gvk = request.kind or _NO_KIND
-    if is_policy_kind(gvk.group, gvk.version, gvk.kind):
+def _encoded(review: Review, verdict: Verdict) -> tuple[bytes, Decision]:
+    request = review.request or _NO_REQUEST
+    result = encode_review(review.api_version, request.uid, verdict.response)
+    return result, Decision(request, verdict)
+
+
+def _key(request: RequestHead) -> tuple[str, str, str]:
+    kind = request.kind or _NO_KIND
+    return kind.group, kind.version, kind.kind
+
+
+def _decide_raw(request: Request, engine: Engine, *, may_patch: bool) -> Verdict:
+    key = _key(request)
+    if is_policy_kind(*key):
         return _validate(request)
-    kind = KINDS.get((gvk.group, gvk.version, gvk.kind))
+    kind = KINDS.get(key)
     if kind is None:
-        text = f"objects of kind {cut(str(gvk), MAX_WARNING)} are not handled"
-        return _skip(request, "kind-unknown", text)
+        shown = cut(str(request.kind or _NO_KIND), MAX_WARNING)
+        return _skip("kind-unknown", f"objects of kind {shown} are not handled")
     if not request.has_object:
-        return _skip(
-            request, "no-object", "the request holds no object, there is nothing to change"
-        )
+        return _skip("no-object", "the request holds no object, there is nothing to change")
+    try:
+        pod = kind.read(request.object)
+    except MalformedError as error:
+        return _skip("object-malformed", f"{kind.name}: {error}")
+    return _decide(request, kind, pod, engine, may_patch=may_patch)
+
+
+def _decide(
+    request: RequestHead, kind: Kind, pod: PodView | None, engine: Engine, *, may_patch: bool
+) -> Verdict:
     is_immutable = kind.create_only and request.operation not in _CREATE
     if is_immutable or request.operation == "DELETE" or request.sub_resource or not may_patch:
-        return Decision(UNMATCHED, allowed(request.uid), request)
-    return _mutate(request, kind, snapshot, settings)
-
-
-def _mutate(
-    request: Request, kind: Kind, snapshot: Snapshot, settings: AdmissionSettings
-) -> Decision:
-    try:
-        pod = kind.project(request.object)
-    except MalformedError as error:
-        return _skip(request, "object-malformed", f"{kind.name}: {error}")
+        return _LEFT_ALONE
     if pod is None or pod.is_left_alone:
-        return Decision(UNMATCHED, allowed(request.uid), request)
+        return _LEFT_ALONE
     name = request.namespace or ""
-    namespace = snapshot.namespace(name)
+    namespace = engine.snapshot.namespace(name)
     if namespace is None:
-        return _skip(request, "namespace-unknown", f'namespace "{name}" is not known')
-    policies = snapshot.policies.match(name, namespace.labels, pod.labels)
+        return _skip("namespace-unknown", f'namespace "{name}" is not known')
+    policies = engine.snapshot.policies.match(name, namespace.labels, pod.labels)
     if not policies:
-        return Decision(UNMATCHED, allowed(request.uid), request)
+        return _LEFT_ALONE
     gated = pod.spec is not None and bool(pod.spec.scheduling_gates)
-    options = settings.merge_options(
-        node_name_as_field=gated or (kind.is_template and namespace.has_gates)
-    )
-    merged = merge(pod, kind.pointer, policies, options)
-    notes = merged.notes
-    if merged.operations:
-        outcome, response = MUTATED, patched(request.uid, merged.operations, notes)
-    else:
-        outcome, response = UNCHANGED, allowed(request.uid, notes=notes)
-    return Decision(
-        outcome,
-        response,
-        request,
-        tuple(policy.reference for policy in policies),
-        len(merged.operations),
-        tuple(note.code for note in notes),
-    )
+    as_field = gated or (kind.is_template and namespace.has_gates)
+    return engine.merge(kind, pod, policies, node_name_as_field=as_field)
 
 
-def _validate(request: Request) -> Decision:
+def _validate(request: Request) -> Verdict:
     """Check a policy object (kupid.md 5); what does not decode passes with a warning, as there."""
     if not request.has_object:
-        return _skip(request, "no-object", "the request holds no policy, there is nothing to check")
+        return _skip("no-object", "the request holds no policy, there is nothing to check")
     try:
         policy = decode(_policy_decoder, request.object, "")
     except MalformedError as error:
-        return _skip(request, "object-malformed", str(error))
+        return _skip("object-malformed", str(error))
     warnings = [cut(f"harbourmaster: {text}", MAX_WARNING) for text in warn(policy)]
     errors = validate(policy)
     if errors:
-        return Decision(
-            INVALID, denied(request.uid, cut(reason(errors), MAX_REASON), warnings), request
-        )
-    return Decision(VALID, with_warnings(request.uid, warnings), request)
+        return Verdict(INVALID, denied(cut(reason(errors), MAX_REASON), warnings))
+    return Verdict(VALID, remarked(warnings))
 
 
-def _skip(request: Request, code: str, text: str) -> Decision:
-    response = allowed(request.uid, text, (Note(code, text),))
-    return Decision(SKIPPED, response, request, codes=(code,))
+def _skip(code: str, text: str) -> Verdict:
+    return Verdict(SKIPPED, allowed(text, (Note(code, text),)), codes=(code,))

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from policies.decoding import MalformedError, decode
+from policies.pods import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +53,8 @@ class GroupVersionKind(Struct, frozen=True, gc=False):
         )
 
 
-class Request(Struct, frozen=True, gc=False, rename="camel"):
-    """What is read of a request; ``object`` stays as it came."""
+class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
+    """What is read of a request besides its object."""
 
     uid: str = ""
     kind: GroupVersionKind | None = None
@@ -61,6 +62,11 @@ class Request(Struct, frozen=True, gc=False, rename="camel"):
     name: str | None = None
     operation: str | None = None
     sub_resource: str | None = None
+
+
+class Request(RequestHead, frozen=True, gc=False, rename="camel"):
+    """A request whose object is kept as it came."""
+
     object: Raw = Raw(b"")
 
     @property
@@ -77,6 +83,20 @@ class Review(Struct, frozen=True, gc=False, rename="camel"):
     request: Request | None = None
 
 
+class WorkloadRequest(RequestHead, frozen=True, gc=False, rename="camel"):
+    """A request whose object was projected in the same pass."""
+
+    object: Workload | None = None
+
+
+class WorkloadReview(Struct, frozen=True, gc=False, rename="camel"):
+    """A question about what is most probably a workload."""
+
+    api_version: str = ""
+    kind: str = ""
+    request: WorkloadRequest | None = None
+
+
 class _Status(Struct, frozen=True, gc=False, omit_defaults=True):
     metadata: dict[str, str]
     code: int
@@ -84,10 +104,7 @@ class _Status(Struct, frozen=True, gc=False, omit_defaults=True):
     message: str | None = None
 
 
-class Response(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """An answer; made by ``allowed``, ``patched``, ``denied`` and ``errored`` only."""
-
-    uid: str
+class _Fields(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     allowed: bool
     status: _Status
     patch: bytes | None = None
@@ -96,16 +113,29 @@ class Response(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"
     audit_annotations: dict[str, str] | None = None
 
 
-class _Answer(Struct, frozen=True, gc=False, rename="camel"):
-    api_version: str
-    kind: str
-    response: Response
+class Response(Struct, frozen=True, gc=False):
+    """An answer without its uid, encoded once so that equal answers share it.
+
+    Made by ``allowed``, ``patched``, ``denied``, ``errored`` and ``remarked`` only.
+    """
+
+    allowed: bool
+    encoded: bytes
+    patch: bytes | None = None
+    """The JSON Patch, not yet in base64."""
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 _review_decoder: Final = msgspec.json.Decoder(Review)
+_workload_decoder: Final = msgspec.json.Decoder(WorkloadReview)
 _encode: Final = msgspec.json.Encoder().encode
 _NO_METADATA: Final[dict[str, str]] = {}
-_ALLOWED: Final = _Status(_NO_METADATA, OK)
+_HEADS: Final = {
+    version: b'{"apiVersion":"%b","kind":"%b","response":{"uid":'
+    % (version.encode(), KIND.encode())
+    for version in (V1, V1BETA1)
+}
 
 
 def decode_review(body: bytes) -> Review:
@@ -113,52 +143,73 @@ def decode_review(body: bytes) -> Review:
     return decode(_review_decoder, body, "")
 
 
-def check_version(review: Review) -> None:
+def decode_workload_review(body: bytes) -> WorkloadReview | None:
+    """Decode a body and the workload in it in one pass; None where ``decode_review`` is needed."""
+    try:
+        return _workload_decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
+
+
+def check_version(review: Review | WorkloadReview) -> None:
     """Raise MalformedError for a review of another version or kind; absent ones count as v1."""
     if review.api_version not in _VERSIONS or review.kind not in {KIND, ""}:
         asked = f"{review.api_version[:MAX_WARNING]}, Kind={review.kind[:MAX_WARNING]}"
         raise MalformedError(f"expected {V1} or {V1BETA1}, Kind={KIND}, got {asked}")
 
 
-def encode_review(review: Review | None, response: Response) -> bytes:
-    """Encode the answer to ``review``; None where the question could not be read."""
-    version = V1BETA1 if review is not None and review.api_version == V1BETA1 else V1
-    return _encode(_Answer(version, KIND, response))
+def encode_review(version: str, uid: str, response: Response) -> bytes:
+    """Encode the answer to a question of ``version``; an unknown version is answered as v1."""
+    head = _HEADS.get(version) or _HEADS[V1]
+    return b"%b%b,%b}" % (head, _encode(uid), response.encoded[1:])
 
 
-def allowed(uid: str, reason: str | None = None, notes: Sequence[Note] = ()) -> Response:
+def allowed(reason: str | None = None, notes: Sequence[Note] = ()) -> Response:
     """Let the object pass as it is; ``reason`` says why nothing was done to it."""
-    status = _Status(_NO_METADATA, OK, reason=reason) if reason else _ALLOWED
-    return Response(uid, True, status, warnings=_warnings(notes), audit_annotations=_audit(notes))
-
-
-def patched(uid: str, operations: Sequence[Operation], notes: Sequence[Note] = ()) -> Response:
-    """Let the object pass, changed by ``operations``, of which there is at least one."""
-    return Response(
-        uid,
-        True,
-        _ALLOWED,
-        patch=_encode(operations),
-        patch_type="JSONPatch",
-        warnings=_warnings(notes),
-        audit_annotations=_audit(notes),
+    status = _Status(_NO_METADATA, OK, reason=reason)
+    return _response(
+        _Fields(True, status, warnings=_warnings(notes), audit_annotations=_audit(notes))
     )
 
 
-def denied(uid: str, reason: str, warnings: Sequence[str] = ()) -> Response:
+def patched(operations: Sequence[Operation], notes: Sequence[Note] = ()) -> Response:
+    """Let the object pass, changed by ``operations``, of which there is at least one."""
+    return _response(
+        _Fields(
+            True,
+            _Status(_NO_METADATA, OK),
+            patch=_encode(operations),
+            patch_type="JSONPatch",
+            warnings=_warnings(notes),
+            audit_annotations=_audit(notes),
+        )
+    )
+
+
+def denied(reason: str, warnings: Sequence[str] = ()) -> Response:
     """Refuse the object; ``reason`` is what the user reads."""
     status = _Status(_NO_METADATA, FORBIDDEN, reason=reason)
-    return Response(uid, False, status, warnings=list(warnings) or None)
+    return _response(_Fields(False, status, warnings=list(warnings) or None))
 
 
-def errored(uid: str, message: str) -> Response:
+def errored(message: str) -> Response:
     """Refuse a question that could not be understood."""
-    return Response(uid, False, _Status(_NO_METADATA, BAD_REQUEST, message=message))
+    return _response(_Fields(False, _Status(_NO_METADATA, BAD_REQUEST, message=message)))
 
 
-def with_warnings(uid: str, warnings: Sequence[str]) -> Response:
+def remarked(warnings: Sequence[str]) -> Response:
     """Let a policy pass with remarks on it."""
-    return Response(uid, True, _ALLOWED, warnings=list(warnings) or None)
+    return _response(_Fields(True, _Status(_NO_METADATA, OK), warnings=list(warnings) or None))
+
+
+def _response(fields: _Fields) -> Response:
+    return Response(
+        fields.allowed,
+        _encode(fields),
+        fields.patch,
+        fields.status.reason,
+        tuple(fields.warnings or ()),
+    )
 
 
 def _warnings(notes: Sequence[Note]) -> list[str] | None:

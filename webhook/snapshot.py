@@ -57,15 +57,6 @@ class Snapshot(Struct, frozen=True, gc=False):
         return self.namespaces.get(name)
 
 
-class SnapshotHolder:
-    """The current snapshot; replacing it is one assignment, so readers need no lock."""
-
-    __slots__ = ("current",)
-
-    def __init__(self, current: Snapshot) -> None:
-        self.current = current
-
-
 def describe(snapshot: Snapshot) -> dict[str, Any]:
     """Counts for a log line."""
     namespaces = "any" if snapshot.namespaces is None else len(snapshot.namespaces)

@@ -24,35 +24,36 @@ from serving.health import health_app
 from serving.limits import Limits
 from serving.readiness import Readiness, tls_probe
 from serving.site import AddressError, Site
+from telemetry.events import EventWriter
 from telemetry.logging import configure_logging, get_logger
-from telemetry.metrics import create_metrics
+from telemetry.metrics import create_metrics, set_certificate_expiry
 from webhook.app import Reviews, create_app
+from webhook.engine import Engine, EngineHolder
 from webhook.example import try_review
 from webhook.handlers import OUTCOMES
 from webhook.settings import StartError
-from webhook.snapshot import SnapshotHolder, describe
+from webhook.snapshot import describe
 from webhook.sources import Sources, load
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import AsyncIterator
+    from typing import BinaryIO
 
     from certs.bundle import Bundle
     from webhook.settings import ServerSettings, Settings
     from webhook.sources import Loaded
-
-_log = get_logger("standalone")
 
 
 def serve(arguments: Arguments) -> int:
     """Serve until SIGTERM or SIGINT. Raises StartError where it can't begin."""
     settings: Settings = arguments.settings
     disable_core_dumps()
-    configure_logging(settings.log.log_level, settings.log.log_format)
+    stream = configure_logging(settings.log.level, settings.log.format)
     sources = Sources(arguments.policies, arguments.namespaces, arguments.parents)
     try:
         loaded = load(sources)
-        uvloop.run(_Server(settings, sources, loaded).run(arguments.example))
+        uvloop.run(_Server(settings, sources, loaded, stream).run(arguments.example))
     except (AddressError, CertificateError) as error:
         raise StartError(str(error)) from None
     return 0
@@ -61,12 +62,16 @@ def serve(arguments: Arguments) -> int:
 class _Server:
     """Everything that runs while serving from files."""
 
-    def __init__(self, settings: Settings, sources: Sources, loaded: Loaded) -> None:
+    def __init__(
+        self, settings: Settings, sources: Sources, loaded: Loaded, stream: BinaryIO | None
+    ) -> None:
         self._settings = settings
         self._sources = sources
-        self._holder = SnapshotHolder(loaded.snapshot)
+        self._stream = stream
+        self._holder = EngineHolder(Engine(loaded.snapshot, settings))
         self._metrics = create_metrics(version("harbourmaster"), OUTCOMES)
         self._readiness = Readiness()
+        self._log = get_logger("standalone")
         self._report(loaded)
 
     async def run(self, example: Path | None) -> None:
@@ -83,7 +88,10 @@ class _Server:
             metrics=self._metrics,
         )
         limits.start()
-        reviews = Reviews(self._holder, self._settings, self._metrics, limits)
+        events = None
+        if self._stream is not None:
+            events = EventWriter(self._stream, asyncio.get_running_loop())
+        reviews = Reviews(self._holder, server, self._metrics, limits, events)
         site = Site(
             create_app(reviews), host=server.host, port=server.port, tls=certificates.context
         )
@@ -100,19 +108,19 @@ class _Server:
                 await health.start()
                 self._metrics.connections.set_function(lambda: site.connections)
                 async with self._background(certificates, directory, names):
-                    _log.info(
+                    self._log.info(
                         "serving",
                         reviews=site.url,
                         health=health.url,
                         certificates=str(directory),
-                        **describe(self._holder.current),
+                        **describe(self._holder.current.snapshot),
                     )
                     if example is not None:
                         await try_review(example, site, directory / "ca.crt")
                     signal = await stop.wait()
-                    _log.info("stopping", signal=signal, drain_seconds=server.drain_seconds)
+                    self._log.info("stopping", signal=signal, drain_seconds=server.drain_seconds)
                     summary = await drain([site], self._readiness, wait=server.drain_seconds)
-                    _log.info("stopped", connections_cut=summary.cut)
+                    self._log.info("stopped", connections_cut=summary.cut)
             finally:
                 limits.stop()
                 await site.stop()
@@ -148,31 +156,30 @@ class _Server:
             try:
                 loaded = load(self._sources)
             except StartError as error:
-                _log.error("reload failed, the last state stays in force", error=str(error))
+                self._log.error("reload failed, the last state stays in force", error=str(error))
                 self._readiness.set("policies", str(error))
                 continue
             self._readiness.set("policies", None)
-            self._holder.current = loaded.snapshot
+            self._holder.current = Engine(loaded.snapshot, self._settings)
             self._report(loaded)
-            _log.info("reloaded", **describe(loaded.snapshot))
+            self._log.info("reloaded", **describe(loaded.snapshot))
 
     def _report(self, loaded: Loaded) -> None:
         for problem in loaded.problems:
-            _log.error("bad document", problem=str(problem))
+            self._log.error("bad document", problem=str(problem))
         policies = loaded.snapshot.policies
         self._metrics.policies.labels(CLUSTER_POLICY).set(policies.cluster_size)
         self._metrics.policies.labels(POLICY).set(policies.namespaced_size)
         self._metrics.policies_invalid.set(policies.invalid)
 
     def _note_expiry(self, bundle: Bundle) -> None:
-        self._metrics.certificate_expiry.labels("leaf").set(bundle.not_after.timestamp())
+        set_certificate_expiry(self._metrics, "leaf", bundle.not_after)
         if bundle.authority_not_after is not None:
-            expiry = bundle.authority_not_after.timestamp()
-            self._metrics.certificate_expiry.labels("authority").set(expiry)
+            set_certificate_expiry(self._metrics, "authority", bundle.authority_not_after)
 
     def _note_certificate_error(self, text: str) -> None:
         self._metrics.certificate_reload_errors.inc()
-        _log.error("certificates not reloaded, the last ones go on serving", error=text)
+        self._log.error("certificates not reloaded, the last ones go on serving", error=text)
 
 
 def _certificate_directory(server: ServerSettings) -> Path:

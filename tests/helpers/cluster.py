@@ -11,7 +11,7 @@ LABELS = {"example.com/app": "ledger", "example.com/role": "main"}
 
 
 def manifests(namespace, *, suffix="", labels=None, **pod_spec):
-    """One object of each of the eight workload kinds and both policy kinds; pods stay unscheduled."""
+    """One object of each of the eight workload kinds and both policy kinds."""
     labels = LABELS if labels is None else labels
     template = {
         "metadata": {"labels": labels},

@@ -19,7 +19,8 @@ from helpers.generated import pod_specs, policies, with_unknown_fields
 from helpers.nodes import admits, all_nodes, should_admit
 from helpers.patching import decode_patch
 from policies.index import policy_set
-from webhook.handlers import MUTATED, UNCHANGED, UNMATCHED, answer
+from webhook.engine import MUTATED, UNCHANGED, Engine
+from webhook.handlers import UNMATCHED, answer
 from webhook.settings import AdmissionSettings
 from webhook.snapshot import Snapshot
 from webhook.sources import read_policy
@@ -68,8 +69,8 @@ def run(kind, document, found, **options):
     }
     body = json.dumps({"request": request}).encode()
     snapshot = Snapshot(policy_set(read_policy(policy)[0] for policy in found))
-    result, decision = answer(body, snapshot, AdmissionSettings(**options))
-    return json.loads(result)["response"], decision
+    result, decision = answer(body, Engine(snapshot, AdmissionSettings(**options)))
+    return json.loads(result)["response"], decision.verdict
 
 
 def in_order(found):

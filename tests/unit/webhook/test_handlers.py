@@ -7,16 +7,15 @@ import pytest
 from helpers.objects import cluster_policy, policy, required, review, workload
 from helpers.patching import decode_patch, patched
 from policies.index import policy_set
+from webhook.engine import MUTATED, UNCHANGED, Engine
 from webhook.handlers import (
     INVALID,
     MALFORMED,
-    MUTATED,
     SKIPPED,
-    UNCHANGED,
     UNMATCHED,
     VALID,
     answer,
-    answer_late,
+    answer_unchanged,
 )
 from webhook.settings import AdmissionSettings
 from webhook.snapshot import Namespace, Snapshot
@@ -32,8 +31,10 @@ def snapshot(*policies, namespaces=None):
 def ask(question, *policies, namespaces=None, may_patch=True, **settings):
     body = question if isinstance(question, bytes) else json.dumps(question).encode()
     known = snapshot(*policies, namespaces=namespaces)
-    result, decision = answer(body, known, AdmissionSettings(**settings), may_patch=may_patch)
-    return json.loads(result), decision
+    result, decision = answer(
+        body, Engine(known, AdmissionSettings(**settings)), may_patch=may_patch
+    )
+    return json.loads(result), decision.verdict
 
 
 def test_a_matching_policy_gives_a_patch():
@@ -358,13 +359,15 @@ def test_a_policy_of_wrong_types_passes_visibly():
 
 
 def test_a_late_review_is_allowed_with_a_warning_and_its_uid():
-    result, decision = answer_late(json.dumps(review(workload(), uid="u-late")).encode())
+    result, decision = answer_unchanged(
+        json.dumps(review(workload(), uid="u-late")).encode(), "deadline", "the time ran out"
+    )
     found = json.loads(result)
     assert found["response"]["uid"] == "u-late"
-    assert decision.codes == ("deadline",)
+    assert decision.verdict.codes == ("deadline",)
     assert skipped(found, "deadline", "ran out")
 
 
 def test_s40_a_late_body_that_is_no_review_still_gets_an_answer():
-    result, _ = answer_late(b"nonsense")
+    result, _ = answer_unchanged(b"nonsense", "deadline", "the time ran out")
     assert json.loads(result)["response"]["allowed"] is True

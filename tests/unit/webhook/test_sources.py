@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from helpers.objects import cluster_policy, policy, review, workload
-from webhook.handlers import MUTATED, answer
+from webhook.engine import MUTATED, Engine
+from webhook.handlers import answer
 from webhook.settings import AdmissionSettings, StartError
 from webhook.snapshot import NAME_LABEL
 from webhook.sources import Sources, load
@@ -20,7 +21,7 @@ def write(directory, name, *documents):
 
 def decide(loaded, document, **options):
     body = json.dumps(review(document, **options)).encode()
-    return answer(body, loaded.snapshot, AdmissionSettings())[1]
+    return answer(body, Engine(loaded.snapshot, AdmissionSettings()))[1].verdict
 
 
 def problems(loaded):

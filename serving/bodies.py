@@ -1,0 +1,95 @@
+"""Reading a request's JSON body within limits of type, size and time.
+
+What the headers tell is refused before a byte of the body is read. Every refusal here but the 429
+of the limits closes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import hdrs, web
+
+from serving.refusals import Refusal
+
+if TYPE_CHECKING:
+    from aiohttp import StreamReader
+
+    from serving.limits import Admission
+
+_JSON: Final = "application/json"
+_CHARSET: Final = frozenset(("charset=utf-8", 'charset="utf-8"'))
+
+
+async def read_body(
+    request: web.Request, *, limit: int, deadline: float, admission: Admission
+) -> bytes:
+    """Read the whole body: ``limit`` bytes at most, until ``deadline`` on the loop's clock.
+
+    Raises Refusal: 415 for another type or an encoding, 413 over the limit, 429 without a share of
+    the bytes in flight, 408 when it is late, 400 when its framing is broken.
+    """
+    headers = request.headers
+    content_type = headers.get(hdrs.CONTENT_TYPE)
+    if content_type != _JSON:
+        _check_type(content_type)
+    if hdrs.CONTENT_ENCODING in headers:
+        _check_encoding(headers[hdrs.CONTENT_ENCODING], hdrs.CONTENT_ENCODING, "identity")
+    length = request.content_length
+    content = request.content
+    if length is None:
+        if hdrs.TRANSFER_ENCODING in headers:
+            _check_encoding(headers[hdrs.TRANSFER_ENCODING], hdrs.TRANSFER_ENCODING, "chunked")
+        return await _read(content, deadline, limit, admission, reserved=False)
+    if length > limit:
+        raise _too_large(limit)
+    admission.reserve(length)
+    if content.is_eof():
+        return content.read_nowait()
+    return await _read(content, deadline, limit, admission, reserved=True)
+
+
+async def _read(
+    content: StreamReader, deadline: float, limit: int, admission: Admission, *, reserved: bool
+) -> bytes:
+    chunks = []
+    size = 0
+    timer = asyncio.get_running_loop().call_at(deadline, _expire, content)
+    try:
+        while chunk := await content.readany():
+            if not reserved:
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                admission.reserve(len(chunk))
+            chunks.append(chunk)
+    except web.RequestPayloadError:
+        raise Refusal(400, "400: the body's framing is broken; the connection is closed") from None
+    except TimeoutError:
+        raise Refusal(
+            408, "408: the body did not arrive in time; send it faster or raise the timeout"
+        ) from None
+    finally:
+        timer.cancel()
+    return b"".join(chunks)
+
+
+def _expire(content: StreamReader) -> None:
+    # Wakes the reader without cancelling its task; aiohttp takes this type for "stop lingering".
+    content.set_exception(TimeoutError())
+
+
+def _check_type(value: str | None) -> None:
+    media_type, *parameters = (part.strip() for part in (value or "").lower().split(";"))
+    if media_type != _JSON or any(each not in _CHARSET for each in parameters):
+        raise Refusal(415, "415: the Content-Type must be application/json, in UTF-8")
+
+
+def _check_encoding(value: str, header: str, expected: str) -> None:
+    if value.strip().lower() != expected:
+        raise Refusal(415, f"415: {header} must be {expected} or absent; send the body as it is")
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal(413, f"413: the body may have {limit} bytes at most; send a smaller object")

@@ -1,0 +1,106 @@
+"""Stopping without losing a request (platform.md 5.4).
+
+Idle connections closed under a client are requests lost on the wire, and nobody repeats a POST. So
+each connection is first ended by the answer to its last request, while the endpoint is taken out
+of service, and only what is left then is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING, Final, Self
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from serving.readiness import Readiness
+    from serving.site import Site
+
+WAIT: Final = 5.0
+"""Seconds for the removal of the endpoint to reach every node."""
+CAP: Final = 15.0
+"""Seconds after which idle connections are closed all the same."""
+_LAST_ACCEPTED: Final = 0.1
+"""Seconds for connections taken just before the end to send their request."""
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_KILLED: Final = 128
+
+
+class DrainSummary(Struct, frozen=True):
+    """How it went."""
+
+    connections: int
+    """Open when it began."""
+    cut: int
+    """Still open at the end, and closed by us."""
+    seconds: float
+
+
+class StopSignals:
+    """Inside ``with``, SIGTERM and SIGINT end ``wait``; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._came = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        for each in _SIGNALS:
+            loop.add_signal_handler(each, self._receive, each)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for each in _SIGNALS:
+            loop.remove_signal_handler(each)
+
+    async def wait(self) -> str:
+        """Wait for a signal, and return its name."""
+        await self._came.wait()
+        return self._name
+
+    def _receive(self, received: signal.Signals) -> None:
+        if self._came.is_set():
+            # Whoever asks twice does not want to wait for anything, cleanup included.
+            os._exit(_KILLED + received)
+        self._name = received.name
+        self._came.set()
+
+
+async def drain(
+    sites: Sequence[Site], readiness: Readiness, *, wait: float = WAIT, cap: float = CAP
+) -> DrainSummary:
+    """Go out of service: unready, every answer the last of its connection, then the end.
+
+    New connections are taken for ``wait`` seconds, and on until no connection is left or ``cap``
+    seconds are over. Then nothing is accepted, running requests get the sites' shutdown time-out.
+    """
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    readiness.set("draining", "the server is stopping")
+    for site in sites:
+        site.close_connections_after_response()
+    connections = sum(site.connections for site in sites)
+    await asyncio.sleep(wait)
+    try:
+        async with asyncio.timeout_at(begun + cap):
+            for site in sites:
+                await site.wait_until_unused()
+    except TimeoutError:
+        pass
+    for site in sites:
+        site.stop_listening()
+    await asyncio.sleep(_LAST_ACCEPTED)
+    cut = sum(site.connections for site in sites)
+    await asyncio.gather(*(site.stop() for site in sites))
+    return DrainSummary(connections, cut, loop.time() - begun)

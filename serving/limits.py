@@ -1,0 +1,120 @@
+"""Overload: what is too much is refused at once with 429, so that the rest is answered in time.
+
+The API server repeats a call refused with 429 and ``Retry-After`` within its own time-out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Self
+
+from serving.refusals import Refusal
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from telemetry.metrics import Metrics
+
+MAX_REQUESTS: Final = 256
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+MAX_LAG: Final = 0.25
+"""Seconds that the event loop may be late before new requests are refused."""
+HEARTBEAT: Final = 0.05
+"""Seconds between two measurements of the lag, so also the shortest time of refusals."""
+_RETRY_AFTER: Final = 1
+_TEXTS: Final = {
+    "requests": "429: too many requests at one time; try again in a second",
+    "bytes": "429: too many bytes of request bodies at one time; try again in a second",
+    "lag": "429: the server is behind with its work; try again in a second",
+}
+
+
+class Limits:
+    """Counts what is in flight. One for each review port; health has none."""
+
+    def __init__(
+        self,
+        *,
+        requests: int = MAX_REQUESTS,
+        body_bytes: int = MAX_BODY_BYTES,
+        lag: float = MAX_LAG,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.requests_in_flight = 0
+        self.bytes_in_flight = 0
+        self.lag = 0.0
+        """Seconds that the last heartbeat was late."""
+        self.max_requests = requests
+        self.max_bytes = body_bytes
+        self.max_lag = lag
+        self._metrics = metrics
+        self._heartbeat: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure the running event loop's lag."""
+        self._schedule(asyncio.get_running_loop())
+
+    def stop(self) -> None:
+        """Stop measuring."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            self._heartbeat = None
+
+    def admit(self) -> Admission:
+        """A place for one request; ``with`` takes it and gives it back."""
+        return Admission(self)
+
+    def refuse(self, reason: str) -> Refusal:
+        """Count a refusal, and return it to be raised."""
+        if self._metrics is not None:
+            self._metrics.requests_shed[reason].inc()
+        # The connection stays: new handshakes would only add to the load.
+        return Refusal(429, _TEXTS[reason], retry_after=_RETRY_AFTER, close=False)
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = loop.time() + HEARTBEAT
+        self._heartbeat = loop.call_at(due, self._beat, loop, due)
+
+    def _beat(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self.lag = max(loop.time() - due, 0.0)
+        if self._metrics is not None:
+            self._metrics.event_loop_lag.set(self.lag)
+        self._schedule(loop)
+
+
+class Admission:
+    """One request's share of the limits, held inside ``with``. Entering raises Refusal (429)."""
+
+    __slots__ = ("_bytes", "_limits")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._bytes = 0
+
+    def __enter__(self) -> Self:
+        limits = self._limits
+        if limits.requests_in_flight >= limits.max_requests:
+            raise limits.refuse("requests")
+        if limits.lag > limits.max_lag:
+            raise limits.refuse("lag")
+        limits.requests_in_flight += 1
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        limits = self._limits
+        limits.requests_in_flight -= 1
+        limits.bytes_in_flight -= self._bytes
+        self._bytes = 0
+
+    def reserve(self, size: int) -> None:
+        """Account for ``size`` more bytes of the body. Raises Refusal (429)."""
+        limits = self._limits
+        if limits.bytes_in_flight + size > limits.max_bytes:
+            raise limits.refuse("bytes")
+        limits.bytes_in_flight += size
+        self._bytes += size

@@ -1,0 +1,254 @@
+"""aiohttp's HTTP/1.1 protocol with what it lacks towards hostile clients.
+
+Time-outs for request heads and for clients that don't read, no traceback and no banner in any
+answer, and ``Connection: close`` on every answer while draining. The path of a good request gets
+one comparison more; timers are set only where bytes are missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import hdrs, web
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
+from msgspec import Struct
+
+from serving.refusals import Refusal
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from aiohttp.web_request import BaseRequest
+
+_READ_BUFFER: Final = 64 * 1024
+"""Bytes of a body that wait unread before the connection is paused; the protocol holds twice it."""
+_MAX_HEADERS: Final = 64
+_MAX_HEADER: Final = 8190
+"""Bytes of one header, and of the request line."""
+
+
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """How long a client may take; all in seconds."""
+
+    handshake: float = 5.0
+    """TLS handshake."""
+    first_request: float = 60.0
+    """From the connection to the first byte of its first request."""
+    head: float = 5.0
+    """From the first byte of a request to the end of its headers."""
+    keepalive: float = 3630.0
+    """Between two requests. Longer than any client's own, else a request could meet the close."""
+    unread: float = 10.0
+    """For a client that does not read its answer."""
+    linger: float = 2.0
+    """For what is left of a refused body to arrive, so that the client gets to read why."""
+    shutdown: float = 10.0
+    """For requests still running when the server stops; above the longest admission time-out."""
+
+
+class BrokenBodyError(web.RequestPayloadError, TimeoutError):
+    """The framing of a body can't be understood.
+
+    A TimeoutError is what ends aiohttp's wait for the rest of a body without a line in the log.
+    """
+
+
+class Connections:
+    """The open connections of one site, and whether they are to end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.draining = False
+        self.unused = asyncio.Event()
+        """Set while there are none."""
+        self.unused.set()
+
+    def opened(self) -> None:
+        """Count a connection."""
+        self.count += 1
+        self.unused.clear()
+
+    def closed(self) -> None:
+        """Stop counting a connection."""
+        self.count -= 1
+        if not self.count:
+            self.unused.set()
+
+
+class Protocol(RequestHandler):
+    """One connection."""
+
+    __slots__ = (
+        "_client_name",
+        "_connections",
+        "_head_timer",
+        "_in_head",
+        "_is_counted",
+        "_timeouts",
+        "_unread_timer",
+    )
+
+    def __init__(
+        self,
+        server: web.Server,
+        connections: Connections,
+        timeouts: Timeouts,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=timeouts.keepalive,
+            lingering_time=timeouts.linger,
+            access_log=None,  # type: ignore[arg-type] # None is aiohttp's own way to have no log
+            max_line_size=_MAX_HEADER,
+            max_field_size=_MAX_HEADER,
+            max_headers=_MAX_HEADERS,
+            read_bufsize=_READ_BUFFER,
+            auto_decompress=False,
+        )
+        self._connections = connections
+        self._timeouts = timeouts
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._in_head = False
+        self._is_counted = False
+        self._client_name: str | None = None
+
+    @property
+    def client_name(self) -> str:
+        """Common name of the client's certificate; empty without one. Read once a connection."""
+        if self._client_name is None:
+            self._client_name = _common_name(self.transport)
+        return self._client_name
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the time for a first request."""
+        super().connection_made(transport)
+        self._connections.opened()
+        self._is_counted = True
+        self._head_timer = self._loop.call_later(self._timeouts.first_request, self.force_close)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Stop all timers."""
+        self._stop_head_timer()
+        self._stop_unread_timer()
+        if self._is_counted:
+            self._is_counted = False
+            self._connections.closed()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse; a head that is begun and not complete gets its time."""
+        complete = self._request_count
+        super().data_received(data)
+        if self._request_count != complete:
+            if self._head_timer is not None:
+                self._stop_head_timer()
+            if self._current_request is not None:
+                self._end_broken_body(self._current_request)
+        elif data and not self._in_head and self._awaits_head():
+            self._stop_head_timer()
+            self._in_head = True
+            self._head_timer = self._loop.call_later(self._timeouts.head, self.force_close)
+
+    def pause_writing(self) -> None:
+        """Start the time for the client to read what it was sent."""
+        super().pause_writing()
+        self._unread_timer = self._loop.call_later(self._timeouts.unread, self._abort)
+
+    def resume_writing(self) -> None:
+        """The client reads on."""
+        self._stop_unread_timer()
+        super().resume_writing()
+
+    def finish_response(
+        self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
+        """Every answer passes here, so this is where draining takes connections down."""
+        if self._connections.draining and isinstance(resp, web.StreamResponse):
+            resp.force_close()
+        return super().finish_response(request, resp, start_time)
+
+    def handle_error(
+        self,
+        request: BaseRequest,
+        status: int = HTTPStatus.INTERNAL_SERVER_ERROR,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - may quote the request
+    ) -> web.StreamResponse:
+        """Answer what a handler or the parser raised; details go to the log only."""
+        if isinstance(exc, Refusal):
+            return exc.response()
+        if status == HTTPStatus.BAD_REQUEST:
+            # Anyone can send garbage, so it is no news at the usual level.
+            get_logger("serving").debug(
+                "request not parsed", client=request.remote, error=type(exc).__name__
+            )
+            text = "400: this is not a valid HTTP/1.1 request; the connection is closed\n"
+        else:
+            get_logger("serving").error("request failed", path=request.path, exc_info=exc)
+            text = f"{int(status)}: the server failed; its log says why\n"
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer had begun when its handler failed")
+        response = _NamelessResponse(status=status, text=text)
+        response.force_close()
+        # aiohttp answers what it can't parse as HTTP/1.0, where it leaves this to be understood.
+        response.headers[hdrs.CONNECTION] = "close"
+        return response
+
+    def _awaits_head(self) -> bool:
+        # Before the first request the task that waits may not have started yet.
+        return self._request_count == 0 or (self._waiter is not None and not self._waiter.done())
+
+    def _end_broken_body(self, request: BaseRequest) -> None:
+        # aiohttp queues a parser's error as the next message, while this body would wait for ever.
+        is_broken = bool(self._messages) and isinstance(self._messages[-1][0], _ErrInfo)
+        if is_broken and not request.content.is_eof():
+            request.content.set_exception(BrokenBodyError())
+
+    def _stop_head_timer(self) -> None:
+        self._in_head = False
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _stop_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _abort(self) -> None:
+        # An orderly close would wait for the same client to read.
+        if self.transport is not None:
+            self.transport.abort()
+
+
+async def remove_server_header(_request: web.Request, response: web.StreamResponse) -> None:
+    """Signal handler ``on_response_prepare``: what we run on is nobody's business."""
+    response.headers.pop(hdrs.SERVER, None)
+
+
+class _NamelessResponse(web.Response):
+    """For requests that never reached an application, whose signals would take the banner off."""
+
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()
+        self.headers.pop(hdrs.SERVER, None)
+
+
+def _common_name(transport: asyncio.BaseTransport | None) -> str:
+    certificate = None if transport is None else transport.get_extra_info("peercert")
+    if not certificate:
+        return ""
+    names = [
+        value
+        for relative_name in certificate["subject"]
+        for key, value in relative_name
+        if key == "commonName"
+    ]
+    # With several it would be anyone's choice which one counts.
+    return names[0] if len(names) == 1 else ""

@@ -1,0 +1,82 @@
+"""Whether to send requests here: named conditions, each with the reason why it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from serving.site import Site
+
+Probe: TypeAlias = Callable[[], Awaitable[str | None]]
+"""Returns why it fails, in one line, or None."""
+
+PROBE_TIMEOUT: Final = 2.0
+CACHED: Final = 1.0
+"""Seconds for which a probe's result holds, so that questions from outside cost next to nothing."""
+_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
+
+
+class Readiness:
+    """Ready while no condition fails and no probe does."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+        self._probes: dict[str, Probe] = {}
+        self._probed: dict[str, str] = {}
+        self._probed_at = -CACHED
+        self._probing = asyncio.Lock()
+
+    def set(self, name: str, reason: str | None) -> None:
+        """Say why ``name`` is not ready, or with None that it is."""
+        if reason is None:
+            self._reasons.pop(name, None)
+        else:
+            self._reasons[name] = reason
+
+    def add_probe(self, name: str, probe: Probe) -> None:
+        """Add a condition that is looked at when somebody asks."""
+        self._probes[name] = probe
+        self._probed_at = -CACHED
+
+    async def failing(self) -> dict[str, str]:
+        """The reason of each condition that fails, by name; empty when ready."""
+        async with self._probing:
+            now = asyncio.get_running_loop().time()
+            if now - self._probed_at >= CACHED:
+                results = {name: await probe() for name, probe in self._probes.items()}
+                self._probed = {name: reason for name, reason in results.items() if reason}
+                self._probed_at = now
+        return self._probed | self._reasons
+
+
+def tls_probe(
+    site: Site, leaf_der: Callable[[], bytes], *, timeout: float = PROBE_TIMEOUT
+) -> Probe:
+    """A probe that shakes hands with ``site`` and compares the certificate with the current one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Byte for byte the same certificate is a stronger check than any name or chain.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    # In 1.3 the client is done before the server asks for its certificate, which we have none of.
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+
+    async def probe() -> str | None:
+        address = _ANY_ADDRESS.get(site.host, site.host)
+        try:
+            async with asyncio.timeout(timeout):
+                _, writer = await asyncio.open_connection(address, site.port, ssl=context)
+        except TimeoutError:
+            return f"{site.url} did not complete a handshake within {timeout:g} s"
+        except OSError as error:
+            return f"{site.url} does not serve TLS: {error.strerror or type(error).__name__}"
+        presented = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        # The server owes no goodbye to a caller that never asks for anything.
+        writer.transport.abort()
+        if presented != leaf_der():
+            return f"{site.url} does not present the current certificate"
+        return None
+
+    return probe

@@ -1,0 +1,141 @@
+"""A listening address that serves one aiohttp application, over TLS or plain."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from serving.protocol import Connections, Protocol, Timeouts, remove_server_header
+
+if TYPE_CHECKING:
+    import ssl
+
+BACKLOG: Final = 1024
+"""Connections that may wait for their handshake, as after a rollout."""
+_SHUTDOWN_OF_TLS: Final = 2.0
+"""Seconds for a client to answer the end of TLS before the connection is cut."""
+_DEFAULTS: Final = Timeouts()
+_CAUSES: Final = {
+    errno.EADDRINUSE: "the port is in use; stop the process that has it, or choose another port",
+    errno.EACCES: "this user may not listen there; choose a port above 1023",
+    errno.EADDRNOTAVAIL: "this machine has no such address; choose one that it has",
+}
+
+
+class AddressError(Exception):
+    """An address that can't be listened on; the text is one line for the user."""
+
+
+class Site:
+    """One listener. ``port`` and ``url`` are true after ``start``."""
+
+    def __init__(
+        self,
+        app: web.Application,
+        *,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        timeouts: Timeouts = _DEFAULTS,
+    ) -> None:
+        """``port`` 0 picks a free one. ``tls`` is a holder's context; None serves plain HTTP."""
+        self.host = host
+        self.port = port
+        self._tls = tls
+        self._timeouts = timeouts
+        self._connections = Connections()
+        self._listener: asyncio.Server | None = None
+        app.on_response_prepare.append(remove_server_header)
+        self._runner = web.AppRunner(
+            app,
+            handle_signals=False,
+            handler_cancellation=True,
+            shutdown_timeout=timeouts.shutdown,
+        )
+
+    @property
+    def url(self) -> str:
+        """Scheme, address and port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """Connections open now, handshakes not counted."""
+        return self._connections.count
+
+    async def start(self) -> None:
+        """Start the application, then listen. Raises AddressError, and leaves nothing running."""
+        bound = await _bind(self.host, self.port)
+        try:
+            await self._runner.setup()
+            self._listener = await self._listen(bound)
+        except BaseException:
+            bound.close()
+            await self._runner.cleanup()
+            raise
+        self.port = bound.getsockname()[1]
+
+    def close_connections_after_response(self) -> None:
+        """From now on each answer is the last one of its connection; new ones are still taken."""
+        self._connections.draining = True
+
+    async def wait_until_unused(self) -> None:
+        """Wait for all connections to be gone."""
+        await self._connections.unused.wait()
+
+    def stop_listening(self) -> None:
+        """Take no new connections; those that are open go on."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def stop(self) -> None:
+        """Stop listening, let running requests end within the time-out, and clean up."""
+        self.stop_listening()
+        await self._runner.cleanup()
+
+    async def _listen(self, bound: socket.socket) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("the runner is set up before it listens")
+
+        def connect() -> Protocol:
+            return Protocol(server, self._connections, self._timeouts, loop)
+
+        if self._tls is None:
+            return await loop.create_server(connect, sock=bound, backlog=BACKLOG)
+        return await loop.create_server(
+            connect,
+            sock=bound,
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=self._timeouts.handshake,
+            ssl_shutdown_timeout=_SHUTDOWN_OF_TLS,
+        )
+
+
+async def _bind(host: str, port: int) -> socket.socket:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError:
+        raise AddressError(f'"{host}" is no address of this machine; give an IP address') from None
+    family, kind, protocol, _, address = found[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setblocking(False)
+        # A restart must not wait for the last process's connections to be forgotten.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        cause = _CAUSES.get(error.errno or 0, error.strerror)
+        raise AddressError(f"{host} port {port}: {cause}") from None
+    return bound

@@ -1,0 +1,315 @@
+"""``make bench``: speed and memory, as a table for people and JSON for programs, in build/bench.
+
+The server is pinned to one core, the load comes from another; each figure is the median of five
+runs, those that are compared taken in turn. CPU is the server's own, by the kernel's accounting.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT)]
+
+import engine  # noqa: E402
+
+from helpers.objects import body, cluster_policy, large_deployment, policy  # noqa: E402
+
+RUNS = 5
+REQUESTS = 20_000
+CONNECTIONS = 25
+OPEN_RATES = (1000, 4000)
+COMMAND = str(Path(sys.executable).with_name("harbourmaster"))
+
+
+class Server:
+    """A server process on the first core."""
+
+    def __init__(self, arguments, *, environment=None):
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115
+        self.started = time.perf_counter()
+        self.process = subprocess.Popen(
+            ["taskset", "-c", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+
+    def cpu_seconds(self):
+        """Time on the processor by the scheduler's own count, of all threads."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+    def resident_bytes(self):
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) * 1024
+
+    def logged(self):
+        return Path(self.log.name).read_text()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+        self.log.close()
+
+
+def harbourmaster(folder, policies, *options):
+    arguments = [COMMAND, "serve", "--policies", str(policies), "--port", "0", "--health-port", "0"]
+    server = Server(
+        [
+            *arguments,
+            "--cert-dir",
+            str(folder),
+            "--drain-seconds",
+            "0",
+            "--log-format",
+            "json",
+            *options,
+        ]
+    )
+    serving = wait_for(server)
+    server.port = int(serving["reviews"].rpartition(":")[2])
+    server.health = serving["health"]
+    return server
+
+
+def wait_for(server):
+    """Wait until the server says that it serves, and return that log line."""
+    while server.process.poll() is None:
+        for line in server.logged().splitlines():
+            if '"serving"' in line and '"reviews"' in line:
+                return json.loads(line)
+        time.sleep(0.005)
+    sys.exit(f"the server ended: {server.logged()}")
+
+
+def wait_until_ready(server):
+    while True:
+        try:
+            urllib.request.urlopen(f"{server.health}/readyz").read()  # noqa: S310
+        except OSError:
+            time.sleep(0.005)
+        else:
+            return time.perf_counter() - server.started
+
+
+def load(server, folder, payload, requests=REQUESTS, rate=None):
+    before = server.cpu_seconds()
+    arguments = ["localhost", server.port, "/mutate", payload, folder / "ca.crt", CONNECTIONS]
+    arguments += [requests] + ([rate] if rate else [])
+    result = subprocess.run(
+        ["taskset", "-c", "1", sys.executable, HERE / "load.py", *map(str, arguments)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    found = json.loads(result.stdout)
+    found["cpu_us"] = (server.cpu_seconds() - before) / requests * 1e6
+    return found
+
+
+def write_policies(folder, policies):
+    folder.mkdir()
+    (folder / "policies.yaml").write_text(yaml.dump_all(policies, Dumper=yaml.CSafeDumper))
+    return folder
+
+
+def medians(runs):
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def compare_with_constant(folder):
+    """One 5 kB Deployment, one matching policy, against the constant on the same stack."""
+    payload = folder / "review.json"
+    payload.write_bytes(body(large_deployment()))
+    ours = harbourmaster(folder, write_policies(folder / "one", [engine.matching(0)]))
+    answer = folder / "answer.json"
+    answer.write_bytes(
+        engine.answer(payload.read_bytes(), engine.snapshot(engine.matching(0)), engine.SETTINGS)[0]
+    )
+    constant = Server([sys.executable, str(HERE / "constant_server.py"), str(folder), str(answer)])
+    constant.port = int(constant.process.stdout.readline())
+    try:
+        servers = {"constant": constant, "one policy": ours}
+        for server in servers.values():
+            load(server, folder, payload, 5000)
+        runs = {name: [] for name in servers}
+        ratios = []
+        for _ in range(RUNS):
+            for name, server in servers.items():
+                runs[name].append(load(server, folder, payload))
+            ratios.append(runs["one policy"][-1]["cpu_us"] / runs["constant"][-1]["cpu_us"])
+        closed = {name: medians(found) for name, found in runs.items()}
+        opened = {
+            rate: medians([load(ours, folder, payload, rate * 3, rate) for _ in range(RUNS)])
+            for rate in OPEN_RATES
+        }
+    finally:
+        ours.stop()
+        constant.stop()
+    return {
+        "review_bytes": payload.stat().st_size,
+        "closed": closed,
+        "ratio": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+        "open": opened,
+    }
+
+
+def memory_and_start(folder):
+    """1,000 policies and 10,000 namespaces; then the time from exec to ready on few."""
+    many = [
+        cluster_policy(
+            f"c-{i}", pods={"app": f"a-{i}"}, namespaces={"team": f"t-{i}"}, nodeSelector={"a": "b"}
+        )
+        for i in range(500)
+    ]
+    many += [
+        policy(
+            f"p-{i}",
+            f"ns-{i}",
+            tolerations=[engine.TOLERATION],
+            affinity=engine.required({"a": "b"}),
+        )
+        for i in range(500)
+    ]
+    namespaces = folder / "namespaces.yaml"
+    found = [
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": f"ns-{i}", "labels": {"team": f"t-{i % 50}", "env": "prod"}},
+        }
+        for i in range(10_000)
+    ]
+    namespaces.write_text(yaml.dump_all(found, Dumper=yaml.CSafeDumper))
+    policies = write_policies(folder / "many", many)
+    payload = folder / "review-many.json"
+    payload.write_bytes(body(large_deployment(), namespace="ns-1"))
+    resident = []
+    for _ in range(RUNS):
+        server = harbourmaster(folder, policies, "--namespaces", str(namespaces))
+        load(server, folder, payload, 5000)
+        resident.append(server.resident_bytes())
+        server.stop()
+    few = write_policies(folder / "few", [engine.matching(index) for index in range(10)])
+    starts = []
+    for _ in range(RUNS):
+        server = harbourmaster(folder, few)
+        starts.append(wait_until_ready(server))
+        server.stop()
+    return {
+        "resident_mb": statistics.median(resident) / 1e6,
+        "ready_seconds": statistics.median(starts),
+    }
+
+
+def table(rows):
+    widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        cells = [str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)]
+        yield "| " + " | ".join(cells) + " |"
+        if number == 0:
+            yield "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+
+
+def report(found):
+    yield f"# Benchmark on {found['machine']}"
+    yield ""
+    yield f"Medians of {RUNS} runs."
+    yield ""
+    yield "## Engine alone"
+    yield ""
+    rows = [("case", "us a review")]
+    rows += [(name, f"{value:.1f}") for name, value in found["engine"].items()]
+    yield from table(rows)
+    few = found["engine"]["five matches of 10 policies"]
+    many = found["engine"]["five matches of 10,000 policies"]
+    yield ""
+    yield f"10,000 policies cost {many / few:.2f} times 10 policies (asked: at most 2)."
+    server = found["server"]
+    yield ""
+    size = server["review_bytes"]
+    yield f"## Server, TLS, {CONNECTIONS} kept connections, review of {size} bytes"
+    yield ""
+    rows = [("load", "CPU us", "requests/s", "p50 ms", "p99 ms", "failed")]
+    named = [(f"closed, {name}", run) for name, run in server["closed"].items()]
+    named += [(f"open, {rate}/s, one policy", run) for rate, run in server["open"].items()]
+    rows += [
+        (
+            name,
+            f"{run['cpu_us']:.1f}",
+            f"{run['per_second']:.0f}",
+            f"{run['p50_ms']:.2f}",
+            f"{run['p99_ms']:.2f}",
+            int(run["failed"]),
+        )
+        for name, run in named
+    ]
+    yield from table(rows)
+    ratio = server["ratio"]
+    yield ""
+    yield (
+        f"One policy costs {ratio['median']:.2f} times the constant's CPU "
+        f"({ratio['min']:.2f} to {ratio['max']:.2f}; asked: at most 1.5)."
+    )
+    process = found["process"]
+    yield ""
+    yield "## Process"
+    yield ""
+    yield from table(
+        [
+            ("what", "measured", "asked"),
+            (
+                "resident, 1,000 policies, 10,000 namespaces",
+                f"{process['resident_mb']:.1f} MB",
+                "90 MB",
+            ),
+            ("from exec to ready", f"{process['ready_seconds']:.2f} s", "1.5 s"),
+        ]
+    )
+
+
+def main():
+    target = ROOT / "build" / "bench"
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "certs"
+        folder.mkdir()
+        print("engine ...", flush=True)  # noqa: T201
+        found = {
+            "machine": ", ".join(
+                (
+                    platform.machine(),
+                    f"{os.cpu_count()} cores",
+                    f"Python {platform.python_version()}",
+                )
+            ),
+            "engine": engine.measure(),
+        }
+        print("server ...", flush=True)  # noqa: T201
+        found["server"] = compare_with_constant(folder)
+        print("process ...", flush=True)  # noqa: T201
+        found["process"] = memory_and_start(folder)
+    text = "\n".join(report(found)) + "\n"
+    (target / "bench.json").write_text(json.dumps(found, indent=1) + "\n")
+    (target / "bench.md").write_text(text)
+    print(text)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""What the originals' samples do (kupid.md 7.2), and that ours do the same kinds of thing."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.offline import replay_case
+from helpers.objects import review
+from helpers.patching import patched
+from webhook.sources import Sources, load
+
+DATA = yaml.safe_load(Path(__file__).with_name("sample-outcomes.yaml").read_text())
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def stateful_set(labels):
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    head = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s"}}
+    return {**head, "spec": {"template": pod}}
+
+
+def injected(policies, document):
+    case = {
+        "id": "sample",
+        "namespaces": [{"metadata": {"name": "ns1"}}],
+        "policies": policies,
+        "review": review(document),
+    }
+    response = json.loads(bytes(replay_case(json.dumps(case).encode()).response))
+    assert "warnings" not in response
+    after = patched(copy.deepcopy(document), response)["spec"]["template"]["spec"]
+    return {name: value for name, value in after.items() if name != "containers"}
+
+
+@pytest.mark.parametrize("sample", DATA["samples"], ids=lambda sample: sample["sample"])
+def test_an_original_sample_injects_what_it_did(sample):
+    metadata = {"name": sample.get("name", sample["sample"])}
+    if sample["kind"] == "PodSchedulingPolicy":
+        metadata["namespace"] = "ns1"
+    found = {
+        "apiVersion": "kupid.gardener.cloud/v1alpha1",
+        "kind": sample["kind"],
+        "metadata": metadata,
+        "spec": sample["spec"],
+    }
+    for role, labels in DATA["targets"].items():
+        expected = sample["injected"] if role == sample["target"] else {}
+        assert injected([found], stateful_set(labels)) == expected
+
+
+def test_there_are_fifteen():
+    assert len(DATA["samples"]) == 15
+
+
+def test_our_samples_have_no_problem_and_all_change_something():
+    loaded = load(Sources(DEPLOY / "samples"))
+    assert loaded.problems == ()
+    assert loaded.snapshot.policies.cluster_size == 8
+    assert loaded.snapshot.policies.namespaced_size == 7
+    workloads = [
+        yaml.safe_load((DEPLOY / "samples" / "workloads" / f"ledger-{role}.yaml").read_text())
+        for role in ("main", "events")
+    ]
+    for path in sorted((DEPLOY / "samples").glob("*-*.yaml")):
+        found = yaml.safe_load(path.read_text())
+        if found["kind"] == "PodSchedulingPolicy":
+            found["metadata"]["namespace"] = "ns1"
+        before = [workload["spec"]["template"]["spec"] for workload in workloads]
+        after = [injected([found], workload) for workload in workloads]
+        changed = [
+            set(one) - set(old)
+            for one, old in zip(after, before, strict=True)
+            if set(one) - set(old)
+        ]
+        assert len(changed) == 1, f"{path.name} is for one role"

@@ -1,0 +1,109 @@
+"""What the authority makes, judged by verifiers that are not ours."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+
+from certs.authority import BACKDATED, create_authority, issue_leaf
+from certs.bundle import BundleFiles, parse_bundle
+from certs.reload import CertificateHolder
+from helpers.handshakes import shake_hands, strict_client
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+NAMES = ("hm.svc", "localhost", "127.0.0.1", "::1")
+
+
+def made(names=NAMES):
+    authority = create_authority(NOW)
+    return authority, issue_leaf(NOW, authority, names)
+
+
+def parsed(pair):
+    return x509.load_pem_x509_certificate(pair.certificate)
+
+
+def verifier(authority, name):
+    store = Store([parsed(authority)])
+    return PolicyBuilder().store(store).time(NOW).build_server_verifier(name)
+
+
+@pytest.mark.parametrize(
+    "name", [x509.DNSName("hm.svc"), x509.IPAddress(ip_address("127.0.0.1"))], ids=str
+)
+def test_a_leaf_passes_the_web_profile_for_its_names(name):
+    authority, leaf = made()
+    chain = verifier(authority, name).verify(parsed(leaf), [])
+    assert chain == [parsed(leaf), parsed(authority)]
+
+
+def test_a_leaf_does_not_pass_for_another_name():
+    authority, leaf = made()
+    with pytest.raises(VerificationError):
+        verifier(authority, x509.DNSName("other.svc")).verify(parsed(leaf), [])
+
+
+def test_a_leaf_does_not_pass_for_another_authority():
+    _, leaf = made()
+    with pytest.raises(VerificationError):
+        verifier(create_authority(NOW), x509.DNSName("hm.svc")).verify(parsed(leaf), [])
+
+
+@pytest.mark.parametrize("name", ["hm.svc", "127.0.0.1", "::1"])
+def test_a_strict_openssl_client_accepts_the_leaf(name):
+    authority, leaf = made()
+    files = BundleFiles(ca_crt=authority.certificate, tls_crt=leaf.certificate, tls_key=leaf.key)
+    holder = CertificateHolder(parse_bundle(files))
+    client = shake_hands(holder.context, strict_client(authority.certificate), name)
+    assert client.getpeercert(binary_form=True) == holder.bundle.leaf_der
+
+
+def test_keys_are_of_the_curve_p256():
+    assert all(
+        isinstance(parsed(pair).public_key(), ec.EllipticCurvePublicKey)
+        and parsed(pair).public_key().curve.name == "secp256r1"
+        for pair in made()
+    )
+
+
+def test_lives_are_a_year_and_a_week_and_begin_a_little_earlier():
+    spans = [
+        (parsed(pair).not_valid_before_utc - NOW, parsed(pair).not_valid_after_utc - NOW)
+        for pair in made()
+    ]
+    assert spans == [(-BACKDATED, timedelta(days=365)), (-BACKDATED, timedelta(days=7))]
+
+
+def test_a_leaf_never_outlives_its_authority():
+    authority = create_authority(NOW, lifetime=timedelta(days=2))
+    leaf = parsed(issue_leaf(NOW, authority, NAMES))
+    assert leaf.not_valid_after_utc == parsed(authority).not_valid_after_utc
+
+
+def test_an_authority_may_not_sign_another_one():
+    authority, _ = made()
+    constraints = parsed(authority).extensions.get_extension_for_class(x509.BasicConstraints)
+    assert constraints.critical
+    assert constraints.value == x509.BasicConstraints(ca=True, path_length=0)
+
+
+def test_a_name_too_long_for_a_subject_is_still_a_name_of_the_leaf():
+    long_name = ".".join(["a" * 60, "b" * 60])
+    _, leaf = made((long_name,))
+    names = parsed(leaf).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert names.value.get_values_for_type(x509.DNSName) == [long_name]
+
+
+def test_two_of_a_kind_differ():
+    first, second = create_authority(NOW), create_authority(NOW)
+    assert first.key != second.key
+    assert parsed(first).serial_number != parsed(second).serial_number
+
+
+def test_the_text_of_a_pair_shows_nothing():
+    assert repr(create_authority(NOW)) == "KeyPair(...)"

@@ -1,0 +1,161 @@
+"""Each fault of a bundle is an error of its own, in one line."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from certs.authority import create_authority, issue_leaf
+from certs.bundle import BundleFiles, check_authority, parse_bundle, verify_bundle
+from certs.errors import (
+    ChainError,
+    KeyMismatchError,
+    MissingNamesError,
+    UnreadableError,
+    ValidityError,
+)
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+NAMES = ("hm.svc", "127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def files():
+    authority = create_authority(NOW)
+    leaf = issue_leaf(NOW, authority, NAMES)
+    return BundleFiles(
+        ca_crt=authority.certificate,
+        ca_key=authority.key,
+        tls_crt=leaf.certificate,
+        tls_key=leaf.key,
+    )
+
+
+@pytest.fixture(scope="module")
+def other():
+    authority = create_authority(NOW)
+    leaf = issue_leaf(NOW, authority, NAMES)
+    return authority, leaf
+
+
+def test_a_good_bundle_is_known_by_its_leaf(files):
+    bundle = parse_bundle(files)
+    certificate = x509.load_pem_x509_certificate(files.tls_crt)
+    assert bundle.leaf_der == certificate.public_bytes(serialization.Encoding.DER)
+    assert bundle.names == set(NAMES)
+    assert bundle.not_after == NOW + timedelta(days=7)
+    assert bundle.authority_not_after == NOW + timedelta(days=365)
+
+
+def test_a_bundle_without_an_authority_is_good_too(files):
+    bundle = parse_bundle(BundleFiles(tls_crt=files.tls_crt, tls_key=files.tls_key))
+    assert bundle.authority_not_after is None
+
+
+def test_a_chain_with_an_intermediate_leads_to_its_root():
+    root = trustme.CA()
+    intermediate = root.create_child_ca()
+    issued = intermediate.issue_cert("hm.svc")
+    chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+    bundle = parse_bundle(
+        BundleFiles(
+            ca_crt=root.cert_pem.bytes(), tls_crt=chain, tls_key=issued.private_key_pem.bytes()
+        )
+    )
+    assert bundle.names == {"hm.svc"}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"tls_crt": None}, UnreadableError, "tls.crt is missing"),
+        ({"tls_key": None}, UnreadableError, "tls.key is missing"),
+        ({"tls_crt": b""}, UnreadableError, "tls.crt holds no certificate in PEM form"),
+        ({"tls_crt": b"\xff\x00"}, UnreadableError, "tls.crt holds no certificate in PEM form"),
+        ({"ca_crt": b"x"}, UnreadableError, "ca.crt holds no certificate in PEM form"),
+        (
+            {"tls_key": b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"},
+            UnreadableError,
+            "tls.key holds no unencrypted private key in PEM form",
+        ),
+    ],
+)
+def test_what_can_t_be_read_is_named(files, change, error, text):
+    with pytest.raises(error) as caught:
+        parse_bundle(msgspec.structs.replace(files, **change))
+    assert str(caught.value) == text
+
+
+def test_half_a_certificate_can_t_be_read(files):
+    half = files.tls_crt[: len(files.tls_crt) // 2]
+    with pytest.raises(UnreadableError, match=r"tls\.crt holds no certificate"):
+        parse_bundle(msgspec.structs.replace(files, tls_crt=half))
+
+
+def test_an_encrypted_key_can_t_be_read(files):
+    key = serialization.load_pem_private_key(files.tls_key, None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"word"),
+    )
+    with pytest.raises(UnreadableError, match="no unencrypted private key"):
+        parse_bundle(msgspec.structs.replace(files, tls_key=encrypted))
+
+
+def test_a_key_of_another_certificate_is_a_mismatch(files, other):
+    with pytest.raises(KeyMismatchError, match=r"tls\.key is not the key of tls\.crt"):
+        parse_bundle(msgspec.structs.replace(files, tls_key=other[1].key))
+
+
+def test_a_key_of_another_authority_is_a_mismatch(files, other):
+    with pytest.raises(KeyMismatchError, match=r"ca\.key is not the key of ca\.crt"):
+        parse_bundle(msgspec.structs.replace(files, ca_key=other[0].key))
+
+
+def test_a_leaf_of_another_authority_of_the_same_name_is_no_chain(files, other):
+    with pytest.raises(ChainError, match=r"tls\.crt was not issued by ca\.crt"):
+        parse_bundle(msgspec.structs.replace(files, ca_crt=other[0].certificate, ca_key=None))
+
+
+def test_a_leaf_can_t_issue(files):
+    with pytest.raises(ChainError, match="no certificate authority"):
+        check_authority(files.tls_crt, files.tls_key, NOW)
+
+
+@pytest.mark.parametrize(
+    ("now", "text"),
+    [
+        (NOW + timedelta(days=7), "tls.crt expired at 2026-03-08T00:00:00+00:00"),
+        (NOW - timedelta(minutes=6), "tls.crt is not valid before 2026-02-28T23:55:00+00:00"),
+    ],
+)
+def test_a_bundle_outside_its_window_is_invalid(files, now, text):
+    with pytest.raises(ValidityError) as caught:
+        verify_bundle(parse_bundle(files), now)
+    assert str(caught.value) == text
+
+
+def test_an_expired_authority_makes_the_bundle_invalid(files):
+    bundle = msgspec.structs.replace(parse_bundle(files), authority_not_after=NOW)
+    with pytest.raises(ValidityError, match=r"ca\.crt expired"):
+        verify_bundle(bundle, NOW)
+
+
+def test_a_name_that_the_leaf_is_not_for_is_named(files):
+    with pytest.raises(MissingNamesError) as caught:
+        verify_bundle(parse_bundle(files), NOW, ("hm.svc", "new.svc"))
+    assert str(caught.value) == "tls.crt is not for new.svc; it is for 127.0.0.1, hm.svc"
+
+
+def test_s3_the_text_of_a_bundle_shows_no_contents(files):
+    bundle = parse_bundle(files)
+    secrets = files.tls_key.decode().splitlines()[1:-1]
+    shown = f"{files!r} {bundle!r} {bundle.files}"
+    assert not any(line in shown for line in secrets)
+    assert repr(files) == "BundleFiles(ca_crt, ca_key, tls_crt, tls_key)"

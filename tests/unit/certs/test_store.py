@@ -1,0 +1,192 @@
+"""A certificate directory between runs."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trustme
+
+from certs.errors import KeyMismatchError, MissingNamesError, UnreadableError, ValidityError
+from certs.store import ensure, is_foreign, load, read_files, write_files
+
+NOW = datetime.now(UTC)
+NAMES = ("localhost", "127.0.0.1")
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def put_foreign(directory, name="hm.svc", authority=None, **options):
+    issued = (authority or trustme.CA()).issue_cert(name, **options)
+    directory.mkdir(exist_ok=True)
+    (directory / "tls.crt").write_bytes(b"".join(b.bytes() for b in issued.cert_chain_pems))
+    (directory / "tls.key").write_bytes(issued.private_key_pem.bytes())
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+def test_an_absent_directory_is_made_with_all_four_files(tmp_path):
+    bundle = ensure(tmp_path / "a" / "b", NAMES, NOW)
+    assert sorted(contents(tmp_path / "a" / "b")) == ["ca.crt", "ca.key", "tls.crt", "tls.key"]
+    assert bundle.names == set(NAMES)
+
+
+def test_s3_keys_and_directory_are_for_our_eyes_only(tmp_path):
+    ensure(tmp_path / "certs", NAMES, NOW)
+    assert mode(tmp_path / "certs") == 0o700
+    assert mode(tmp_path / "certs" / "tls.key") == 0o400
+    assert mode(tmp_path / "certs" / "ca.key") == 0o400
+
+
+def test_s3_a_key_replaced_is_for_our_eyes_only_too(tmp_path):
+    ensure(tmp_path, NAMES, NOW)
+    ensure(tmp_path, ("other.svc",), NOW)
+    assert mode(tmp_path / "tls.key") == 0o400
+
+
+def test_s3_nothing_of_a_key_is_in_the_environment(tmp_path):
+    bundle = ensure(tmp_path, NAMES, NOW)
+    secret = bundle.files.tls_key.decode().splitlines()[1]
+    assert not any(secret in value for value in os.environ.values())
+
+
+def test_s3_core_dumps_can_be_forbidden():
+    program = (
+        "import resource; from certs.hardening import disable_core_dumps; disable_core_dumps();"
+        "print(resource.getrlimit(resource.RLIMIT_CORE))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"(0, 0)\n"
+
+
+def test_certificates_are_kept_between_runs(tmp_path):
+    first = ensure(tmp_path, NAMES, NOW)
+    assert ensure(tmp_path, NAMES, NOW + timedelta(days=1)) == first
+
+
+def test_a_due_leaf_is_renewed_by_the_same_authority(tmp_path):
+    first = ensure(tmp_path, NAMES, NOW)
+    second = ensure(tmp_path, NAMES, NOW + timedelta(days=5))
+    assert second.leaf_der != first.leaf_der
+    assert second.files.ca_crt == first.files.ca_crt
+    assert second.not_after == first.not_after + timedelta(days=5)
+
+
+def test_a_due_authority_is_replaced(tmp_path):
+    first = ensure(tmp_path, NAMES, NOW)
+    second = ensure(tmp_path, NAMES, NOW + timedelta(days=300))
+    assert second.files.ca_crt != first.files.ca_crt
+    assert second.files.ca_key != first.files.ca_key
+
+
+def test_a_lost_leaf_comes_back_from_the_same_authority(tmp_path):
+    first = ensure(tmp_path, NAMES, NOW)
+    (tmp_path / "tls.key").unlink()
+    assert ensure(tmp_path, NAMES, NOW).files.ca_crt == first.files.ca_crt
+
+
+def test_no_temporary_files_are_left(tmp_path):
+    ensure(tmp_path, NAMES, NOW)
+    ensure(tmp_path, ("other.svc",), NOW)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_failed_write_leaves_the_files_as_they_were(tmp_path, monkeypatch):
+    ensure(tmp_path, NAMES, NOW)
+    before = contents(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "disk full")))
+    with pytest.raises(UnreadableError, match="can't be written: disk full"):
+        ensure(tmp_path, ("other.svc",), NOW)
+    assert contents(tmp_path) == before
+
+
+def test_a_directory_that_can_t_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnreadableError) as caught:
+        ensure(tmp_path / "file" / "certs", NAMES, NOW)
+    assert str(tmp_path / "file") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_foreign_pair_is_used_as_it_is(tmp_path):
+    put_foreign(tmp_path)
+    before = contents(tmp_path)
+    bundle = ensure(tmp_path, NAMES, NOW)
+    assert bundle.names == {"hm.svc"}
+    assert is_foreign(bundle.files)
+    assert contents(tmp_path) == before
+
+
+def test_a_broken_foreign_pair_is_an_error_and_not_overwritten(tmp_path):
+    put_foreign(tmp_path)
+    (tmp_path / "tls.key").write_bytes(trustme.CA().issue_cert("a").private_key_pem.bytes())
+    before = contents(tmp_path)
+    with pytest.raises(KeyMismatchError, match=f"^{tmp_path}: tls.key is not the key of tls.crt$"):
+        ensure(tmp_path, NAMES, NOW)
+    assert contents(tmp_path) == before
+
+
+def test_an_expired_foreign_pair_is_an_error(tmp_path):
+    put_foreign(tmp_path, not_after=NOW - timedelta(hours=1))
+    with pytest.raises(ValidityError, match=r"tls\.crt expired at"):
+        ensure(tmp_path, NAMES, NOW)
+
+
+def test_loading_never_makes_anything(tmp_path):
+    with pytest.raises(UnreadableError, match=r"tls\.crt is missing"):
+        load(tmp_path, NOW)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mounted_secret_is_read_from_one_generation(tmp_path, monkeypatch):
+    authority = trustme.CA()
+    for generation in ("..1", "..2"):
+        put_foreign(tmp_path / generation, generation.strip(".") + ".svc", authority)
+    (tmp_path / "..data").symlink_to("..1")
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    first_read = type(tmp_path).open
+
+    def swap_after_first_read(path, *args):
+        file = first_read(path, *args)
+        if path.name == "tls.crt":
+            (tmp_path / "..new").symlink_to("..2")
+            (tmp_path / "..new").rename(tmp_path / "..data")
+        return file
+
+    monkeypatch.setattr(type(tmp_path), "open", swap_after_first_read)
+    assert load(tmp_path, NOW).names == {"1.svc"}
+    monkeypatch.undo()
+    assert load(tmp_path, NOW).names == {"2.svc"}
+
+
+def test_a_file_far_too_large_is_not_read_on(tmp_path):
+    (tmp_path / "tls.crt").write_bytes(bytes(2 * 1024 * 1024))
+    with pytest.raises(UnreadableError, match="so it is no certificate"):
+        read_files(tmp_path)
+
+
+def test_what_is_absent_is_not_written(tmp_path):
+    write_files(tmp_path, read_files(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_no_certificate_can_have_is_one_line(tmp_path):
+    with pytest.raises(MissingNamesError, match=r'^"höst" can be no name of a certificate'):
+        ensure(tmp_path, ("höst",), NOW)
+
+
+def test_an_authority_with_a_key_of_another_kind_is_one_line(tmp_path):
+    authority = trustme.CA(key_type=trustme.KeyType.RSA)
+    (tmp_path / "ca.crt").write_bytes(authority.cert_pem.bytes())
+    (tmp_path / "ca.key").write_bytes(authority.private_key_pem.bytes())
+    with pytest.raises(UnreadableError, match=r"ca\.key is no ECDSA key"):
+        ensure(tmp_path, NAMES, NOW)

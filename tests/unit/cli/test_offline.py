@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.main import main
+from cli.offline import replayed
+from helpers.objects import cluster_policy, review, workload
+from helpers.patching import patched
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+@pytest.fixture
+def policies(tmp_path):
+    path = tmp_path / "policies.yaml"
+    path.write_text(yaml.safe_dump(cluster_policy(nodeSelector={"disk": "ssd"})))
+    return str(path)
+
+
+@pytest.fixture
+def feed(monkeypatch):
+    def give(data):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    return give
+
+
+def lines(*cases):
+    return [json.dumps(case).encode() + b"\n" for case in cases]
+
+
+def answers(found):
+    return [(line.id, line.http_status, json.loads(bytes(line.response))) for line in found]
+
+
+def test_review_reads_standard_input_and_prints_a_review(policies, feed, capsysbinary):
+    document = workload()
+    feed(json.dumps(review(document)).encode())
+    assert main(["review", "--policies", policies]) == 0
+    found = json.loads(capsysbinary.readouterr().out)
+    spec = patched(document, found["response"])["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {"disk": "ssd"}
+
+
+def test_review_reads_a_file(policies, capsysbinary):
+    fixture = str(FIXTURES / "statefulset-create.json")
+    assert main(["review", "--policies", policies, fixture]) == 0
+    assert b'"patchType": "JSONPatch"' in capsysbinary.readouterr().out
+
+
+def test_review_of_nonsense_answers_400_and_exits_1(policies, feed, capsysbinary):
+    feed(b"nonsense")
+    assert main(["review", "--policies", policies]) == 1
+    assert json.loads(capsysbinary.readouterr().out)["response"]["status"]["code"] == 400
+
+
+def test_review_takes_settings_and_namespaces(tmp_path, policies, feed, capsysbinary):
+    namespaces = tmp_path / "namespaces.yaml"
+    namespaces.write_text("kind: Namespace\nmetadata: {name: other}\n")
+    feed(json.dumps(review(workload())).encode())
+    assert main(["review", "--policies", policies, "--namespaces", str(namespaces)]) == 0
+    assert b"is not known" in capsysbinary.readouterr().out
+
+
+def test_replay_answers_each_case_in_order():
+    case = {
+        "namespaces": [{"metadata": {"name": "ns1"}}],
+        "policies": [cluster_policy(nodeName="n")],
+    }
+    first = {"id": "a", "review": review(workload(), uid="1"), **case}
+    second = {"id": 2, "review": review(workload("Pod"), uid="2"), **case}
+    found = answers(replayed(lines(first, second)))
+    assert [(name, status, response["uid"]) for name, status, response in found] == [
+        ("a", 200, "1"),
+        (2, 200, "2"),
+    ]
+    assert all("patch" in response for _, _, response in found)
+
+
+def test_replay_knows_only_the_listed_namespaces():
+    case = {"id": "a", "review": review(workload()), "policies": [cluster_policy(nodeName="n")]}
+    ((_, _, response),) = answers(replayed(lines(case)))
+    assert 'namespace "ns1" is not known' in response["status"]["reason"]
+
+
+def test_replay_takes_settings_per_case():
+    case = {
+        "id": "a",
+        "namespaces": [{"metadata": {"name": "ns1"}}],
+        "policies": [cluster_policy(schedulerName="s1")],
+        "review": review(workload(schedulerName="default-scheduler")),
+    }
+    compatible = {**case, "settings": {"treatDefaultSchedulerAsUnset": False}}
+    found = answers(replayed(lines(case, compatible)))
+    assert ["patch" in response for _, _, response in found] == [True, False]
+
+
+def test_replay_reports_what_is_no_case_and_goes_on(feed, capsysbinary):
+    good = {"id": "good", "review": review(workload())}
+    too_large = {"id": "large", "review": "x" * (8 * 1024 * 1024)}
+    feed(
+        b'{"id": 1}\nnonsense\n\n{"id": 2, "review": {}, "settings": {"nope": 1}}\n'
+        b'{"id": 3, "review": {}, "policies": 5}\n' + b"".join(lines(good, too_large))
+    )
+    assert main(["replay"]) == 1
+    found = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert found[0] == {"id": 1, "error": "object missing required field review"}
+    assert found[1]["id"] is None
+    assert "malformed" in found[1]["error"]
+    assert found[2] == {"id": 2, "error": "settings: object contains unknown field nope"}
+    assert found[3] == {"id": 3, "error": "policies: expected array, got integer"}
+    assert (found[4]["id"], found[4]["httpStatus"]) == ("good", 200)
+    assert found[5] == {"id": "large", "httpStatus": 413, "response": None}
+
+
+def test_replay_of_the_recorded_cases_succeeds(capsysbinary):
+    assert main(["replay", str(FIXTURES / "cases.jsonl")]) == 0
+    found = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    changed = {line["id"] for line in found if "patch" in line["response"]}
+    kinds = "pod replicationcontroller replicaset deployment statefulset daemonset job cronjob"
+    expected = {f"{kind}-create" for kind in kinds.split()}
+    expected |= {f"{kind}-update" for kind in kinds.split() if kind not in {"pod", "job"}}
+    assert changed == expected
+    assert all(line["response"]["allowed"] for line in found)
+
+
+def test_render_prints_what_admission_would_store(tmp_path, policies, capsys):
+    manifest = tmp_path / "w.yaml"
+    objects = [workload(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]
+    manifest.write_text(yaml.safe_dump_all(objects))
+    assert main(["render", "--policies", policies, "-f", str(manifest)]) == 0
+    printed = capsys.readouterr()
+    deployment, config_map = yaml.safe_load_all(printed.out)
+    assert deployment["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
+    assert config_map == objects[1]
+    assert printed.err == ""
+
+
+def test_render_diff_shows_only_what_changes(tmp_path, policies, capsys):
+    manifest = tmp_path / "w.yaml"
+    manifest.write_text(yaml.safe_dump_all([workload(), workload(nodeSelector={"disk": "hdd"})]))
+    assert main(["render", "--policies", policies, "-f", str(manifest), "--diff"]) == 0
+    added = [line for line in capsys.readouterr().out.splitlines() if line.startswith("+ ")]
+    assert added == ["+      nodeSelector:", "+        disk: ssd"]
+
+
+def test_render_reports_bad_manifests_and_policies(tmp_path, policies, capsys):
+    manifest = tmp_path / "w.yaml"
+    bad = cluster_policy(nodeName="Not A Name")
+    manifest.write_text(yaml.safe_dump_all([bad, workload(tolerations="x")]) + "---\n[\n")
+    assert main(["render", "--policies", policies, "-f", str(manifest)]) == 1
+    printed = capsys.readouterr().err
+    assert f"{manifest}, document 1: spec.nodeName: Invalid value" in printed
+    assert "document 2: harbourmaster: Deployment: spec.template.spec.tolerations" in printed
+    assert "document 3: line" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["review", "--policies", "absent"], "harbourmaster: absent: no such file or directory"),
+        (
+            ["review", "--policies", ".", "absent.json"],
+            "harbourmaster: absent.json: No such file or directory",
+        ),
+        (
+            ["review", "--policies", ".", "--on-required-affinity-conflict", "or"],
+            "--on-required-affinity-conflict: invalid enum value 'or', expected and|skip",
+        ),
+        (
+            ["serve", "--policies", ".", "--port", "99999"],
+            "--port: expected integer <= 65535",
+        ),
+        (["serve", "--policies", ".", "--config", "absent"], "absent: cannot be read"),
+    ],
+)
+def test_an_error_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nope: 1", "object contains unknown field nope"),
+        ("server: {nope: 1}", "server: object contains unknown field nope"),
+        ("server: {port: x}", "server.port: expected integer, got string"),
+        ("[1]", "expected keys and values at the top"),
+        ("{", "no YAML"),
+    ],
+)
+def test_a_bad_settings_file_names_the_key(tmp_path, capsys, text, says):
+    config = tmp_path / "settings.yaml"
+    config.write_text(text)
+    assert main(["serve", "--policies", str(tmp_path), "--config", str(config)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"harbourmaster: {config}: ")
+    assert says in line
+
+
+def test_a_flag_wins_over_the_file(tmp_path, policies, feed, capsysbinary):
+    config = tmp_path / "settings.yaml"
+    config.write_text("treatDefaultSchedulerAsUnset: false\n")
+    scheduler = tmp_path / "scheduler.yaml"
+    scheduler.write_text(yaml.safe_dump(cluster_policy(schedulerName="s1")))
+    question = json.dumps(review(workload(schedulerName="default-scheduler"))).encode()
+    common = ["review", "--policies", str(scheduler), "--config", str(config)]
+    for extra, is_patched in (
+        ([], False),
+        (["--treat-default-scheduler-as-unset", "true"], True),
+    ):
+        feed(question)
+        assert main(common + extra) == 0
+        assert (b'"patch"' in capsysbinary.readouterr().out) == is_patched

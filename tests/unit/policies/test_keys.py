@@ -1,0 +1,107 @@
+"""When two parts of an affinity, or two tolerations, count as the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.merging import one_of
+from policies.keys import (
+    node_term_key,
+    pod_term_key,
+    preferred_key,
+    requirement_key,
+    selector_key,
+    toleration_key,
+    weighted_pod_term_key,
+)
+
+A = one_of("a", "1", "2")
+B = one_of("b", "1")
+
+SAME = [
+    (requirement_key, A, one_of("a", "2", "1")),
+    (requirement_key, A, one_of("a", "1", "2", "1")),
+    (requirement_key, {"key": "a", "operator": "Exists"}, {"operator": "Exists", "key": "a"}),
+    (requirement_key, {"key": "a"}, {"key": "a", "operator": "", "values": []}),
+    (requirement_key, {"key": "a"}, {"key": "a", "operator": None, "values": None}),
+    (requirement_key, {"key": "a"}, {"key": "a", "future": None}),
+    (requirement_key, {"key": "a", "x": {"p": 1, "q": 2}}, {"key": "a", "x": {"q": 2, "p": 1}}),
+    (node_term_key, {"matchExpressions": [A, B]}, {"matchExpressions": [B, A]}),
+    (node_term_key, {"matchExpressions": [A]}, {"matchExpressions": [A, A]}),
+    (node_term_key, {}, {"matchExpressions": [], "matchFields": None}),
+    (preferred_key, {"weight": 1, "preference": {}}, {"weight": 1}),
+    (preferred_key, {"weight": 0, "preference": None}, {}),
+    (
+        preferred_key,
+        {"weight": 1, "preference": {"matchExpressions": [A, B]}},
+        {"weight": 1, "preference": {"matchExpressions": [B, A]}},
+    ),
+    (selector_key, {}, {"matchLabels": {}, "matchExpressions": []}),
+    (selector_key, {}, {"matchLabels": None, "matchExpressions": None}),
+    (selector_key, {"matchLabels": {"a": "1", "b": "2"}}, {"matchLabels": {"b": "2", "a": "1"}}),
+    (selector_key, {"matchExpressions": [A, B]}, {"matchExpressions": [B, A]}),
+    (pod_term_key, {"labelSelector": None}, {}),
+    (pod_term_key, {"namespaces": []}, {}),
+    (pod_term_key, {"namespaces": ["x", "y"]}, {"namespaces": ["y", "x"]}),
+    (pod_term_key, {"matchLabelKeys": ["x", "y"]}, {"matchLabelKeys": ["y", "x"]}),
+    (pod_term_key, {"mismatchLabelKeys": []}, {"mismatchLabelKeys": None}),
+    (pod_term_key, {"labelSelector": {"matchLabels": {}}}, {"labelSelector": {}}),
+    (weighted_pod_term_key, {"weight": 1}, {"weight": 1, "podAffinityTerm": {}}),
+    (toleration_key, {"key": "a", "value": ""}, {"key": "a"}),
+    (toleration_key, {"key": "a", "effect": None}, {"key": "a"}),
+]
+DIFFERENT = [
+    (requirement_key, A, one_of("b", "1", "2")),
+    (requirement_key, A, one_of("a", "1")),
+    (requirement_key, A, {**A, "operator": "NotIn"}),
+    (requirement_key, A, {**A, "future": 1}),
+    (requirement_key, {**A, "future": 1}, {**A, "future": 2}),
+    (node_term_key, {"matchExpressions": [A]}, {"matchFields": [A]}),
+    (node_term_key, {"matchExpressions": [A]}, {"matchExpressions": [A], "future": 1}),
+    (preferred_key, {"weight": 1}, {"weight": 2}),
+    (preferred_key, {"weight": 1}, {"weight": 1, "preference": {"matchFields": [A]}}),
+    (preferred_key, {"weight": 1}, {"weight": 1, "future": 1}),
+    (selector_key, None, {}),
+    (selector_key, {"matchLabels": {"a": "1"}}, {"matchLabels": {"a": "2"}}),
+    (selector_key, {"matchLabels": {"a": ""}}, {}),
+    (selector_key, {}, {"future": 1}),
+    (pod_term_key, {"labelSelector": {}}, {}),
+    (pod_term_key, {"namespaceSelector": {}}, {}),
+    (pod_term_key, {"namespaceSelector": {}}, {"labelSelector": {}}),
+    (pod_term_key, {"topologyKey": "zone"}, {"topologyKey": "host"}),
+    (pod_term_key, {"namespaces": ["x"]}, {"namespaces": ["y"]}),
+    (pod_term_key, {"matchLabelKeys": ["x"]}, {"mismatchLabelKeys": ["x"]}),
+    (pod_term_key, {}, {"future": 1}),
+    (weighted_pod_term_key, {"weight": 1}, {"weight": 2}),
+    (
+        weighted_pod_term_key,
+        {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}},
+        {"weight": 1, "podAffinityTerm": {"topologyKey": "host"}},
+    ),
+    (weighted_pod_term_key, {"weight": 1}, {"weight": 1, "future": 1}),
+    (toleration_key, {"key": "a", "operator": "Equal"}, {"key": "a"}),
+    (toleration_key, {"key": "a"}, {"key": "b"}),
+    (toleration_key, {"key": "a", "value": "1"}, {"key": "a", "value": "2"}),
+    (toleration_key, {"effect": "NoSchedule"}, {"effect": "NoExecute"}),
+    (toleration_key, {"tolerationSeconds": 0}, {}),
+    (toleration_key, {"tolerationSeconds": 5}, {"tolerationSeconds": 6}),
+    (toleration_key, {}, {"future": 1}),
+]
+
+
+@pytest.mark.parametrize(("key_of", "one", "other"), SAME)
+def test_same(key_of, one, other):
+    assert key_of(one) == key_of(other)
+    assert hash(key_of(one)) == hash(key_of(other))
+
+
+@pytest.mark.parametrize(("key_of", "one", "other"), DIFFERENT)
+def test_different(key_of, one, other):
+    assert key_of(one) != key_of(other)
+
+
+def test_node_term_that_requires_more_has_a_larger_key():
+    key = node_term_key({"matchExpressions": [A]})
+    assert key < node_term_key({"matchExpressions": [B, A]})
+    assert key < node_term_key({"matchExpressions": [A], "matchFields": [A]})
+    assert key < node_term_key({"matchExpressions": [A], "future": 1})

@@ -1,0 +1,162 @@
+"""The bounds of required node affinity: how much is built, and what a refusal costs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tracemalloc
+
+import pytest
+
+from helpers.merging import one_of
+from helpers.policy_parts import expressions
+from policies import product
+from policies.product import (
+    MAX_BYTES,
+    MAX_TERMS,
+    TooLargeError,
+    compile_requirement,
+    conjunction,
+    node_terms,
+)
+
+A, B = one_of("a", "A"), one_of("b", "B")
+
+
+def terms(pod, policy, *, skip=False):
+    start = None if pod is None else node_terms(pod)
+    found, _ = conjunction(start, compile_requirement(policy), {}, skip_conflicts=skip)
+    return list(found.terms)
+
+
+def alternatives(key, count, *, values=("",)):
+    return [expressions(one_of(key, *(f"{i}{value}" for value in values))) for i in range(count)]
+
+
+def test_as_many_terms_as_the_bound_are_built():
+    assert len(terms(None, alternatives("a", MAX_TERMS))) == MAX_TERMS
+    half = MAX_TERMS // 2
+    assert len(terms(alternatives("a", 2), alternatives("b", half))) == MAX_TERMS
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize(
+    ("pod", "policy"),
+    [
+        (None, alternatives("a", MAX_TERMS + 1)),
+        (alternatives("a", 27), alternatives("b", 19)),
+    ],
+)
+def test_one_term_more_than_the_bound_is_too_many(pod, policy, skip):
+    with pytest.raises(TooLargeError, match=r"^513 terms, more than 512$"):
+        terms(pod, policy, skip=skip)
+
+
+def test_terms_that_absorb_are_not_counted_as_multiplied():
+    pod = [*alternatives("a", 500), expressions(A)]
+    policy = [*alternatives("a", 500), expressions(B)]
+    with pytest.raises(TooLargeError, match="1001 terms"):
+        terms(pod, policy)
+    assert len(terms(pod[:-1], policy)) == 500
+
+
+KIBIBYTE = "x" * 1024
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize(
+    ("pod", "policy"),
+    [
+        (None, alternatives("a", 256, values=[KIBIBYTE])),
+        (alternatives("a", 16, values=[KIBIBYTE]), alternatives("b", 16)),
+        (alternatives("a", 16), alternatives("b", 16, values=[KIBIBYTE])),
+    ],
+)
+def test_more_bytes_than_the_bound_are_too_many(pod, policy, skip):
+    with pytest.raises(TooLargeError, match=r"^about \d+ KiB, more than 256 KiB$"):
+        terms(pod, policy, skip=skip)
+
+
+@pytest.mark.parametrize(
+    ("pod", "policy"),
+    [
+        (None, alternatives("a", 230, values=[KIBIBYTE])),
+        (alternatives("a", 15, values=[KIBIBYTE]), alternatives("b", 15)),
+    ],
+)
+def test_what_fits_the_bound_of_bytes_is_built(pod, policy):
+    found = terms(pod, policy)
+    assert 225 * 1024 < len(json.dumps(found)) < MAX_BYTES
+
+
+def test_large_term_that_absorbs_is_counted_once():
+    large = expressions(A, one_of("b", *(f"{index}{KIBIBYTE}" for index in range(200))))
+    found = terms([large, expressions(B)], [expressions(A), *alternatives("c", 3)])
+    assert len(found) == 5
+    assert found[0] == large
+
+
+def test_size_bounds_the_text_from_above():
+    pod, policy = alternatives("a", 9), [*alternatives("b", 9), expressions(A)]
+    found, _ = conjunction(node_terms(pod), compile_requirement(policy), {}, skip_conflicts=False)
+    assert found is not None
+    assert found.size >= len(json.dumps(found.terms, separators=(",", ":"))) - len("[]")
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_nothing_is_built_that_is_too_large(monkeypatch, skip):
+    def refuse(*_):
+        raise AssertionError("a term was built")
+
+    monkeypatch.setattr(product, "_merge", refuse)
+    for pod, policy in (
+        (alternatives("a", 30), alternatives("b", 30)),
+        (alternatives("a", 16, values=[KIBIBYTE]), alternatives("b", 16)),
+    ):
+        with pytest.raises(TooLargeError):
+            terms(pod, policy, skip=skip)
+
+
+def test_refusal_takes_little_memory():
+    pod = node_terms(alternatives("a", 500))
+    policy = compile_requirement(alternatives("b", 500))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLargeError):
+            conjunction(pod, policy, {}, skip_conflicts=False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * 1024 * 1024
+
+
+def count_comparisons(monkeypatch):
+    calls = itertools.count()
+    compare = product.excluding
+    monkeypatch.setattr(product, "excluding", lambda *sides: (next(calls), compare(*sides))[1])
+    return lambda: next(calls)
+
+
+@pytest.mark.xfail(reason="conflicts are looked for before the bounds", strict=True)
+@pytest.mark.parametrize(
+    ("pod_key", "skip"), [("a", False), ("a", True), ("b", True)], ids=["and", "skip", "fitting"]
+)
+def test_refusal_compares_no_more_pairs_than_may_be_built(monkeypatch, pod_key, skip):
+    made = count_comparisons(monkeypatch)
+    pod = alternatives(pod_key, 60, values=["p"])
+    with pytest.raises(TooLargeError):
+        terms(pod, alternatives("a", 60), skip=skip)
+    assert made() <= MAX_TERMS
+
+
+@pytest.mark.xfail(reason="requirements on one key are compared pair by pair", strict=True)
+def test_many_requirements_on_one_key_are_compared_in_linear_time(monkeypatch):
+    calls = itertools.count()
+    compare = product.excluding.__globals__["are_disjoint"]
+    monkeypatch.setitem(
+        product.excluding.__globals__, "are_disjoint", lambda *c: (next(calls), compare(*c))[1]
+    )
+    pod = [expressions(*({**one_of("a", f"p{i}"), "operator": "NotIn"} for i in range(100)))]
+    policy = [expressions(*({**one_of("a", f"q{i}"), "operator": "NotIn"} for i in range(100)))]
+    terms(pod, policy)
+    assert next(calls) <= 400

@@ -1,0 +1,64 @@
+"""A site with an echo application behind it, on both event loops that we run on."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+import uvloop
+
+from certs.reload import CertificateHolder, TlsOptions
+from certs.store import ensure
+from helpers.handshakes import strict_client
+from helpers.raw_http import Connection, Echo
+from serving.protocol import Timeouts
+from serving.site import Site
+
+
+def pytest_asyncio_loop_factories():
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory):
+    return ensure(tmp_path_factory.mktemp("certs"), ("localhost", "127.0.0.1"), datetime.now(UTC))
+
+
+@pytest.fixture
+def holder(bundle):
+    return CertificateHolder(bundle, TlsOptions())
+
+
+@pytest.fixture
+def trusting(bundle):
+    return strict_client(bundle.files.ca_crt)
+
+
+@pytest.fixture
+async def serve():
+    """Start a site: ``await serve(echo, tls=..., keepalive=...)``."""
+    sites = []
+
+    async def start(echo=None, *, tls=None, **timeouts):
+        app = (echo or Echo()).app() if echo is None or isinstance(echo, Echo) else echo
+        site = Site(app, host="127.0.0.1", port=0, tls=tls, timeouts=Timeouts(**timeouts))
+        await site.start()
+        sites.append(site)
+        return site
+
+    yield start
+    await asyncio.gather(*(site.stop() for site in sites))
+
+
+@pytest.fixture
+async def connect():
+    """Open a raw connection to a site: ``await connect(site, tls)``."""
+    opened = []
+
+    async def start(site, tls=None, **options):
+        opened.append(await Connection.open(site, tls, **options))
+        return opened[-1]
+
+    yield start
+    await asyncio.gather(*(connection.gone() for connection in opened))

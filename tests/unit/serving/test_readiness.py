@@ -1,0 +1,153 @@
+"""Ready or not, and why; alive; metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+import trustme
+
+from certs.reload import CertificateHolder, TlsOptions
+from certs.store import ensure
+from serving.health import health_app
+from serving.readiness import CACHED, Readiness, tls_probe
+from telemetry.metrics import create_metrics
+
+
+def get(path, method="GET"):
+    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+@pytest.fixture
+async def readiness():
+    return Readiness()
+
+
+@pytest.fixture
+async def health(serve, connect, readiness):
+    return await connect(await serve(health_app(readiness, create_metrics("1.0").registry)))
+
+
+async def test_nothing_failing_is_ready(readiness):
+    assert await readiness.failing() == {}
+
+
+async def test_conditions_come_and_go(readiness):
+    readiness.set("policies", "2 files can't be read")
+    assert await readiness.failing() == {"policies": "2 files can't be read"}
+    readiness.set("policies", None)
+    assert await readiness.failing() == {}
+
+
+async def test_a_probe_is_asked_once_in_a_while_only(readiness):
+    asked = []
+
+    async def probe():
+        asked.append(1)
+        await asyncio.sleep(0)
+        return "no"
+
+    readiness.add_probe("serving", probe)
+    results = await asyncio.gather(*(readiness.failing() for _ in range(10)))
+    assert results == [{"serving": "no"}] * 10
+    assert len(asked) == 1
+    readiness._probed_at -= CACHED
+    await readiness.failing()
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/healthz/webhook", "/readyz"])
+async def test_well_is_ok(health, path):
+    answer = await health.ask(get(path))
+    assert (answer.status, answer.body) == (200, b"ok\n")
+
+
+async def test_unready_names_each_reason_and_is_alive_all_the_same(health, readiness):
+    readiness.set("policies", "none read")
+    readiness.set("draining", "the server is stopping")
+    answer = await health.ask(get("/readyz"))
+    assert answer.status == 503
+    assert answer.body == b"draining: the server is stopping\npolicies: none read\n"
+    assert (await health.ask(get("/healthz"))).status == 200
+
+
+async def test_metrics_are_prometheus_text(health):
+    answer = await health.ask(get("/metrics"))
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert b'harbourmaster_build_info{version="1.0"} 1.0' in answer.body
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "DELETE"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_other_methods_are_not_allowed(health, method, path):
+    health.send(get(path, method))
+    head = await health.reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 405 ")
+
+
+async def test_health_names_no_software(health):
+    assert "server" not in (await health.ask(get("/healthz"))).headers
+
+
+async def test_a_serving_site_passes_its_probe(serve, holder, bundle):
+    site = await serve(tls=holder.context)
+    assert await tls_probe(site, lambda: bundle.leaf_der)() is None
+
+
+async def test_a_site_on_all_addresses_is_dialled_on_this_machine(serve, holder, bundle):
+    site = await serve(tls=holder.context)
+    site.host = "0.0.0.0"  # noqa: S104 - told, not listened on
+    assert await tls_probe(site, lambda: bundle.leaf_der)() is None
+
+
+async def test_a_site_that_wants_client_certificates_passes_its_probe(serve, bundle):
+    options = TlsOptions(client_ca=trustme.CA().cert_pem.bytes())
+    site = await serve(tls=CertificateHolder(bundle, options).context)
+    assert await tls_probe(site, lambda: bundle.leaf_der)() is None
+
+
+async def test_another_certificate_than_the_current_one_fails_the_probe(serve, holder, tmp_path):
+    site = await serve(tls=holder.context)
+    other = ensure(tmp_path, ("localhost",), datetime.now(UTC))
+    reason = await tls_probe(site, lambda: other.leaf_der)()
+    assert reason == f"{site.url} does not present the current certificate"
+
+
+async def test_a_stopped_site_fails_the_probe(serve, holder, bundle):
+    site = await serve(tls=holder.context)
+    site.stop_listening()
+    await asyncio.sleep(0)
+    reason = await tls_probe(site, lambda: bundle.leaf_der)()
+    assert reason.startswith(f"{site.url} does not serve TLS: ")
+
+
+async def test_a_site_that_does_not_answer_fails_the_probe_in_time(bundle):
+    given_up = asyncio.Event()
+
+    async def say_nothing(reader, writer):
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        given_up.set()
+
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    host, port = silent.sockets[0].getsockname()
+
+    class Silent:
+        url = "https://silent"
+
+    Silent.host, Silent.port = host, port
+    reason = await tls_probe(Silent, lambda: bundle.leaf_der, timeout=0.1)()
+    assert reason == "https://silent did not complete a handshake within 0.1 s"
+    await given_up.wait()
+    silent.close()
+    await asyncio.sleep(0)
+
+
+async def test_a_site_without_tls_fails_the_probe(serve, bundle):
+    site = await serve()
+    reason = await tls_probe(site, lambda: bundle.leaf_der)()
+    assert "does not serve TLS" in reason
+    assert "\n" not in reason

@@ -1,0 +1,118 @@
+"""The names, labels and first values that dashboards rely on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from telemetry.metrics import (
+    CERTIFICATE_EXPIRY,
+    OUTCOMES,
+    create_metrics,
+    set_certificate_expiry,
+)
+from telemetry.tallies import KUPID_REQUESTS
+
+KUPID_TYPES = ("processed", "allowed", "denied", "mutated", "error")
+DURATION = "harbourmaster_admission_duration_seconds"
+
+
+@pytest.fixture
+def metrics():
+    return create_metrics("1.2.3")
+
+
+def families(metrics):
+    text = generate_latest(metrics.registry).decode()
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def test_every_metric_is_there_from_the_start(metrics):
+    assert set(families(metrics)) >= {
+        "harbourmaster_admission_duration_seconds",
+        "harbourmaster_admission_skipped",
+        "harbourmaster_admission_patch_operations",
+        "harbourmaster_policies",
+        "harbourmaster_policies_invalid",
+        "harbourmaster_certificate_expiry_seconds",
+        "harbourmaster_certificate_reload_errors",
+        "harbourmaster_event_loop_lag_seconds",
+        "harbourmaster_requests_shed",
+        "harbourmaster_connections",
+        "harbourmaster_build_info",
+        "kupid_aggr_requests",
+        "process_resident_memory_bytes",
+        "python_info",
+    }
+
+
+def test_kupid_s_counter_has_its_name_and_all_types_at_zero(metrics):
+    samples = families(metrics)["kupid_aggr_requests"].samples
+    assert {(each.name, each.labels["type"], each.value) for each in samples} == {
+        (KUPID_REQUESTS, kind, 0.0) for kind in KUPID_TYPES
+    }
+
+
+def test_no_creation_times_are_exposed(metrics):
+    assert b"_created" not in generate_latest(metrics.registry)
+
+
+def test_the_version_is_a_label(metrics):
+    assert metrics.registry.get_sample_value("harbourmaster_build_info", {"version": "1.2.3"}) == 1
+
+
+def test_durations_are_told_apart_from_half_a_millisecond_on(metrics):
+    for seconds in (0.0004, 0.0005, 0.0006, 11.0):
+        metrics.admission.durations["mutated"].observe(seconds)
+
+    def value(suffix, **labels):
+        return metrics.registry.get_sample_value(DURATION + suffix, {"outcome": "mutated"} | labels)
+
+    # A bound counts what is equal to it, and each bucket all that are below it.
+    assert [value("_bucket", le=bound) for bound in ("0.0005", "0.001", "10.0", "+Inf")] == [
+        2,
+        3,
+        3,
+        4,
+    ]
+    assert value("_count") == 4
+    assert value("_sum") == pytest.approx(11.0015)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "types"),
+    [
+        ("mutated", {"processed", "allowed", "mutated"}),
+        ("unmatched", {"processed", "allowed"}),
+        ("unchanged", {"processed"}),
+        ("valid", {"processed", "allowed"}),
+        ("invalid", {"processed", "denied"}),
+        ("skipped", {"processed", "error"}),
+        ("malformed", {"processed", "error"}),
+    ],
+)
+def test_an_outcome_counts_as_kupid_would_count_it(metrics, outcome, types):
+    metrics.admission.durations[outcome].observe(0.001)
+    samples = families(metrics)["kupid_aggr_requests"].samples
+    assert {each.labels["type"] for each in samples if each.value} == types
+
+
+def test_every_outcome_is_bound(metrics):
+    assert set(metrics.admission.durations) == set(OUTCOMES)
+
+
+def test_the_time_to_a_certificate_s_end_shrinks_by_itself(metrics):
+    end = datetime.now(UTC) + timedelta(seconds=100)
+    set_certificate_expiry(metrics, "leaf", end)
+    first = metrics.registry.get_sample_value(CERTIFICATE_EXPIRY, {"role": "leaf"})
+    second = metrics.registry.get_sample_value(CERTIFICATE_EXPIRY, {"role": "leaf"})
+    assert 99 < second < first < 100
+
+
+def test_two_processes_worth_of_metrics_share_nothing(metrics):
+    metrics.admission.durations["invalid"].observe(0.001)
+    other = create_metrics("2")
+    assert other.registry.get_sample_value(KUPID_REQUESTS, {"type": "denied"}) == 0
