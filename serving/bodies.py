@@ -23,7 +23,7 @@ _CHARSET: Final = frozenset(("charset=utf-8", 'charset="utf-8"'))
 
 
 async def read_body(
-    request: web.Request, *, limit: int, deadline: float, admission: Admission
+    request: web.BaseRequest, *, limit: int, deadline: float, admission: Admission
 ) -> bytes:
     """Read the whole body: ``limit`` bytes at most, until ``deadline`` on the loop's clock.
 
@@ -36,6 +36,9 @@ async def read_body(
         _check_type(content_type)
     if hdrs.CONTENT_ENCODING in headers:
         _check_encoding(headers[hdrs.CONTENT_ENCODING], hdrs.CONTENT_ENCODING, "identity")
+    if hdrs.EXPECT in headers:
+        # Only now: a body that is refused is not asked for.
+        await _ask_for_body(request)
     length = request.content_length
     content = request.content
     if length is None:
@@ -73,6 +76,12 @@ async def _read(
     finally:
         timer.cancel()
     return b"".join(chunks)
+
+
+async def _ask_for_body(request: web.BaseRequest) -> None:
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    # The answer proper has not begun.
+    request.writer.output_size = 0
 
 
 def _expire(content: StreamReader) -> None:

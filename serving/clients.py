@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 
-def check_client(request: web.Request, common_name: str) -> None:
+def check_client(request: web.BaseRequest, common_name: str) -> None:
     """Let only the holder of this name pass; call it before the body is read.
 
     Raises Refusal (403). The certificate is looked at once for each connection.

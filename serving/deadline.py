@@ -55,7 +55,7 @@ def time_budget(timeout: str | None, cap: float = CAP) -> float:
     return max(allowed - RESERVE, allowed * SMALLEST_SHARE)
 
 
-def request_budget(request: web.Request, cap: float = CAP) -> float:
+def request_budget(request: web.BaseRequest, cap: float = CAP) -> float:
     """``time_budget`` of a request's ``timeout`` parameter, without parsing the query each time."""
     return _query_budget(request.rel_url.raw_query_string, cap)
 

@@ -15,7 +15,7 @@ from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from msgspec import Struct
 
-from serving.refusals import Refusal
+from serving.refusals import NamelessResponse, Refusal
 from telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class Protocol(RequestHandler):
             text = f"{int(status)}: the server failed; its log says why\n"
         if request.writer.output_size > 0:
             raise ConnectionError("the answer had begun when its handler failed")
-        response = _NamelessResponse(status=status, text=text)
+        response = NamelessResponse(status=status, text=text)
         response.force_close()
         # aiohttp answers what it can't parse as HTTP/1.0, where it leaves this to be understood.
         response.headers[hdrs.CONNECTION] = "close"
@@ -230,14 +230,6 @@ class Protocol(RequestHandler):
 async def remove_server_header(_request: web.Request, response: web.StreamResponse) -> None:
     """Signal handler ``on_response_prepare``: what we run on is nobody's business."""
     response.headers.pop(hdrs.SERVER, None)
-
-
-class _NamelessResponse(web.Response):
-    """For requests that never reached an application, whose signals would take the banner off."""
-
-    async def _prepare_headers(self) -> None:
-        await super()._prepare_headers()
-        self.headers.pop(hdrs.SERVER, None)
 
 
 def _common_name(transport: asyncio.BaseTransport | None) -> str:

@@ -13,19 +13,36 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, and named after it
     """
 
     def __init__(
-        self, status: int, text: str, *, retry_after: int | None = None, close: bool = True
+        self,
+        status: int,
+        text: str,
+        *,
+        retry_after: int | None = None,
+        allow: str | None = None,
+        close: bool = True,
     ) -> None:
         super().__init__(text)
         self.status = status
         self.text = text
         self.retry_after = retry_after
+        self.allow = allow
         self.close = close
 
     def response(self) -> web.Response:
         """The answer, as plain text."""
-        response = web.Response(status=self.status, text=f"{self.text}\n")
+        response = NamelessResponse(status=self.status, text=f"{self.text}\n")
         if self.retry_after is not None:
             response.headers[hdrs.RETRY_AFTER] = str(self.retry_after)
+        if self.allow is not None:
+            response.headers[hdrs.ALLOW] = self.allow
         if self.close:
             response.force_close()
         return response
+
+
+class NamelessResponse(web.Response):
+    """For requests that never reached an application, whose signals would take the banner off."""
+
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()
+        self.headers.pop(hdrs.SERVER, None)

@@ -14,6 +14,8 @@ from serving.protocol import Connections, Protocol, Timeouts, remove_server_head
 if TYPE_CHECKING:
     import ssl
 
+    from serving.routes import Handler
+
 BACKLOG: Final = 1024
 """Connections that may wait for their handshake, as after a rollout."""
 _SHUTDOWN_OF_TLS: Final = 2.0
@@ -35,27 +37,24 @@ class Site:
 
     def __init__(
         self,
-        app: web.Application,
+        served: web.Application | Handler,
         *,
         host: str,
         port: int,
         tls: ssl.SSLContext | None = None,
         timeouts: Timeouts = _DEFAULTS,
     ) -> None:
-        """``port`` 0 picks a free one. ``tls`` is a holder's context; None serves plain HTTP."""
+        """Serve an application, or a handler alone, which spares what an application adds.
+
+        ``port`` 0 picks a free one. ``tls`` is a holder's context; None serves plain HTTP.
+        """
         self.host = host
         self.port = port
         self._tls = tls
         self._timeouts = timeouts
         self._connections = Connections()
         self._listener: asyncio.Server | None = None
-        app.on_response_prepare.append(remove_server_header)
-        self._runner = web.AppRunner(
-            app,
-            handle_signals=False,
-            handler_cancellation=True,
-            shutdown_timeout=timeouts.shutdown,
-        )
+        self._runner = _runner(served, timeouts)
 
     @property
     def url(self) -> str:
@@ -118,6 +117,21 @@ class Site:
             ssl_handshake_timeout=self._timeouts.handshake,
             ssl_shutdown_timeout=_SHUTDOWN_OF_TLS,
         )
+
+
+def _runner(
+    served: web.Application | Handler, timeouts: Timeouts
+) -> web.AppRunner | web.ServerRunner:
+    if isinstance(served, web.Application):
+        served.on_response_prepare.append(remove_server_header)
+        return web.AppRunner(
+            served,
+            handle_signals=False,
+            handler_cancellation=True,
+            shutdown_timeout=timeouts.shutdown,
+        )
+    server = web.Server(served, handler_cancellation=True)
+    return web.ServerRunner(server, handle_signals=False, shutdown_timeout=timeouts.shutdown)
 
 
 async def _bind(host: str, port: int) -> socket.socket:

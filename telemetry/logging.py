@@ -43,7 +43,7 @@ def configure_logging(
     """Set up all logs of the process, the standard library's included; stderr by default.
 
     ``auto`` is ``console`` where the stream is a terminal, ``json`` elsewhere. Returns the stream
-    where it takes JSON lines of level info, for ``events.EventWriter``; None where it does not.
+    where it takes JSON lines of level info, for who writes them without a logger; else None.
     """
     target = sys.stderr.buffer if stream is None else stream
     is_terminal = target.isatty()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,13 +25,13 @@ from serving.health import health_app
 from serving.limits import Limits
 from serving.readiness import Readiness, tls_probe
 from serving.site import AddressError, Site
-from telemetry.events import EventWriter
 from telemetry.logging import configure_logging, get_logger
 from telemetry.metrics import create_metrics, set_certificate_expiry
 from webhook.app import Reviews, create_app
 from webhook.engine import Engine, EngineHolder
 from webhook.example import try_review
 from webhook.handlers import OUTCOMES
+from webhook.records import Records
 from webhook.settings import StartError
 from webhook.snapshot import describe
 from webhook.sources import Sources, load
@@ -87,11 +88,12 @@ class _Server:
             body_bytes=server.max_in_flight_bytes,
             metrics=self._metrics,
         )
+        # What was loaded stays; without this each full collection walks all of it.
+        gc.collect()
+        gc.freeze()
         limits.start()
-        events = None
-        if self._stream is not None:
-            events = EventWriter(self._stream, asyncio.get_running_loop())
-        reviews = Reviews(self._holder, server, self._metrics, limits, events)
+        records = Records(self._metrics, asyncio.get_running_loop(), self._stream)
+        reviews = Reviews(self._holder, server, limits, records)
         site = Site(
             create_app(reviews), host=server.host, port=server.port, tls=certificates.context
         )
@@ -125,6 +127,7 @@ class _Server:
                 limits.stop()
                 await site.stop()
                 await health.stop()
+                records.flush()
 
     @contextlib.asynccontextmanager
     async def _background(

@@ -3,7 +3,7 @@
 Closed loop: every connection sends its next request when the answer is there. Open loop: requests
 arrive at a fixed rate whatever the server does; waiting for a free connection counts as latency.
 Run as a process of its own: ``load.py HOST PORT PATH BODY_FILE CA CONNECTIONS REQUESTS [RATE]``;
-prints one JSON object.
+prints one JSON object. A body with COUNTER in it has a new number there in each request.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 
 import uvloop
 
+COUNTER = b"number-00000000"
+
 
 class _Connection(asyncio.Protocol):
     def __init__(self, load):
@@ -31,7 +33,7 @@ class _Connection(asyncio.Protocol):
 
     def send(self, started):
         self.started = started
-        self.transport.write(self.load.request)
+        self.transport.write(self.load.next_request())
 
     def data_received(self, data):
         self.buffer = self.buffer + data if self.buffer else data
@@ -55,6 +57,7 @@ class Load:
 
     def __init__(self, request, requests, rate=None):
         self.request = request
+        self.is_numbered = COUNTER in request
         self.requests = requests
         self.rate = rate
         self.sent = 0
@@ -64,6 +67,12 @@ class Load:
         self.idle = deque()
         self.waiting = deque()
         self.finished = asyncio.get_running_loop().create_future()
+
+    def next_request(self):
+        if self.is_numbered:
+            number = b"number-%08d" % self.sent
+            return self.request.replace(COUNTER, number)
+        return self.request
 
     def connected(self, connection):
         self.idle.append(connection)

@@ -64,8 +64,23 @@ def manifests(namespace, *, suffix="", labels=None, **pod_spec):
         }
 
 
-def webhook_configuration(kind, url, bundle, *, name="harbourmaster-test", failure_policy="Fail"):
-    """A registration by URL; ``kind`` is Mutating or Validating."""
+def selecting(namespace):
+    """A namespace selector for one namespace."""
+    return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+
+
+def pod_spec(workload):
+    """The pod spec in a workload of any kind."""
+    spec = workload["spec"]
+    if workload["kind"] == "Pod":
+        return spec
+    if workload["kind"] == "CronJob":
+        spec = spec["jobTemplate"]["spec"]
+    return spec["template"]["spec"]
+
+
+def webhook_configuration(kind, url, bundle, *, name="harbourmaster-test", **fields):
+    """A registration by URL; ``kind`` is Mutating or Validating, ``fields`` replace the webhook's."""
     if kind == "Mutating":
         rules = [
             {
@@ -97,7 +112,7 @@ def webhook_configuration(kind, url, bundle, *, name="harbourmaster-test", failu
         "admissionReviewVersions": ["v1", "v1beta1"],
         "sideEffects": "None",
         "timeoutSeconds": 3,
-        "failurePolicy": failure_policy,
+        "failurePolicy": "Fail",
         "namespaceSelector": {
             "matchExpressions": [
                 {
@@ -110,6 +125,7 @@ def webhook_configuration(kind, url, bundle, *, name="harbourmaster-test", failu
     }
     if kind == "Mutating":
         webhook["reinvocationPolicy"] = "IfNeeded"
+    webhook.update(fields)
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": f"{kind}WebhookConfiguration",

@@ -101,7 +101,7 @@ def body(document, **options):
 
 def large_deployment(**spec):
     """A Deployment whose review has about 5 kB."""
-    env = [{"name": f"SETTING_{index}", "value": "x" * 60} for index in range(38)]
+    env = [{"name": f"SETTING_{index}", "value": "x" * 60} for index in range(48)]
     found = workload("Deployment", {"app": "etcd", "role": "main", "tier": "db"}, **spec)
     found["spec"]["template"]["spec"]["containers"][0]["env"] = env
     return found

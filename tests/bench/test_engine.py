@@ -1,0 +1,49 @@
+"""Ratios that must hold on any machine; the figures themselves are ``make bench``'s."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from helpers.objects import body, large_deployment
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import engine
+
+pytestmark = pytest.mark.slow
+
+
+def median_ratio(cases, one, other, *, rounds=5):
+    """Of one case's time to another's, taken in turn."""
+    ratios = [
+        engine.microseconds(*cases[one], repeats=1, number=500)
+        / engine.microseconds(*cases[other], repeats=1, number=500)
+        for _ in range(rounds)
+    ]
+    return statistics.median(ratios)
+
+
+def test_10_000_policies_cost_at_most_twice_10_policies():
+    cases = engine.cases()
+    ratio = median_ratio(cases, "five matches of 10,000 policies", "five matches of 10 policies")
+    assert ratio <= 2
+
+
+def test_100_policies_that_do_not_match_cost_at_most_half_more_than_none():
+    assert median_ratio(engine.cases(), "100 policies, no match", "no policy") <= 1.5
+
+
+def test_a_match_costs_less_than_parsing_the_review_ten_times():
+    question = body(large_deployment())
+    decode = msgspec.json.Decoder().decode
+    parsing = statistics.median(
+        engine.timeit.repeat(lambda: decode(question), number=500, repeat=5)
+    )
+    cases = engine.cases()
+    deciding = engine.microseconds(*cases["one match"], repeats=5, number=500)
+    assert deciding <= 10 * parsing / 500 * 1e6

@@ -1,0 +1,94 @@
+"""A real ``harbourmaster serve`` process on policies of its own folder."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+PATIENCE = 20.0
+
+
+class Server:
+    """One server process; it serves when the construction returns.
+
+    ``url`` is the address of reviews, ``bundle`` the CA that vouches for it.
+    """
+
+    def __init__(self, directory, *options):
+        self._policies = directory / "policies"
+        self._policies.mkdir(parents=True)
+        self._count = 0
+        self._numbers = itertools.count()
+        certificates = directory / "certificates"
+        self._process = subprocess.Popen(
+            [
+                Path(sys.executable).with_name("harbourmaster"),
+                "serve",
+                f"--policies={self._policies}",
+                f"--cert-dir={certificates}",
+                "--port=0",
+                "--health-port=0",
+                "--drain-seconds=0",
+                "--log-format=json",
+                *options,
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._lines = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        try:
+            self.url = self.await_event("serving")["reviews"]
+        except BaseException:
+            self.stop()
+            raise
+        self.bundle = (certificates / "ca.crt").read_bytes()
+
+    def _read(self):
+        for line in self._process.stderr:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def await_event(self, event, **fields):
+        """Return the next log line of the event that has the fields."""
+        deadline = time.monotonic() + PATIENCE
+        seen = []
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0, deadline - time.monotonic()))
+            except queue.Empty:
+                line = None
+            if line is None:
+                raise AssertionError(f"no line {event} {fields} in: {''.join(seen)}")
+            seen.append(line)
+            found = json.loads(line)
+            if found["event"] == event and fields.items() <= found.items():
+                return found
+
+    def add_policies(self, *policies):
+        """Put policies beside those that are there, and return when they are in force."""
+        self._count += sum(policy["kind"] == "PodSchedulingPolicy" for policy in policies)
+        self._cluster_count += sum(
+            policy["kind"] == "ClusterPodSchedulingPolicy" for policy in policies
+        )
+        self.write("\n---\n".join(map(json.dumps, policies)))
+        self.await_event("reloaded", namespaced_policies=self._count)
+
+    def stop(self):
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+        self._reader.join()
+        self._process.stderr.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
