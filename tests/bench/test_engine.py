@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import timeit
 from pathlib import Path
 
 import msgspec
@@ -46,4 +47,4 @@ def test_a_match_costs_less_than_parsing_the_review_ten_times():
     )
     cases = engine.cases()
     deciding = engine.microseconds(*cases["one match"], repeats=5, number=500)
-    assert deciding <= 10 * parsing / 500 * 1e6
+    assert deciding <= 10 * statistics.median(timings) / 500 * 1e6

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import queue
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 PATIENCE = 20.0
@@ -23,8 +23,7 @@ class Server:
     def __init__(self, directory, *options):
         self._policies = directory / "policies"
         self._policies.mkdir(parents=True)
-        self._count = 0
-        self._numbers = itertools.count()
+        self._kinds = Counter()
         certificates = directory / "certificates"
         self._process = subprocess.Popen(
             [
@@ -73,13 +72,18 @@ class Server:
                 return found
 
     def add_policies(self, *policies):
-        """Put policies beside those that are there, and return when they are in force."""
-        self._count += sum(policy["kind"] == "PodSchedulingPolicy" for policy in policies)
-        self._cluster_count += sum(
-            policy["kind"] == "ClusterPodSchedulingPolicy" for policy in policies
+        """Put policies beside those that are there; return when they are in force."""
+        self._kinds.update(policy["kind"] for policy in policies)
+        number = self._kinds.total()
+        # Renamed, so that no reader finds half of it.
+        draft = self._policies.with_name("draft")
+        draft.write_text("\n---\n".join(map(json.dumps, policies)))
+        draft.rename(self._policies / f"{number}.yaml")
+        self.await_event(
+            "reloaded",
+            cluster_policies=self._kinds["ClusterPodSchedulingPolicy"],
+            namespaced_policies=self._kinds["PodSchedulingPolicy"],
         )
-        self.write("\n---\n".join(map(json.dumps, policies)))
-        self.await_event("reloaded", namespaced_policies=self._count)
 
     def stop(self):
         self._process.terminate()
