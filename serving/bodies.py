@@ -36,36 +36,33 @@ async def read_body(
         _check_type(content_type)
     if hdrs.CONTENT_ENCODING in headers:
         _check_encoding(headers[hdrs.CONTENT_ENCODING], hdrs.CONTENT_ENCODING, "identity")
-    if hdrs.EXPECT in headers:
-        # Only now: a body that is refused is not asked for.
-        await _ask_for_body(request)
-    length = request.content_length
     content = request.content
+    length = request.content_length
     if length is None:
         if hdrs.TRANSFER_ENCODING in headers:
             _check_encoding(headers[hdrs.TRANSFER_ENCODING], hdrs.TRANSFER_ENCODING, "chunked")
-        return await _read(content, deadline, limit, admission, reserved=False)
-    if length > limit:
+    elif length > limit:
         raise _too_large(limit)
-    admission.reserve(length)
-    if content.is_eof():
+    elif content.is_eof():
+        admission.reserve(length)
         return content.read_nowait()
-    return await _read(content, deadline, limit, admission, reserved=True)
+    if hdrs.EXPECT in headers:
+        # Only now: a body that is refused is not asked for.
+        await _ask_for_body(request)
+    return await _read(content, limit, deadline, admission)
 
 
-async def _read(
-    content: StreamReader, deadline: float, limit: int, admission: Admission, *, reserved: bool
-) -> bytes:
+async def _read(content: StreamReader, limit: int, deadline: float, admission: Admission) -> bytes:
+    """Collect what arrives; only that counts as in flight, whatever was announced."""
     chunks = []
     size = 0
     timer = asyncio.get_running_loop().call_at(deadline, _expire, content)
     try:
         while chunk := await content.readany():
-            if not reserved:
-                size += len(chunk)
-                if size > limit:
-                    raise _too_large(limit)
-                admission.reserve(len(chunk))
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            admission.reserve(len(chunk))
             chunks.append(chunk)
     except web.RequestPayloadError:
         raise Refusal(400, "400: the body's framing is broken; the connection is closed") from None
@@ -75,7 +72,7 @@ async def _read(
         ) from None
     finally:
         timer.cancel()
-    return b"".join(chunks)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def _ask_for_body(request: web.BaseRequest) -> None:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from telemetry.metrics import Metrics
 
-MAX_REQUESTS: Final = 256
+MAX_REQUESTS: Final = 1024
+# A request in flight is one whose body is on its way, for deciding takes no turn of the loop: many
+# slow clients must not shut out the quick ones, so the bound is high and bytes are what is scarce.
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 MAX_LAG: Final = 0.25
 """Seconds that the event loop may be late before new requests are refused."""

@@ -82,7 +82,7 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     ] = None
     max_in_flight: Annotated[
         int, Meta(ge=1, description="requests at one time; one more is answered 429")
-    ] = 256
+    ] = 1024
     max_in_flight_bytes: Annotated[
         int, Meta(ge=1, description="bytes of bodies at one time; more are answered 429")
     ] = 64 * 1024 * 1024

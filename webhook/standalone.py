@@ -157,7 +157,8 @@ class _Server:
         watched = {path if path.is_dir() else path.parent for path in self._sources.paths}
         async for _ in awatch(*watched, recursive=False):
             try:
-                loaded = load(self._sources)
+                # In a thread: ten thousand documents take a second, and reviews go on.
+                loaded = await asyncio.to_thread(load, self._sources)
             except StartError as error:
                 self._log.error("reload failed, the last state stays in force", error=str(error))
                 self._readiness.set("policies", str(error))
