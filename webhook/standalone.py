@@ -120,8 +120,10 @@ class _Server:
                     if example is not None:
                         await try_review(example, site, directory / "ca.crt")
                     signal = await stop.wait()
-                    self._log.info("stopping", signal=signal, drain_seconds=server.drain_seconds)
-                    summary = await drain([site], self._readiness, wait=server.drain_seconds)
+                    # Ctrl-C is a person's, who waits; SIGTERM is a cluster's, which does not.
+                    wait = server.drain_seconds if signal == "SIGTERM" else 0.0
+                    self._log.info("stopping", signal=signal, drain_seconds=wait)
+                    summary = await drain([site], self._readiness, wait=wait)
                     self._log.info("stopped", connections_cut=summary.cut)
             finally:
                 limits.stop()

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from helpers.objects import body, cluster_policy, required, workload
+from policies.index import policy_set
+from webhook import engine as engine_module
+from webhook.engine import Engine
+from webhook.handlers import answer
+from webhook.settings import AdmissionSettings
+from webhook.snapshot import Snapshot
+from webhook.sources import read_policy
+
+
+def engine_of(*policies, **settings):
+    compiled = (read_policy(policy)[0] for policy in policies)
+    return Engine(Snapshot(policy_set(compiled)), AdmissionSettings(**settings))
+
+
+@pytest.fixture
+def merges(monkeypatch):
+    """Every merge that is really made."""
+    made = []
+    merge = engine_module.merge
+
+    def counting(pod, *arguments):
+        made.append(pod)
+        return merge(pod, *arguments)
+
+    monkeypatch.setattr(engine_module, "merge", counting)
+    return made
+
+
+def response(document, engine, **options):
+    result, _ = answer(body(document, **options), engine)
+    return json.loads(result)["response"]
+
+
+def test_equal_questions_are_merged_once_and_answered_alike(merges):
+    engine = engine_of(cluster_policy(nodeSelector={"a": "b"}))
+    first = response(workload(name="one"), engine, uid="1")
+    second = response(workload(name="two", labels={"other": "labels"}), engine, uid="2")
+    assert len(merges) == 1
+    assert {**second, "uid": "1"} == first
+    assert second["uid"] == "2"
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"affinity": required({"zone": "a"})},
+        {"affinity": {}},
+        {"nodeName": "n1"},
+        {"nodeSelector": {"x": "y"}},
+        {"schedulerName": "mine"},
+        {"tolerations": [{"operator": "Exists"}]},
+        {"schedulingGates": [{"name": "example.com/gate"}]},
+    ],
+)
+def test_a_difference_in_any_owned_field_is_merged_anew(merges, different):
+    policy = cluster_policy(nodeName="n", nodeSelector={"a": "b"}, schedulerName="s")
+    engine = engine_of(policy)
+    response(workload(), engine)
+    remembered = response(workload(**different), engine)
+    assert len(merges) == 2
+    assert remembered == response(workload(**different), engine_of(policy))
+
+
+def test_another_shape_of_object_is_merged_anew(merges):
+    engine = engine_of(cluster_policy(nodeSelector={"a": "b"}))
+    for kind in ("Pod", "Deployment", "StatefulSet", "CronJob"):
+        response(workload(kind), engine)
+    assert len(merges) == 3
+
+
+def test_other_matching_policies_are_merged_anew(merges):
+    engine = engine_of(
+        cluster_policy("a", pods={"app": "x"}, nodeSelector={"a": "b"}),
+        cluster_policy("b", pods={"app": "y"}, nodeSelector={"c": "d"}),
+    )
+    response(workload(labels={"app": "x"}), engine)
+    response(workload(labels={"app": "y"}), engine)
+    assert len(merges) == 2
+
+
+def test_what_is_remembered_is_bounded(monkeypatch, merges):
+    monkeypatch.setattr(engine_module, "MAX_KEPT_BYTES", 20_000)
+    engine = engine_of(cluster_policy(nodeSelector={"a": "b"}))
+    for index in range(200):
+        response(workload(nodeSelector={"n": str(index)}), engine)
+    assert len(merges) == 200
+    assert len(engine._kept) < 20
+    assert engine._kept_bytes <= 20_000
+
+
+def test_an_answer_larger_than_all_room_is_not_kept(monkeypatch):
+    monkeypatch.setattr(engine_module, "MAX_KEPT_BYTES", 500)
+    engine = engine_of(cluster_policy(nodeSelector={"a": "b"}))
+    assert "patch" in response(workload(), engine)
+    assert engine._kept == {}
