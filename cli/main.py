@@ -119,11 +119,14 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--namespaces",
         type=Path,
-        metavar="FILE",
+        metavar="FILE|DIR",
         help="the namespaces that exist; without it every one does, labelled with its name only",
     )
     parser.add_argument(
-        "--parents", type=Path, metavar="FILE", help="owners of the pods under review"
+        "--parents",
+        type=Path,
+        metavar="FILE|DIR",
+        help="owners of the pods under review; checked, policies do not depend on them",
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import yaml
 
-from policies.model import is_policy_kind
+from policies.model import POLICY, is_policy_kind
 from policies.patch import Operation, apply
 from policies.pods import KINDS
 from webhook.documents import Problem, files_in, parse_documents, read_documents
@@ -86,9 +86,17 @@ def _review_of(manifest: dict[str, Any]) -> dict[str, Any]:
             "kind": {"group": group, "version": version, "kind": str(manifest.get("kind") or "")},
             "namespace": str(fields.get("namespace") or DEFAULT_NAMESPACE),
             "operation": "CREATE",
-            "object": manifest,
+            "object": _in_namespace(manifest) if manifest.get("kind") == POLICY else manifest,
         },
     }
+
+
+def _in_namespace(policy: dict[str, Any]) -> dict[str, Any]:
+    """The policy as kubectl would send it: in a namespace, given or not."""
+    metadata = policy.get("metadata")
+    if not isinstance(metadata, dict):
+        return policy
+    return {**policy, "metadata": {"namespace": DEFAULT_NAMESPACE, **metadata}}
 
 
 def _manifests(paths: list[Path]) -> Iterator[Document | Problem]:

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs
 if TYPE_CHECKING:
     from aiohttp import web
 
-CAP: Final = 10.0
-"""Seconds that any request has at most: the longest default of an API server's webhook call."""
+CAP: Final = 30.0
+"""Seconds that any request has at most: the longest time-out a webhook can be registered with."""
 RESERVE: Final = 0.5
 """Seconds kept back for the answer's way to the API server."""
 SMALLEST_SHARE: Final = 0.1

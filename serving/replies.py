@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
 
+from serving.refusals import NamelessResponse
+
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.web_request import BaseRequest
@@ -51,4 +53,4 @@ def json_reply(request: BaseRequest, body: bytes) -> web.StreamResponse:
     """200 with ``body``, in the form that the request's HTTP version allows."""
     if request.version == HttpVersion11:
         return JsonReply(body)
-    return web.Response(body=body, content_type="application/json")
+    return NamelessResponse(body=body, content_type="application/json")

@@ -63,6 +63,8 @@ def configure_logging(
     root = logging.getLogger()
     root.handlers = [_ToStructlog()]
     root.setLevel(_LEVELS[level])
+    # It tells of every change before we say what came of it.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
     return None if console or _LEVELS[level] > logging.INFO else target
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ADMISSION_SKIPPED: Final = "harbourmaster_admission_skipped_total"
 POLICIES: Final = "harbourmaster_policies"
 POLICIES_INVALID: Final = "harbourmaster_policies_invalid"
+BAD_DOCUMENTS: Final = "harbourmaster_bad_documents"
 CERTIFICATE_EXPIRY: Final = "harbourmaster_certificate_expiry_seconds"
 CERTIFICATE_RELOAD_ERRORS: Final = "harbourmaster_certificate_reload_errors_total"
 EVENT_LOOP_LAG: Final = "harbourmaster_event_loop_lag_seconds"
@@ -56,6 +57,7 @@ class Metrics(Struct, frozen=True):
     policies: Gauge
     """Label ``kind``."""
     policies_invalid: Gauge
+    bad_documents: Gauge
     certificate_expiry: Gauge
     """Label ``role``; set by ``set_certificate_expiry``."""
     certificate_reload_errors: Counter
@@ -84,11 +86,16 @@ def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
         admission=admission,
         admission_skipped=Counter(
             ADMISSION_SKIPPED,
-            "Reviews allowed unchanged because they could not be mutated.",
+            "Notes given to users on mutations skipped, or made at a price.",
             ("reason",),
             registry=registry,
         ),
-        policies=Gauge(POLICIES, "Policies in use.", ("kind",), registry=registry),
+        policies=Gauge(
+            POLICIES, "Policies known, invalid ones included.", ("kind",), registry=registry
+        ),
+        bad_documents=Gauge(
+            BAD_DOCUMENTS, "Documents of the source files that have a problem.", registry=registry
+        ),
         policies_invalid=Gauge(
             POLICIES_INVALID, "Policies left out because they are invalid.", registry=registry
         ),

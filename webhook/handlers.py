@@ -128,7 +128,9 @@ def _decide_raw(request: Request, engine: Engine, *, may_patch: bool) -> Verdict
         return _validate(request)
     kind = KINDS.get(key)
     if kind is None:
-        shown = cut(str(request.kind or _NO_KIND), MAX_WARNING)
+        if not key[2]:
+            return _skip("kind-unknown", "the request names no kind, such objects are not handled")
+        shown = cut(str(request.kind), MAX_WARNING)
         return _skip("kind-unknown", f"objects of kind {shown} are not handled")
     if not request.has_object:
         return _skip("no-object", "the request holds no object, there is nothing to change")

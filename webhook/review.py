@@ -48,9 +48,7 @@ class GroupVersionKind(Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         """``apps/v1, Kind=Deployment``, as the API machinery writes it."""
-        return f"{self.group}/{self.version}, Kind={self.kind}".removeprefix(
-            "/" if self.kind else ""
-        )
+        return f"{self.group}/{self.version}, Kind={self.kind}".removeprefix("/")
 
 
 class RequestHead(Struct, frozen=True, gc=False, rename="camel"):

@@ -9,7 +9,7 @@ import os
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 from watchfiles import awatch
@@ -28,6 +28,7 @@ from serving.site import AddressError, Site
 from telemetry.logging import configure_logging, get_logger
 from telemetry.metrics import create_metrics, set_certificate_expiry
 from webhook.app import Reviews, create_app
+from webhook.documents import SUFFIXES
 from webhook.engine import Engine, EngineHolder
 from webhook.example import try_review
 from webhook.handlers import OUTCOMES
@@ -41,9 +42,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from typing import BinaryIO
 
+    from watchfiles import Change
+
     from certs.bundle import Bundle
     from webhook.settings import ServerSettings, Settings
     from webhook.sources import Loaded
+
+
+_MOUNTED_DATA: Final = "..data"
+"""The link that is replaced when a mounted ConfigMap or Secret changes."""
+_LAST_CONNECTIONS: Final = 10.0
+"""Seconds after the drain for the last connections to end by themselves."""
 
 
 def serve(arguments: Arguments) -> int:
@@ -121,9 +130,13 @@ class _Server:
                         await try_review(example, site, directory / "ca.crt")
                     signal = await stop.wait()
                     # Ctrl-C is a person's, who waits; SIGTERM is a cluster's, which does not.
-                    wait = server.drain_seconds if signal == "SIGTERM" else 0.0
+                    wait, cap = (
+                        (server.drain_seconds, server.drain_seconds + _LAST_CONNECTIONS)
+                        if signal == "SIGTERM"
+                        else (0.0, 0.0)
+                    )
                     self._log.info("stopping", signal=signal, drain_seconds=wait)
-                    summary = await drain([site], self._readiness, wait=wait)
+                    summary = await drain([site], self._readiness, wait=wait, cap=cap)
                     self._log.info("stopped", connections_cut=summary.cut)
             finally:
                 limits.stop()
@@ -142,7 +155,7 @@ class _Server:
                     certificates,
                     directory,
                     names,
-                    on_change=self._note_expiry,
+                    on_change=self._note_renewal,
                     on_error=self._note_certificate_error,
                 )
             ),
@@ -156,8 +169,9 @@ class _Server:
 
     async def _reload(self) -> None:
         """Load everything anew when a file changes; what can't be read leaves the old in force."""
+        # The folder of a file is watched, for an editor replaces the file.
         watched = {path if path.is_dir() else path.parent for path in self._sources.paths}
-        async for _ in awatch(*watched, recursive=False):
+        async for _ in awatch(*watched, recursive=False, watch_filter=self._concerns_us):
             try:
                 # In a thread: ten thousand documents take a second, and reviews go on.
                 loaded = await asyncio.to_thread(load, self._sources)
@@ -170,6 +184,16 @@ class _Server:
             self._report(loaded)
             self._log.info("reloaded", **describe(loaded.snapshot))
 
+    def _concerns_us(self, _change: Change, changed: str) -> bool:
+        """Whether a changed file is a source; our own log may well lie beside one."""
+        path = Path(changed)
+        if path.name == _MOUNTED_DATA:
+            return True
+        files = [source.resolve() for source in self._sources.paths if not source.is_dir()]
+        folders = [source.resolve() for source in self._sources.paths if source.is_dir()]
+        is_document = path.suffix in SUFFIXES and not path.name.startswith(".")
+        return path.resolve() in files or (is_document and path.parent.resolve() in folders)
+
     def _report(self, loaded: Loaded) -> None:
         for problem in loaded.problems:
             self._log.error("bad document", problem=str(problem))
@@ -177,11 +201,16 @@ class _Server:
         self._metrics.policies.labels(CLUSTER_POLICY).set(policies.cluster_size)
         self._metrics.policies.labels(POLICY).set(policies.namespaced_size)
         self._metrics.policies_invalid.set(policies.invalid)
+        self._metrics.bad_documents.set(len({(p.file, p.document) for p in loaded.problems}))
 
     def _note_expiry(self, bundle: Bundle) -> None:
         set_certificate_expiry(self._metrics, "leaf", bundle.not_after)
         if bundle.authority_not_after is not None:
             set_certificate_expiry(self._metrics, "authority", bundle.authority_not_after)
+
+    def _note_renewal(self, bundle: Bundle) -> None:
+        self._note_expiry(bundle)
+        self._log.info("certificate renewed", not_after=bundle.not_after.isoformat())
 
     def _note_certificate_error(self, text: str) -> None:
         self._metrics.certificate_reload_errors.inc()
