@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -11,7 +10,8 @@ from policies import keys
 from policies.field_errors import quoted
 from policies.label_validation import label_selector, label_selector_values
 from policies.model import PREFERRED, REQUIRED, PolicySpec
-from policies.names import MAX_LABEL, dns_subdomain, label_value
+from policies.names import dns_subdomain, label_value
+from policies.requirements import integer, is_contradictory
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -26,16 +26,14 @@ if TYPE_CHECKING:
         PodAffinityTerm,
         Policy,
     )
+    from policies.requirements import Constraint
 
     Requirements: TypeAlias = Sequence[LabelSelectorRequirement | NodeSelectorRequirement]
-    Constraint: TypeAlias = tuple[str, Sequence[str]]
 
 MAX_LENGTH: Final = 256
 """Characters of one warning: the API server cuts there."""
 MAX_WARNINGS: Final = 12
 _SHOWN_CHARACTERS: Final = 40
-_INTEGER: Final = re.compile(r"[+-]?[0-9]++")
-_LARGEST_INTEGER: Final = 2**63 - 1
 
 
 def warn(policy: Policy) -> tuple[str, ...]:
@@ -128,7 +126,7 @@ def _node_values(requirement: NodeSelectorRequirement, path: str) -> Iterator[st
     is_number = requirement.operator in {"Gt", "Lt"}
     wanted = "integer" if is_number else "label value"
     for index, value in enumerate(requirement.values or ()):
-        if label_value(value) or (is_number and _integer(value) is None):
+        if label_value(value) or (is_number and integer(value) is None):
             yield f"{path}[{index}]: {_shown(value)} is no {wanted} that schedulers take"
 
 
@@ -186,52 +184,17 @@ def _contradictory_keys(
 ) -> Iterator[str]:
     """Find keys on which the requirements (and ``labels``, which must be equal) exclude each other.
 
-    In linear time, so on all constraints of a key at once instead of pair by pair.
+    All constraints of a key are looked at together, in linear time.
     """
-    by_key: dict[str, list[Constraint]] = {key: [("In", (value,))] for key, value in labels}
+    by_key: dict[str, list[Constraint]] = {
+        key: [("In", frozenset((value,)))] for key, value in labels
+    }
     for requirement in requirements:
-        constraint = (requirement.operator or "", requirement.values or ())
+        constraint = (requirement.operator or "", frozenset(requirement.values or ()))
         by_key.setdefault(requirement.key or "", []).append(constraint)
     for key, constraints in by_key.items():
-        if len(constraints) > 1 and _is_contradictory(constraints):
+        if len(constraints) > 1 and is_contradictory(constraints):
             yield key
-
-
-def _is_contradictory(constraints: Sequence[Constraint]) -> bool:
-    operators = {operator for operator, _ in constraints}
-    if "DoesNotExist" in operators:
-        return not operators.isdisjoint(("In", "Exists", "Gt", "Lt"))
-    above = max(_bounds(constraints, "Gt"), default=None)
-    below = min(_bounds(constraints, "Lt"), default=None)
-    if "In" not in operators:
-        return above is not None and below is not None and below - above <= 1
-    one_of = [frozenset(values) for operator, values in constraints if operator == "In"]
-    none_of = (values for operator, values in constraints if operator == "NotIn")
-    candidates = one_of[0].intersection(*one_of).difference(*none_of)
-    return not any(_is_between(value, above, below) for value in candidates)
-
-
-def _bounds(constraints: Iterable[Constraint], wanted: str) -> Iterator[int]:
-    for operator, values in constraints:
-        if operator == wanted:
-            yield from (bound for bound in map(_integer, values) if bound is not None)
-
-
-def _is_between(value: str, above: int | None, below: int | None) -> bool:
-    if above is None and below is None:
-        return True
-    number = _integer(value)
-    if number is None:
-        return False
-    return (above is None or number > above) and (below is None or number < below)
-
-
-def _integer(text: str) -> int | None:
-    """Read a 64-bit integer as the scheduler does; None for any other text."""
-    if len(text) > MAX_LABEL or not _INTEGER.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -_LARGEST_INTEGER - 1 <= number <= _LARGEST_INTEGER else None
 
 
 def _shown(text: str) -> str:

@@ -4,43 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from policies.compiled import NODE_TERMS, SLOTS
 from policies.model import PREFERRED, REQUIRED
 from policies.patch import AFFINITY, add
-from policies.pods import is_absent
 from policies.product import conjunction, node_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
-
-    from msgspec import Raw
+    from collections.abc import Hashable, Mapping, Sequence
 
     from policies.compiled import CompiledPolicy, Entries
     from policies.patch import Operation
-    from policies.product import Conflict, NodeTerms, Requirement
+    from policies.product import Conflict, Requirement
 
     Json = dict[str, Any]
 
 _NODE_AFFINITY = "nodeAffinity"
-_decode = msgspec.json.Decoder().decode
+
+
+def required_terms(affinity: Json | None) -> Sequence[Json]:
+    """The required node selector terms of an affinity; empty where it has none."""
+    required = ((affinity or {}).get(_NODE_AFFINITY) or {}).get(REQUIRED) or {}
+    return required.get(NODE_TERMS) or ()
 
 
 class AffinityDraft:
-    """What a pod's affinity becomes; reads the raw field once, and writes operations at the end."""
+    """What a pod's affinity becomes; it is only read, operations are written at the end.
+
+    ``size`` bounds its JSON text from above, in bytes.
+    """
 
     __slots__ = ("_added", "_keys", "_original", "_present", "_terms", "_terms_before")
 
-    def __init__(self, raw: Raw) -> None:
-        self._original: Json | None = None if is_absent(raw) else _decode(raw)
-        original = self._original or {}
+    def __init__(self, original: Json | None, size: int) -> None:
+        self._original = original
+        original = original or {}
         self._present = {name for name, value in original.items() if value is not None}
         self._added: dict[tuple[str, str], list[Json]] = {}
         self._keys: dict[tuple[str, str], set[Hashable]] = {}
-        required = (original.get(_NODE_AFFINITY) or {}).get(REQUIRED) or {}
-        terms = required.get(NODE_TERMS)
-        self._terms_before = node_terms(terms, len(bytes(raw))) if terms else None
+        terms = required_terms(original)
+        self._terms_before = node_terms(terms, size) if terms else None
         self._terms = self._terms_before
 
     def add_lists(self, policy: CompiledPolicy) -> None:
@@ -66,16 +68,20 @@ class AffinityDraft:
     ) -> Conflict | None:
         """AND a requirement on the node; raises TooLargeError and changes nothing then."""
         self._terms, conflict = conjunction(
-            self._terms, requirement, node_selector, skip_conflicts=skip_conflicts
+            self._terms,
+            requirement,
+            node_selector,
+            skip_conflicts=skip_conflicts,
+            brought=self._terms_before,
         )
         if self._terms is not None:
             self._present.add(_NODE_AFFINITY)
         return conflict
 
     @property
-    def terms(self) -> NodeTerms | None:
-        """The required node terms as they are now."""
-        return self._terms
+    def required_terms(self) -> Sequence[Json]:
+        """The required node selector terms as they are now; empty where there are none."""
+        return self._terms.terms if self._terms else ()
 
     def operations(self, pointer: str) -> list[Operation]:
         """The patch of the affinity below the pod spec at ``pointer``; empty without a change."""

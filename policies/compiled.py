@@ -9,11 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from policies import keys
+from policies.field_errors import reason
 from policies.model import PREFERRED, REQUIRED, PolicySpec
 from policies.product import Requirement, compile_requirement
 from policies.requirements import FIELDS
 from policies.selectors import EVERYTHING, Matcher, compile_selector
-from policies.validation import reason, validate_spec
+from policies.validation import validate_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -106,10 +107,16 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
 
 
 def undecodable_policy(reference: str, namespace: str | None, fault: str) -> CompiledPolicy:
-    """Stand in for a policy whose fields have the wrong types; it selects all it could reach."""
+    """Stand in for a policy whose fields have the wrong types; it selects all it could reach.
+
+    ``reference`` is written as ``Policy.reference``.
+    """
+    name = reference.partition(" ")[2]
+    if namespace is not None:
+        name = name.removeprefix(f"{namespace}/")
     return CompiledPolicy(
         reference=reference,
-        rank=(namespace is not None, namespace or "", reference),
+        rank=(namespace is not None, namespace or "", name),
         namespace=namespace,
         namespaces=EVERYTHING,
         pods=EVERYTHING,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     Decoded = TypeVar("Decoded")
 
 _JSON_NAMES: Final = {"str": "string", "int": "integer", "bool": "boolean", "float": "number"}
+_UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*)`")
 _QUOTED: Final = re.compile(r"`([^`]*)`")
+# Brackets that may all stand inside each other without any risk.
+_SHALLOW: Final = 256
+# What an answer is encoded in, and the calls until then, are nested less deeply than this.
+_MARGIN: Final = 64
 
 
 class MalformedError(ValueError):
@@ -31,14 +36,30 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, at
         raise MalformedError(describe(error, at)) from None
     except RecursionError:
         raise MalformedError(_located(at, "nested too deeply")) from None
-    except (UnicodeDecodeError, ValueError) as error:
+    except ValueError as error:
         raise MalformedError(_located(at, f"not valid JSON: {error}")) from None
+
+
+def decode_anything(data: bytes | msgspec.Raw, at: str) -> Any:  # noqa: ANN401
+    """Decode ``data`` with all that no type of ours knows, so that it can be encoded again.
+
+    Raises MalformedError, as ``decode`` does.
+    """
+    value = decode(_anything, data, at)
+    text = bytes(data)
+    if len(text) > _SHALLOW and text.count(b"[") + text.count(b"{") > _SHALLOW:
+        decode(_anything, b"[" * _MARGIN + text + b"]" * _MARGIN, at)
+    return value
 
 
 def describe(error: msgspec.MsgspecError, at: str = "") -> str:
     """Turn msgspec's message into ``field.path: what is wrong``."""
     message, _, location = str(error).partition(" - at ")
-    path = location.strip("`").replace("[...]", "").removeprefix("$").removeprefix("key in $")
+    # Beyond "[...]", which is a key of a map, the path is not known.
+    known, _, _ = location.strip("`").partition("[...]")
+    path = known.removeprefix("$").removeprefix("key in $")
+    if unknown := _UNKNOWN_FIELD.fullmatch(message):
+        return _located(f"{at}{path}.{unknown[1]}", "unknown field")
     text = _QUOTED.sub(lambda match: _in_json_terms(match[1]), message)
     if isinstance(error, msgspec.ValidationError):
         return _located(f"{at}{path}", text[:1].lower() + text[1:])
@@ -53,3 +74,6 @@ def _in_json_terms(type_name: str) -> str:
 def _located(at: str, text: str) -> str:
     field = at.lstrip(".")
     return f"{field}: {text}" if field else text
+
+
+_anything: Final = msgspec.json.Decoder()

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import Struct
 
 from policies import patch
-from policies.affinity import AffinityDraft
+from policies.affinity import AffinityDraft, required_terms
 from policies.keys import toleration_key
 from policies.patch import Operation, add, escape
 from policies.pods import PodSpec, is_absent
-from policies.product import TooLargeError
+from policies.product import TooLargeError, selector_conflict
+from policies.requirements import EXPRESSIONS, constraints_of, describe
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from policies.compiled import CompiledPolicy
     from policies.pods import PodView
-    from policies.product import Requirement
+    from policies.product import Conflict, Requirement
+    from policies.requirements import ConstraintKey
 
     Json = dict[str, Any]
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-_decode = msgspec.json.Decoder().decode
 _NO_SPEC: Final = PodSpec()
 
 
@@ -34,7 +34,7 @@ class MergeOptions(Struct, frozen=True, gc=False):
     treat_default_scheduler_as_unset: bool = True
     """The API server writes ``default-scheduler`` into every pod before admission."""
     skip_conflicts: bool = False
-    """Leave out required node affinity that the pod excludes, instead of ANDing it."""
+    """Leave out required node affinity that what is there excludes, instead of ANDing it."""
     node_name_as_field: bool = False
     """Turn a policy's nodeName into required node affinity: a gated pod may not have a nodeName."""
 
@@ -63,28 +63,35 @@ class _Merge:
         "_added_labels",
         "_added_tolerations",
         "_affinity",
+        "_conflicting",
+        "_label_sources",
         "_labels",
         "_node_name",
         "_notes",
         "_options",
+        "_pod",
         "_scheduler_name",
         "_spec",
         "_toleration_keys",
         "_too_large",
     )
 
-    def __init__(self, spec: PodSpec, options: MergeOptions) -> None:
+    def __init__(self, pod: PodView, options: MergeOptions) -> None:
+        spec = pod.spec or _NO_SPEC
+        self._pod = pod
         self._spec = spec
         self._options = options
         self._notes: list[Note] = []
         self._affinity: AffinityDraft | None = None
         self._labels: dict[str, str] = spec.node_selector or {}
         self._added_labels: dict[str, str] = {}
+        self._label_sources: dict[str, str] = {}
         self._node_name: str | None = None
         self._scheduler_name: str | None = None
         self._added_tolerations: list[Json] = []
         self._toleration_keys: set[Hashable] | None = None
         self._too_large: list[tuple[str, Requirement, str]] = []
+        self._conflicting: set[ConstraintKey] = set()
 
     def apply(self, policy: CompiledPolicy) -> None:
         if policy.fault is not None:
@@ -104,7 +111,8 @@ class _Merge:
 
     def _draft(self) -> AffinityDraft:
         if self._affinity is None:
-            self._affinity = AffinityDraft(self._spec.affinity)
+            size = len(bytes(self._spec.affinity))
+            self._affinity = AffinityDraft(self._pod.affinity, size)
         return self._affinity
 
     def _merge_affinity(self, policy: CompiledPolicy) -> None:
@@ -121,9 +129,34 @@ class _Merge:
             self._too_large.append((reference, requirement, str(error)))
             return
         if conflict is not None:
-            outcome = "the policy's part is left out" if skip else "no node can satisfy both"
-            sides = f"{reference} requires {conflict.policy}, the pod {conflict.pod}"
-            self._notes.append(Note("affinity-conflict", f"{sides}: {outcome}"))
+            self._conflicting.add(conflict.key)
+            self._note_conflict(reference, conflict)
+
+    def _note_conflict(self, reference: str, conflict: Conflict, means: str = "") -> None:
+        outcome = "no node can satisfy both"
+        if conflict.is_left_out:
+            outcome = (
+                "the policy's requirements that exclude others are left out,"
+                " the rest of the policy applies"
+            )
+        ours = describe(conflict.key, conflict.policy)
+        theirs = describe(conflict.key, conflict.present)
+        whose = "the pod" if self._is_own(conflict) else "already required is"
+        text = f"{reference} requires {ours}{means}, {whose} {theirs}: {outcome}"
+        self._notes.append(Note("affinity-conflict", text))
+
+    def _is_own(self, conflict: Conflict) -> bool:
+        """Whether the pod itself brought the other side of a conflict."""
+        scope, key = conflict.key
+        own = {
+            constraint
+            for term in required_terms(self._pod.affinity)
+            for constraint in constraints_of(term, (conflict.key,)).get(conflict.key, ())
+        }
+        value = (self._spec.node_selector or {}).get(key)
+        if scope == EXPRESSIONS and value is not None:
+            own.add(("In", frozenset((value,))))
+        return own.issuperset(conflict.present)
 
     def _merge_node_name(self, policy: CompiledPolicy) -> None:
         if self._spec.node_name or self._node_name:
@@ -138,6 +171,7 @@ class _Merge:
                 if not self._added_labels:
                     self._labels = dict(self._labels)
                 self._labels[key] = self._added_labels[key] = value
+                self._label_sources[key] = policy.reference
 
     def _merge_scheduler_name(self, name: str) -> None:
         current = self._spec.scheduler_name
@@ -149,8 +183,7 @@ class _Merge:
     def _merge_tolerations(self, policy: CompiledPolicy) -> None:
         keys = self._toleration_keys
         if keys is None:
-            raw = self._spec.tolerations
-            existing = [] if is_absent(raw) else _decode(raw)
+            existing = self._pod.tolerations or ()
             keys = self._toleration_keys = set(map(toleration_key, existing))
         for toleration, key in policy.tolerations:
             if key not in keys:
@@ -159,6 +192,8 @@ class _Merge:
 
     def finish(self, pointer: str, *, has_spec: bool) -> Merged:
         self._retry_too_large()
+        if self._added_labels:
+            self._check_added_labels()
         target = pointer if has_spec else ""
         operations = self._operations(target)
         if operations and not has_spec:
@@ -177,9 +212,33 @@ class _Merge:
                 self._require(reference, requirement)
             if len(self._too_large) == len(pending):
                 break
+        texts: dict[str, str] = {}
         for reference, _, text in self._too_large:
+            texts.setdefault(reference, text)
+        for reference, text in texts.items():
             message = f"required node affinity of {reference} is skipped: it would make {text}"
             self._notes.append(Note("affinity-too-large", message))
+
+    def _check_added_labels(self) -> None:
+        """Note a conflict of an added node selector with required affinity, its own or another's.
+
+        Not where one on the same label was noted when the affinity was merged.
+        """
+        draft = self._affinity
+        terms = draft.required_terms if draft else required_terms(self._pod.affinity)
+        if not terms:
+            return
+        labels = self._added_labels
+        if self._conflicting:
+            labels = {
+                key: value
+                for key, value in labels.items()
+                if (EXPRESSIONS, key) not in self._conflicting
+            }
+        conflict = selector_conflict(terms, labels)
+        if conflict is not None:
+            reference = self._label_sources[conflict.key[1]]
+            self._note_conflict(reference, conflict, " by its node selector")
 
     def _operations(self, pointer: str) -> list[Operation]:
         spec = self._spec
@@ -209,7 +268,7 @@ def merge(
     pod: PodView, pointer: str, policies: Sequence[CompiledPolicy], options: MergeOptions
 ) -> Merged:
     """Merge ``policies``, in the order given, into the pod whose spec stands at ``pointer``."""
-    under_way = _Merge(pod.spec or _NO_SPEC, options)
+    under_way = _Merge(pod, options)
     for policy in policies:
         under_way.apply(policy)
     return under_way.finish(pointer, has_spec=pod.spec is not None)

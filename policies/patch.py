@@ -14,7 +14,6 @@ NODE_NAME: Final = "nodeName"
 NODE_SELECTOR: Final = "nodeSelector"
 SCHEDULER_NAME: Final = "schedulerName"
 TOLERATIONS: Final = "tolerations"
-OWNED_FIELDS: Final = (AFFINITY, NODE_NAME, NODE_SELECTOR, SCHEDULER_NAME, TOLERATIONS)
 
 
 class Operation(Struct, frozen=True, gc=False):

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from policies.decoding import MalformedError, decode
+from policies.decoding import MalformedError, decode, decode_anything
 from policies.model import Affinity, Toleration
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+    Json = dict[str, Any]
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _MIRROR_BYTES: Final = MIRROR_ANNOTATION.encode()
@@ -89,12 +91,15 @@ class PodView(Struct, frozen=True, gc=False):
     """A pod, or the pod of a template, as policies see it.
 
     ``spec`` is None where the object has none yet. ``is_left_alone`` marks what no policy may
-    change: objects being deleted, and mirror pods, which the kubelet owns.
+    change: objects being deleted, and mirror pods, which the kubelet owns. ``affinity`` and
+    ``tolerations`` are those of the spec, decoded with all their unknown fields.
     """
 
     labels: dict[str, str]
     spec: PodSpec | None
     is_left_alone: bool = False
+    affinity: Json | None = None
+    tolerations: list[Json] | None = None
 
 
 class Kind(Struct, frozen=True, gc=False):
@@ -136,9 +141,9 @@ class Kind(Struct, frozen=True, gc=False):
             labels = (template.metadata.labels if template.metadata else None) or {}
             spec = template.spec
             is_left_alone = is_deleted
-        if spec is not None:
-            self._check_types(spec)
-        return PodView(labels, spec, is_left_alone)
+        if spec is None:
+            return PodView(labels, None, is_left_alone)
+        return PodView(labels, spec, is_left_alone, *self._decode_owned(spec))
 
     def read(self, data: bytes | Raw) -> PodView | None:
         """Decode an object and view it. Raises MalformedError."""
@@ -161,13 +166,26 @@ class Kind(Struct, frozen=True, gc=False):
                     f"the object says {declared}, the request {version}/{self.name}"
                 )
 
-    def _check_types(self, spec: PodSpec) -> None:
-        """Refuse owned fields of wrong types at any depth, before anything is decided on them."""
-        at = self.pointer[1:].replace("/", ".")
+    def _decode_owned(self, spec: PodSpec) -> tuple[Json | None, list[Json] | None]:
+        """Refuse owned fields of wrong types at any depth, and what can't be read or written again.
+
+        So nothing fails any more once it is decided which policies are merged.
+        """
+        affinity: Json | None = None
+        tolerations: list[Json] | None = None
         if not is_absent(spec.affinity):
-            decode(_affinity_types, spec.affinity, f"{at}.affinity")
+            at = f"{self._path}.affinity"
+            decode(_affinity_types, spec.affinity, at)
+            affinity = decode_anything(spec.affinity, at)
         if not is_absent(spec.tolerations):
-            decode(_toleration_types, spec.tolerations, f"{at}.tolerations")
+            at = f"{self._path}.tolerations"
+            decode(_toleration_types, spec.tolerations, at)
+            tolerations = decode_anything(spec.tolerations, at)
+        return affinity, tolerations
+
+    @property
+    def _path(self) -> str:
+        return self.pointer[1:].replace("/", ".")
 
 
 _workload_decoder: Final = msgspec.json.Decoder(Workload)

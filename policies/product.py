@@ -6,8 +6,9 @@ one policy term stays as it is (kupid.md 3.8). So applying a policy twice change
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -16,19 +17,22 @@ from policies.keys import node_term_key, requirement_key
 from policies.requirements import (
     EXPRESSIONS,
     SCOPES,
+    Constraint,
     ConstraintKey,
     Constraints,
     constraints_of,
-    describe,
     excluding,
+    is_contradictory,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from policies.requirements import Constraint
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     Json = dict[str, Any]
+
+TermKey: TypeAlias = "frozenset[Hashable]"
+_Clash: TypeAlias = "tuple[ConstraintKey, Sequence[Constraint], Sequence[Constraint]]"
+"""A key, and what the policy and the other side ask of it."""
 
 MAX_TERMS: Final = 512
 MAX_BYTES: Final = 256 * 1024
@@ -38,7 +42,7 @@ class NodeTerms(Struct, frozen=True, gc=False):
     """Node selector terms with their keys; ``size`` bounds their JSON text from above, in bytes."""
 
     terms: tuple[Json, ...]
-    keys: tuple[frozenset[Hashable], ...]
+    keys: tuple[TermKey, ...]
     size: int
 
 
@@ -50,36 +54,67 @@ class Requirement(Struct, frozen=True, gc=False):
     """Of each term."""
     constrained: frozenset[ConstraintKey]
     """Every key that some term constrains."""
+    filed: dict[Hashable, list[TermKey]]
+    """The terms' keys, each under the one of its members that fewest have."""
+    anchors: frozenset[Hashable]
+    """The members that ``filed`` knows."""
+    has_empty_term: bool
+
+    def absorbs(self, key: TermKey) -> bool:
+        """Whether a pod term with this key already holds all that one of the terms requires."""
+        for member in self.anchors & key:
+            for asked in self.filed[member]:
+                if asked <= key:
+                    return True
+        return self.has_empty_term
 
 
 class Conflict(Struct, frozen=True, gc=False):
-    """Two requirements that no node satisfies together."""
+    """What a policy asks of one key, and what stood there, of which no node satisfies both."""
 
-    policy: str
-    pod: str
+    key: ConstraintKey
+    policy: tuple[Constraint, ...]
+    present: tuple[Constraint, ...]
+    is_left_out: bool = False
+    """Whether the policy's requirements that exclude others were left out for it."""
 
 
 class TooLargeError(Exception):
-    """The product would pass MAX_TERMS or MAX_BYTES; the text says which."""
+    """The product would pass a bound; the text says which."""
 
 
-ONE_EMPTY_TERM: Final = NodeTerms(({},), (frozenset(),), 2)
-_encoded_size: Final = msgspec.json.Encoder().encode
+ONE_EMPTY_TERM: Final = NodeTerms(({},), (frozenset(),), 0)
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def node_terms(terms: Sequence[Json], size: int | None = None) -> NodeTerms:
     """Index terms by key; ``size`` saves encoding them where a bound is known."""
     if size is None:
-        size = sum(len(_encoded_size(term)) + 1 for term in terms)
+        size = sum(map(_encoded_size, terms))
     return NodeTerms(tuple(terms), tuple(map(node_term_key, terms)), size)
 
 
 def compile_requirement(terms: Sequence[Json]) -> Requirement:
     """Prepare a policy's terms for any number of products."""
+    indexed = node_terms(terms)
     constraints = tuple(map(constraints_of, terms))
+    filed = _file(indexed.keys)
     return Requirement(
-        node_terms(terms), constraints, frozenset(key for c in constraints for key in c)
+        terms=indexed,
+        constraints=constraints,
+        constrained=frozenset(key for found in constraints for key in found),
+        filed=filed,
+        anchors=frozenset(filed),
+        has_empty_term=frozenset() in indexed.keys,
     )
+
+
+def _file(keys: Sequence[TermKey]) -> dict[Hashable, list[TermKey]]:
+    uses = Counter(member for key in keys for member in key)
+    filed: dict[Hashable, list[TermKey]] = {}
+    for key in filter(None, set(keys)):
+        filed.setdefault(min(key, key=uses.__getitem__), []).append(key)
+    return filed
 
 
 def conjunction(
@@ -88,87 +123,218 @@ def conjunction(
     node_selector: Mapping[str, str],
     *,
     skip_conflicts: bool,
+    brought: NodeTerms | None = None,
 ) -> tuple[NodeTerms | None, Conflict | None]:
-    """AND a policy's requirement onto the pod's terms (None where the pod has none).
+    """AND a policy's requirement onto the pod's terms (None where there are none).
 
-    Returns the pod's own object where nothing changes. The conflict is given where no alternative
-    of the policy can be satisfied with any of the pod's, its node selector included; with
-    ``skip_conflicts`` the requirements that exclude each other are then left out of the policy's
-    part, otherwise they are ANDed all the same (design D3). Raises TooLargeError before building.
+    Gives ``pod`` itself where nothing changes. The conflict is given where none of the pod's
+    alternatives, its node selector included, can be satisfied with any of the policy's. They are
+    ANDed all the same (design D3), but with ``skip_conflicts`` the policy's requirements on the
+    keys in question are then left out. ``brought`` is what the pod had before any policy: as many
+    terms are no more than it asked for. Raises TooLargeError before anything is compared or built.
     """
-    start = ONE_EMPTY_TERM if pod is None else pod
-    context = {
-        (EXPRESSIONS, key): [("In", frozenset((value,)))]
-        for key, value in node_selector.items()
-        if (EXPRESSIONS, key) in policy.constrained
-    }
-    conflict = _conflict(start, policy, context)
-    if pod is None and not skip_conflicts:
-        _check_bounds(len(policy.terms.terms), policy.terms.size)
-        return policy.terms, conflict
-    factors: list[NodeTerms | None]
-    if skip_conflicts:
-        factors = [_compatible_factor(term, key, policy, context) for term, key in _pairs(start)]
+    context = _context(node_selector, policy.constrained)
+    start = pod
+    if start is None:
+        if not context and len(policy.terms.terms) <= MAX_TERMS and policy.terms.size <= MAX_BYTES:
+            return policy.terms, None
+        start = ONE_EMPTY_TERM
+    alternatives: dict[TermKey, Json] = {}
+    for term, key in _pairs(start):
+        alternatives.setdefault(key, term)
+    open_keys = {key for key in alternatives if pod is None or not policy.absorbs(key)}
+    size = _bounded_size(start, alternatives, open_keys, policy, brought) if open_keys else 0
+    clash = _clash(alternatives, open_keys, policy, context)
+    if not open_keys:
+        return pod, _conflict(clash)
+    if clash is None or not skip_conflicts:
+        if pod is None:
+            return policy.terms, _conflict(clash)
+        factors = dict.fromkeys(open_keys, policy.terms)
     else:
-        factors = [None if _absorbs(key, policy.terms) else policy.terms for key in start.keys]
-    if not any(factors):
-        return pod, conflict
-    return _multiply(start, factors), conflict
+        # What excludes a term excludes all that it grows to: a second pass leaves out the same.
+        factors = _factors_without_conflicts(alternatives, open_keys, policy, context)
+    merged = _multiply(alternatives, factors, size) if factors else pod
+    return merged, _conflict(clash, is_left_out=skip_conflicts)
 
 
-def _pairs(terms: NodeTerms) -> Iterator[tuple[Json, frozenset[Hashable]]]:
+def selector_conflict(terms: Sequence[Json], added: Mapping[str, str]) -> Conflict | None:
+    """Find the first conflict, where every term excludes a label of the node selector ``added``."""
+    if not any(item.get("key") in added for item in terms[0].get(EXPRESSIONS) or ()):
+        return None
+    context = _context(added)
+    first: _Clash | None = None
+    for term in terms:
+        theirs = constraints_of(term, context)
+        key = next(excluding(theirs, context), None) if theirs else None
+        if key is None:
+            return None
+        first = first or (key, context[key], theirs[key])
+    return _conflict(first)
+
+
+def _pairs(terms: NodeTerms) -> Iterator[tuple[Json, TermKey]]:
     return zip(terms.terms, terms.keys, strict=True)
 
 
-def _absorbs(key: frozenset[Hashable], policy: NodeTerms) -> bool:
-    return any(policy_key <= key for policy_key in policy.keys)
+def _context(
+    labels: Mapping[str, str], among: Container[ConstraintKey] | None = None
+) -> Constraints:
+    return {
+        (EXPRESSIONS, key): [("In", frozenset((value,)))]
+        for key, value in labels.items()
+        if among is None or (EXPRESSIONS, key) in among
+    }
 
 
-def _compatible_factor(
-    term: Json, key: frozenset[Hashable], policy: Requirement, context: Constraints
-) -> NodeTerms | None:
-    """Find what to multiply one pod term with when conflicts are skipped; None keeps the term."""
-    if _absorbs(key, policy.terms):
+def _conflict(clash: _Clash | None, *, is_left_out: bool = False) -> Conflict | None:
+    if clash is None:
         return None
-    mine = _with_context(constraints_of(term, dict.fromkeys(policy.constrained)), context)
-    fitting = [
-        candidate
-        for candidate, constraints in zip(policy.terms.terms, policy.constraints, strict=True)
-        if excluding(constraints, mine) is None
-    ]
-    if not fitting:
-        fitting = [_without_conflicts(candidate, mine) for candidate in policy.terms.terms]
-    factor = node_terms(fitting, policy.terms.size)
-    return None if _absorbs(key, factor) else factor
+    key, ours, theirs = clash
+    # What the policy brought in an earlier pass is on both sides.
+    same = frozenset(ours)
+    others = [constraint for constraint in theirs if constraint not in same] or theirs
+    return Conflict(key, tuple(ours), tuple(others), is_left_out)
 
 
-def _without_conflicts(term: Json, mine: Constraints) -> Json:
+# Bounds
+
+
+def _bounded_size(
+    start: NodeTerms,
+    alternatives: Mapping[TermKey, Json],
+    open_keys: set[TermKey],
+    policy: Requirement,
+    brought: NodeTerms | None,
+) -> int:
+    """Bound the bytes of the product from above. Raises TooLargeError."""
+    multiplied, factor = len(open_keys), len(policy.terms.terms)
+    count = len(alternatives) - multiplied + multiplied * factor
+    if count > MAX_TERMS:
+        limit = max(MAX_TERMS, len(set(brought.keys)) if brought else 0)
+        if count > limit:
+            raise TooLargeError(f"{count} terms, more than {limit}")
+    added = multiplied * policy.terms.size
+    size = start.size * factor + added
+    if size <= MAX_BYTES:
+        return size
+    size = added + sum(
+        _encoded_size(term) * (factor if key in open_keys else 1)
+        for key, term in alternatives.items()
+    )
+    if size > MAX_BYTES and not (factor == 1 and added <= MAX_BYTES and _is_oversized(brought)):
+        raise TooLargeError(f"about {size // 1024} KiB, more than {MAX_BYTES // 1024} KiB")
+    return size
+
+
+def _is_oversized(brought: NodeTerms | None) -> bool:
+    if brought is None or brought.size <= MAX_BYTES:
+        return False
+    return sum(map(_encoded_size, brought.terms)) > MAX_BYTES
+
+
+def _encoded_size(term: Json) -> int:
+    """Count the bytes of a term in a list."""
+    return len(_encode(term)) + 1
+
+
+# Conflicts
+
+
+def _clash(
+    alternatives: Mapping[TermKey, Json],
+    open_keys: set[TermKey],
+    policy: Requirement,
+    context: Constraints,
+) -> _Clash | None:
+    """Find the first clash, where no alternative can be satisfied with one of the policy's."""
+    first: _Clash | None = None
+    for key, term in alternatives.items():
+        mine = constraints_of(term, policy.constrained)
+        find = _clash_of_pairs if key in open_keys else _clash_within
+        found = find(mine, policy, context) if mine or context else None
+        if found is None:
+            return None
+        first = first or found
+    return first
+
+
+def _clash_of_pairs(mine: Constraints, policy: Requirement, context: Constraints) -> _Clash | None:
+    mine = _with_context(mine, context)
+    first: _Clash | None = None
+    for constraints in policy.constraints:
+        key = next(excluding(constraints, mine), None)
+        if key is None:
+            return None
+        first = first or (key, constraints[key], mine[key])
+    return first
+
+
+def _clash_within(mine: Constraints, policy: Requirement, context: Constraints) -> _Clash | None:
+    """Look at a term that holds one of the policy's: it can be satisfied with it, or not at all."""
+    for key, own in mine.items():
+        constraints = [*own, *context.get(key, ())]
+        if is_contradictory(constraints):
+            ours = next(found[key] for found in policy.constraints if key in found)
+            return key, ours, constraints
+    return None
+
+
+def _with_context(constraints: Constraints, context: Constraints) -> Constraints:
+    for key, more in context.items():
+        constraints.setdefault(key, []).extend(more)
+    return constraints
+
+
+def _factors_without_conflicts(
+    alternatives: Mapping[TermKey, Json],
+    open_keys: set[TermKey],
+    policy: Requirement,
+    context: Constraints,
+) -> dict[TermKey, NodeTerms]:
+    """Leave out of each policy term, for each pod term, what is asked of the keys in conflict."""
+    factors: dict[TermKey, NodeTerms] = {}
+    for key, term in alternatives.items():
+        if key not in open_keys:
+            continue
+        mine = _with_context(constraints_of(term, policy.constrained), context)
+        rest = node_terms(
+            [
+                _without(candidate, set(excluding(constraints, mine)))
+                for candidate, constraints in zip(
+                    policy.terms.terms, policy.constraints, strict=True
+                )
+            ],
+            policy.terms.size,
+        )
+        if not any(asked <= key for asked in rest.keys):
+            factors[key] = rest
+    return factors
+
+
+def _without(term: Json, left_out: set[ConstraintKey]) -> Json:
     kept: Json = {}
     for scope in SCOPES:
         requirements = [
             requirement
             for requirement in term.get(scope) or ()
-            if excluding(constraints_of({scope: [requirement]}), mine) is None
+            if (scope, requirement.get("key") or "") not in left_out
         ]
         if requirements:
             kept[scope] = requirements
     return kept
 
 
-def _multiply(start: NodeTerms, factors: Sequence[NodeTerms | None]) -> NodeTerms:
+# Building
+
+
+def _multiply(
+    alternatives: Mapping[TermKey, Json], factors: Mapping[TermKey, NodeTerms], size: int
+) -> NodeTerms:
     """Build the product; equal terms are built once, terms with no factor stay as they are."""
-    todo: dict[frozenset[Hashable], tuple[Json, NodeTerms | None]] = {}
-    for (term, key), factor in zip(_pairs(start), factors, strict=True):
-        todo.setdefault(key, (term, factor))
-    count = sum(len(factor.terms) if factor else 1 for _, factor in todo.values())
-    widest = max(len(factor.terms) for factor in factors if factor)
-    largest = max(factor.size for factor in factors if factor)
-    size = start.size * widest + len(todo) * largest
-    if size > MAX_BYTES:
-        size = _exact_size(todo.values())
-    _check_bounds(count, size)
-    result: dict[frozenset[Hashable], Json] = {}
-    for key, (term, factor) in todo.items():
+    result: dict[TermKey, Json] = {}
+    for key, term in alternatives.items():
+        factor = factors.get(key)
         if factor is None:
             result.setdefault(key, term)
             continue
@@ -177,21 +343,6 @@ def _multiply(start: NodeTerms, factors: Sequence[NodeTerms | None]) -> NodeTerm
             if merged_key not in result:
                 result[merged_key] = _merge(term, policy_term)
     return NodeTerms(tuple(result.values()), tuple(result), size)
-
-
-def _exact_size(pairs: Iterable[tuple[Json, NodeTerms | None]]) -> int:
-    total = 0
-    for term, factor in pairs:
-        own = len(_encoded_size(term)) + 1
-        total += own if factor is None else own * len(factor.terms) + factor.size
-    return total
-
-
-def _check_bounds(count: int, size: int) -> None:
-    if count > MAX_TERMS:
-        raise TooLargeError(f"{count} terms, more than {MAX_TERMS}")
-    if size > MAX_BYTES:
-        raise TooLargeError(f"about {size // 1024} KiB, more than {MAX_BYTES // 1024} KiB")
 
 
 def _merge(term: Json, policy_term: Json) -> Json:
@@ -210,26 +361,3 @@ def _merge(term: Json, policy_term: Json) -> Json:
         else:
             merged.pop(scope, None)
     return merged
-
-
-def _with_context(constraints: Constraints, context: Constraints) -> Constraints:
-    for key, more in context.items():
-        constraints.setdefault(key, []).extend(more)
-    return constraints
-
-
-def _conflict(start: NodeTerms, policy: Requirement, context: Constraints) -> Conflict | None:
-    """Find the first conflict, where every pod term excludes every policy term."""
-    first: tuple[ConstraintKey, Constraint, Constraint] | None = None
-    among = dict.fromkeys(policy.constrained)
-    for term in start.terms:
-        mine = _with_context(constraints_of(term, among), context)
-        for constraints in policy.constraints:
-            found = excluding(constraints, mine) if mine else None
-            if found is None:
-                return None
-            first = first or found
-    if first is None:
-        return None
-    key, ours, theirs = first
-    return Conflict(describe(key, ours), describe(key, theirs))

@@ -1,15 +1,19 @@
-"""When two requirements on a node can't both hold.
+"""When requirements on a node can't all hold.
 
-Pairwise and syntactic: two requirements on one key whose values exclude each other. An operator
-that is not known excludes nothing.
+Syntactic: what is asked of one key is taken together, in linear time; different keys never exclude
+each other. An operator that is not known, or a bound that is no integer, excludes nothing.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from policies.field_errors import quoted
+from policies.names import MAX_LABEL
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterator, Sequence
 
     Json = dict[str, Any]
 
@@ -22,10 +26,13 @@ Constraints: TypeAlias = "dict[ConstraintKey, list[Constraint]]"
 EXPRESSIONS: Final = "matchExpressions"
 FIELDS: Final = "matchFields"
 SCOPES: Final = (EXPRESSIONS, FIELDS)
-_SHOWN_VALUES: Final = 3
+_NEED_A_VALUE: Final = frozenset(("In", "Exists", "Gt", "Lt"))
+_SHOWN: Final = 3
+_INTEGER: Final = re.compile(r"[+-]?[0-9]++")
+_LARGEST_INTEGER: Final = 2**63 - 1
 
 
-def constraints_of(term: Json, among: Mapping[ConstraintKey, object] | None = None) -> Constraints:
+def constraints_of(term: Json, among: Container[ConstraintKey] | None = None) -> Constraints:
     """Index what ``term`` requires; only the keys in ``among``, where it is given."""
     found: Constraints = {}
     for scope in SCOPES:
@@ -37,74 +44,72 @@ def constraints_of(term: Json, among: Mapping[ConstraintKey, object] | None = No
     return found
 
 
-def excluding(
-    mine: Constraints, theirs: Constraints
-) -> tuple[ConstraintKey, Constraint, Constraint] | None:
-    """Find the first pair, one of each side, that no node satisfies together."""
+def excluding(mine: Constraints, theirs: Constraints) -> Iterator[ConstraintKey]:
+    """Find the keys that both sides constrain, and on which no node satisfies both.
+
+    What excludes a term also excludes every term that asks for more.
+    """
     for key, constraints in mine.items():
-        for other in theirs.get(key, ()):
-            for constraint in constraints:
-                if are_disjoint(constraint, other):
-                    return key, constraint, other
-    return None
+        others = theirs.get(key)
+        if others and is_contradictory([*constraints, *others]):
+            yield key
 
 
-def are_disjoint(one: Constraint, other: Constraint) -> bool:
-    """Whether no value, nor the absence of one, satisfies both constraints on a key."""
-    if one == other:
-        return False
-    first, second = sorted((one, other), key=_rank)
-    operator, values = first
-    match operator:
-        case "DoesNotExist":
-            return second[0] in {"In", "Exists", "Gt", "Lt"}
-        case "In":
-            return not any(_satisfies(value, second) for value in values)
-        case "Gt" | "Lt" if second[0] in {"Gt", "Lt"} and operator != second[0]:
-            above, below = (values, second[1]) if operator == "Gt" else (second[1], values)
-            low, high = _bound(above), _bound(below)
-            return low is not None and high is not None and high - low <= 1
-    return False
+def is_contradictory(constraints: Sequence[Constraint]) -> bool:
+    """Whether no value of a key, nor the absence of one, satisfies all constraints."""
+    operators = {operator for operator, _ in constraints}
+    if "DoesNotExist" in operators:
+        return not operators.isdisjoint(_NEED_A_VALUE)
+    above = max(_bounds(constraints, "Gt"), default=None)
+    below = min(_bounds(constraints, "Lt"), default=None)
+    if "In" not in operators:
+        return above is not None and below is not None and below - above <= 1
+    one_of = [values for operator, values in constraints if operator == "In"]
+    none_of = (values for operator, values in constraints if operator == "NotIn")
+    candidates = one_of[0].intersection(*one_of[1:]).difference(*none_of)
+    return not any(_is_between(value, above, below) for value in candidates)
 
 
-def describe(key: ConstraintKey, constraint: Constraint) -> str:
-    """Write a constraint as people do: ``zone In [a, b]``."""
-    operator, values = constraint
-    shown = sorted(values)[:_SHOWN_VALUES]
-    if len(values) > _SHOWN_VALUES:
+def integer(text: str) -> int | None:
+    """Read a 64-bit integer as the scheduler does; None for any other text."""
+    if len(text) > MAX_LABEL or not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -_LARGEST_INTEGER - 1 <= number <= _LARGEST_INTEGER else None
+
+
+def describe(key: ConstraintKey, constraints: Sequence[Constraint]) -> str:
+    """Write what is asked of a key as people do: ``zone In [a, b] and zone Exists``."""
+    texts = [_described(key[1], *constraint) for constraint in constraints[:_SHOWN]]
+    return " and ".join(texts) + (" and more" if len(constraints) > _SHOWN else "")
+
+
+def _described(key: str, operator: str, values: frozenset[str]) -> str:
+    text = f"{_shown(key)} {_shown(operator)}"
+    if not values:
+        return text
+    shown = list(map(_shown, sorted(values)[:_SHOWN]))
+    if len(values) > _SHOWN:
         shown.append("...")
-    return f"{key[1]} {operator}" + (f" [{', '.join(shown)}]" if values else "")
+    return f"{text} [{', '.join(shown)}]"
 
 
-def _rank(constraint: Constraint) -> int:
-    order = ("DoesNotExist", "In", "Gt", "Lt")
-    return order.index(constraint[0]) if constraint[0] in order else len(order)
+def _shown(text: str) -> str:
+    return text if text.isprintable() else quoted(text)
 
 
-def _satisfies(value: str, constraint: Constraint) -> bool:
-    operator, values = constraint
-    match operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Gt" | "Lt":
-            number, bound = _integer(value), _bound(values)
-            if bound is None:
-                return True
-            return number is not None and (number > bound if operator == "Gt" else number < bound)
-    return True
+def _bounds(constraints: Sequence[Constraint], wanted: str) -> Iterator[int]:
+    for operator, values in constraints:
+        if operator == wanted and len(values) == 1:
+            bound = integer(next(iter(values)))
+            if bound is not None:
+                yield bound
 
 
-def _bound(values: frozenset[str]) -> int | None:
-    return _integer(next(iter(values))) if len(values) == 1 else None
-
-
-def _integer(text: str) -> int | None:
-    # 20 characters hold every 64-bit integer, and keep int() away from absurd input.
-    if len(text) > 20:  # noqa: PLR2004
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        return None
+def _is_between(value: str, above: int | None, below: int | None) -> bool:
+    if above is None and below is None:
+        return True
+    number = integer(value)
+    if number is None:
+        return False
+    return (above is None or number > above) and (below is None or number < below)

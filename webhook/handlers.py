@@ -133,7 +133,10 @@ def _decide_raw(request: Request, engine: Engine, *, may_patch: bool) -> Verdict
         shown = cut(str(request.kind), MAX_WARNING)
         return _skip("kind-unknown", f"objects of kind {shown} are not handled")
     if not request.has_object:
-        return _skip("no-object", "the request holds no object, there is nothing to change")
+        text = "the request holds no object, there is nothing to change"
+        # A deletion holds none by right, so nobody is warned.
+        is_deletion = request.operation == "DELETE"
+        return Verdict(UNMATCHED, allowed(text)) if is_deletion else _skip("no-object", text)
     try:
         pod = kind.read(request.object)
     except MalformedError as error:

@@ -45,6 +45,12 @@ class Sources(Struct, frozen=True, gc=False):
         given = (self.policies, self.namespaces, self.parents)
         return tuple(path for path in given if path is not None)
 
+    def check(self) -> None:
+        """Raise StartError where a path leads nowhere."""
+        for path in self.paths:
+            if not path.exists():
+                raise StartError(f"{path}: no such file or directory")
+
 
 class Loaded(Struct, frozen=True, gc=False):
     """A snapshot, the problems of the documents it was made from, and the parents read."""
@@ -56,9 +62,7 @@ class Loaded(Struct, frozen=True, gc=False):
 
 def load(sources: Sources) -> Loaded:
     """Read every source anew. Raises StartError where one of them is not there."""
-    for path in sources.paths:
-        if not path.exists():
-            raise StartError(f"{path}: no such file or directory")
+    sources.check()
     problems: list[Problem] = []
     compiled = _load_policies(sources.policies, problems)
     namespaces = None

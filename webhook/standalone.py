@@ -9,7 +9,7 @@ import os
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 from watchfiles import awatch
@@ -34,12 +34,13 @@ from webhook.example import try_review
 from webhook.handlers import OUTCOMES
 from webhook.records import Records
 from webhook.settings import StartError
-from webhook.snapshot import describe
+from webhook.snapshot import Snapshot, describe
 from webhook.sources import Sources, load
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import AsyncIterator
+    from asyncio import Future
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
     from typing import BinaryIO
 
     from watchfiles import Change
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
 
 _MOUNTED_DATA: Final = "..data"
 """The link that is replaced when a mounted ConfigMap or Secret changes."""
-_LAST_CONNECTIONS: Final = 10.0
-"""Seconds after the drain for the last connections to end by themselves."""
+_LAST_CONNECTIONS: Final = 3
+"""Times the drain that connections may take in all to end by themselves; then they are cut."""
 
 
 def serve(arguments: Arguments) -> int:
@@ -61,9 +62,9 @@ def serve(arguments: Arguments) -> int:
     disable_core_dumps()
     stream = configure_logging(settings.log.level, settings.log.format)
     sources = Sources(arguments.policies, arguments.namespaces, arguments.parents)
+    sources.check()
     try:
-        loaded = load(sources)
-        uvloop.run(_Server(settings, sources, loaded, stream).run(arguments.example))
+        uvloop.run(_Server(settings, sources, stream).run(arguments.example))
     except (AddressError, CertificateError) as error:
         raise StartError(str(error)) from None
     return 0
@@ -72,17 +73,14 @@ def serve(arguments: Arguments) -> int:
 class _Server:
     """Everything that runs while serving from files."""
 
-    def __init__(
-        self, settings: Settings, sources: Sources, loaded: Loaded, stream: BinaryIO | None
-    ) -> None:
+    def __init__(self, settings: Settings, sources: Sources, stream: BinaryIO | None) -> None:
         self._settings = settings
         self._sources = sources
         self._stream = stream
-        self._holder = EngineHolder(Engine(loaded.snapshot, settings))
+        self._holder = EngineHolder(Engine(Snapshot(), settings))
         self._metrics = create_metrics(version("harbourmaster"), OUTCOMES)
         self._readiness = Readiness()
         self._log = get_logger("standalone")
-        self._report(loaded)
 
     async def run(self, example: Path | None) -> None:
         """Serve until a signal comes, then drain."""
@@ -97,6 +95,11 @@ class _Server:
             body_bytes=server.max_in_flight_bytes,
             metrics=self._metrics,
         )
+        changes = self._watch()
+        # The watch begins with its first step; what is read after that can't miss a change.
+        change = asyncio.ensure_future(anext(changes))
+        await asyncio.sleep(0)
+        self._take(load(self._sources))
         # What was loaded stays; without this each full collection walks all of it.
         gc.collect()
         gc.freeze()
@@ -118,7 +121,9 @@ class _Server:
                 await site.start()
                 await health.start()
                 self._metrics.connections.set_function(lambda: site.connections)
-                async with self._background(certificates, directory, names):
+                async with self._background(
+                    self._reload(change, changes), self._renew(certificates, directory, names)
+                ):
                     self._log.info(
                         "serving",
                         reviews=site.url,
@@ -130,12 +135,9 @@ class _Server:
                         await try_review(example, site, directory / "ca.crt")
                     signal = await stop.wait()
                     # Ctrl-C is a person's, who waits; SIGTERM is a cluster's, which does not.
-                    wait, cap = (
-                        (server.drain_seconds, server.drain_seconds + _LAST_CONNECTIONS)
-                        if signal == "SIGTERM"
-                        else (0.0, 0.0)
-                    )
+                    wait = server.drain_seconds if signal == "SIGTERM" else 0.0
                     self._log.info("stopping", signal=signal, drain_seconds=wait)
+                    cap = wait * _LAST_CONNECTIONS
                     summary = await drain([site], self._readiness, wait=wait, cap=cap)
                     self._log.info("stopped", connections_cut=summary.cut)
             finally:
@@ -145,21 +147,8 @@ class _Server:
                 records.flush()
 
     @contextlib.asynccontextmanager
-    async def _background(
-        self, certificates: CertificateHolder, directory: Path, names: tuple[str, ...]
-    ) -> AsyncIterator[None]:
-        tasks = [
-            asyncio.create_task(self._reload()),
-            asyncio.create_task(
-                keep_current(
-                    certificates,
-                    directory,
-                    names,
-                    on_change=self._note_renewal,
-                    on_error=self._note_certificate_error,
-                )
-            ),
-        ]
+    async def _background(self, *coroutines: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
         try:
             yield
         finally:
@@ -167,11 +156,30 @@ class _Server:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _reload(self) -> None:
-        """Load everything anew when a file changes; what can't be read leaves the old in force."""
+    async def _renew(
+        self, certificates: CertificateHolder, directory: Path, names: tuple[str, ...]
+    ) -> None:
+        await keep_current(
+            certificates,
+            directory,
+            names,
+            on_change=self._note_renewal,
+            on_error=self._note_certificate_error,
+        )
+
+    def _watch(self) -> AsyncGenerator[object]:
         # The folder of a file is watched, for an editor replaces the file.
         watched = {path if path.is_dir() else path.parent for path in self._sources.paths}
-        async for _ in awatch(*watched, recursive=False, watch_filter=self._concerns_us):
+        return awatch(*watched, recursive=False, watch_filter=self._concerns_us)
+
+    async def _reload(self, change: Future[object], changes: AsyncGenerator[object]) -> None:
+        """Load everything anew at each change; what can't be read leaves the old in force."""
+        while True:
+            try:
+                await change
+            except StopAsyncIteration:
+                return
+            change = asyncio.ensure_future(anext(changes))
             try:
                 # In a thread: ten thousand documents take a second, and reviews go on.
                 loaded = await asyncio.to_thread(load, self._sources)
@@ -180,8 +188,7 @@ class _Server:
                 self._readiness.set("policies", str(error))
                 continue
             self._readiness.set("policies", None)
-            self._holder.current = Engine(loaded.snapshot, self._settings)
-            self._report(loaded)
+            self._take(loaded)
             self._log.info("reloaded", **describe(loaded.snapshot))
 
     def _concerns_us(self, _change: Change, changed: str) -> bool:
@@ -194,7 +201,9 @@ class _Server:
         is_document = path.suffix in SUFFIXES and not path.name.startswith(".")
         return path.resolve() in files or (is_document and path.parent.resolve() in folders)
 
-    def _report(self, loaded: Loaded) -> None:
+    def _take(self, loaded: Loaded) -> None:
+        """Decide by what was loaded from now on, and tell what is wrong in it."""
+        self._holder.current = Engine(loaded.snapshot, self._settings)
         for problem in loaded.problems:
             self._log.error("bad document", problem=str(problem))
         policies = loaded.snapshot.policies

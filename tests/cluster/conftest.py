@@ -1,15 +1,29 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import json
 import shutil
-import uuid
+from pathlib import Path
 
+import aiohttp
 import pytest
 
+from helpers.cluster import (
+    SERVED,
+    eventually,
+    fresh_namespace,
+    registered,
+    tried_pod,
+    webhook_configuration,
+)
+from helpers.objects import cluster_policy, policy
+from helpers.server import Server
+from playground import api as playground_api
 from playground.build import ensure_binaries
 from playground.control_plane import ControlPlane
 from playground.errors import PlaygroundError
+
+CRDS = Path(__file__).parents[2] / "deploy/crds"
 
 
 def pytest_collection_finish(session):
@@ -43,7 +57,10 @@ def folder(request, factory, name):
 @pytest.fixture(scope="session")
 def control_plane(request, tmp_path_factory):
     """The control plane that all tests share; tests that disturb it start one of their own."""
-    with folder(request, tmp_path_factory, "shared") as directory, ControlPlane(directory) as plane:
+    with (
+        folder(request, tmp_path_factory, "shared") as directory,
+        ControlPlane(directory, audit=True) as plane,
+    ):
         yield plane
 
 
@@ -68,11 +85,53 @@ def kubectl(control_plane):
 @pytest.fixture
 def namespace(request, kubectl):
     """Return the name of a fresh namespace in which pods can be created."""
-    stem = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:40].strip("-")
-    name = f"{stem}-{uuid.uuid4().hex[:8]}"
-    kubectl("create", "namespace", name)
-    kubectl(
-        "wait", "--for=create", "--timeout=30s", "serviceaccount/default", f"--namespace={name}"
-    )
+    name = fresh_namespace(kubectl, request.node.name)
     yield name
     kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def server(control_plane, tmp_path_factory):
+    """The server that tests share; reviews come to it from the namespaces labelled SERVED.
+
+    Policies are added to it and never taken away, so each of a test's is for its own namespaces.
+    """
+    kubectl = control_plane.kubectl
+    kubectl("apply", f"--kustomize={CRDS}")
+    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    namespace = fresh_namespace(kubectl, "shared-server", SERVED)
+    invalid = json.dumps(cluster_policy("tried", nodeName="no name"))
+    ready = policy("ready", namespace, nodeSelector={"example.com/ready": ""})
+    with Server(tmp_path_factory.mktemp("server"), policies=[ready]) as found:
+        selector = {"matchLabels": SERVED}
+        configurations = (
+            webhook_configuration(kind, found.url, found.bundle, namespaceSelector=selector)
+            for kind in ("Mutating", "Validating")
+        )
+        with registered(kubectl, *configurations):
+            eventually(lambda: tried_pod(kubectl, namespace).get("nodeSelector"))
+            eventually(
+                lambda: (
+                    kubectl(
+                        "create", "--dry-run=server", "-f=-", stdin=invalid, check=False
+                    ).returncode
+                )
+            )
+            yield found
+
+
+@pytest.fixture
+def served_namespace(request, server, kubectl):
+    """Return the name of a fresh namespace whose reviews go to the shared server."""
+    name = fresh_namespace(kubectl, request.node.name, SERVED)
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+async def api(control_plane):
+    """An HTTP session with the API server, as administrator."""
+    context = playground_api.client_context(control_plane.layout.pki, "admin")
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with aiohttp.ClientSession(control_plane.server, connector=connector) as session:
+        yield session

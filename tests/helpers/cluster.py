@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import json
+import re
+import time
+import uuid
 
 from helpers.objects import API, RESOURCES
+from helpers.patching import NODE_REQUIRED
 
 POLICY_RESOURCES = ["podschedulingpolicies", "clusterpodschedulingpolicies"]
 LABELS = {"example.com/app": "ledger", "example.com/role": "main"}
+# The namespaces whose reviews go to the server that tests share.
+SERVED = {"example.com/reviews": "shared"}
+PATIENCE = 20.0
 
 
 def manifests(namespace, *, suffix="", labels=None, **pod_spec):
@@ -64,23 +73,102 @@ def manifests(namespace, *, suffix="", labels=None, **pod_spec):
         }
 
 
+def workloads(namespace, **options):
+    """One object of each workload kind, as a List; the options are those of ``manifests``.
+
+    Each has labels of its own: a ReplicaSet of no replicas would take any pod of its labels.
+    """
+    items = [
+        workload(kind, namespace, labels={**LABELS, "example.com/kind": kind}, **options)
+        for kind in RESOURCES
+    ]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def workload(kind, namespace, **options):
+    """A workload of the kind."""
+    return next(one for one in manifests(namespace, **options) if one["kind"] == kind)
+
+
+def pod_spec(stored):
+    """The pod spec in a workload of any kind."""
+    spec = stored["spec"]
+    if stored["kind"] == "Pod":
+        return spec
+    if stored["kind"] == "CronJob":
+        spec = spec["jobTemplate"]["spec"]
+    return spec["template"]["spec"]
+
+
+def required_terms(spec):
+    """The alternatives of the required node affinity."""
+    required = spec.get("affinity", {}).get("nodeAffinity", {}).get(NODE_REQUIRED, {})
+    return required.get("nodeSelectorTerms", [])
+
+
+def read(kubectl, manifest):
+    """What the API server holds of a manifest's objects, by kind; an empty dict for nothing."""
+    return by_kind(kubectl("get", "--ignore-not-found", "-o=json", "-f=-", stdin=manifest).stdout)
+
+
+def by_kind(text):
+    """Objects by kind from kubectl's JSON: one, several in a row, or a List."""
+    decoder = json.JSONDecoder()
+    found = {}
+    while text := text.strip():
+        value, end = decoder.raw_decode(text)
+        found.update({one["kind"]: one for one in value.get("items", [value])})
+        text = text[end:]
+    return found
+
+
+def fresh_namespace(kubectl, stem, labels=None):
+    """Create a namespace of a name like ``stem`` in which pods can be created; return its name."""
+    stem = re.sub("[^a-z0-9]+", "-", stem.lower())[:40].strip("-")
+    name = f"{stem}-{uuid.uuid4().hex[:8]}"
+    metadata = {"name": name, "labels": labels or {}}
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    kubectl("create", "-f=-", stdin=json.dumps(manifest))
+    kubectl(
+        "wait", "--for=create", "--timeout=30s", "serviceaccount/default", f"--namespace={name}"
+    )
+    return name
+
+
 def selecting(namespace):
     """A namespace selector for one namespace."""
     return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
 
 
-def pod_spec(workload):
-    """The pod spec in a workload of any kind."""
-    spec = workload["spec"]
-    if workload["kind"] == "Pod":
-        return spec
-    if workload["kind"] == "CronJob":
-        spec = spec["jobTemplate"]["spec"]
-    return spec["template"]["spec"]
+@contextlib.contextmanager
+def registered(kubectl, *configurations):
+    """Keep webhook configurations in the API; they take effect a moment later."""
+    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": configurations})
+    kubectl("create", "-f=-", stdin=manifest)
+    try:
+        yield
+    finally:
+        kubectl("delete", "-f=-", stdin=manifest)
+
+
+def eventually(ask, *, is_right=bool):
+    """Ask the API server until the answer is right; return it."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_right(answer := ask()):
+        assert time.monotonic() < deadline, f"still {answer}"
+    return answer
+
+
+def tried_pod(kubectl, namespace):
+    """The spec that a bare pod would get in the namespace, by a server-side dry run."""
+    manifest = json.dumps(workload("Pod", namespace, suffix="-tried"))
+    return json.loads(
+        kubectl("create", "--dry-run=server", "-o=json", "-f=-", stdin=manifest).stdout
+    )["spec"]
 
 
 def webhook_configuration(kind, url, bundle, *, name="harbourmaster-test", **fields):
-    """A registration by URL; ``kind`` is Mutating or Validating, ``fields`` replace the webhook's."""
+    """A registration by URL; ``kind`` is Mutating or Validating, ``fields`` go into the webhook."""
     if kind == "Mutating":
         rules = [
             {

@@ -20,10 +20,11 @@ class Server:
     ``url`` is the address of reviews, ``bundle`` the CA that vouches for it.
     """
 
-    def __init__(self, directory, *options):
+    def __init__(self, directory, *options, policies):
         self._policies = directory / "policies"
         self._policies.mkdir(parents=True)
         self._kinds = Counter()
+        self._write(policies)
         certificates = directory / "certificates"
         self._process = subprocess.Popen(
             [
@@ -67,27 +68,31 @@ class Server:
             if line is None:
                 raise AssertionError(f"no line {event} {fields} in: {''.join(seen)}")
             seen.append(line)
-            found = json.loads(line)
+            # A server that cannot start says why in plain text.
+            found = json.loads(line) if line.startswith("{") else {"event": ""}
             if found["event"] == event and fields.items() <= found.items():
                 return found
 
     def add_policies(self, *policies):
         """Put policies beside those that are there; return when they are in force."""
-        self._kinds.update(policy["kind"] for policy in policies)
-        number = self._kinds.total()
-        # Renamed, so that no reader finds half of it.
-        draft = self._policies.with_name("draft")
-        draft.write_text("\n---\n".join(map(json.dumps, policies)))
-        draft.rename(self._policies / f"{number}.yaml")
+        self._write(policies)
         self.await_event(
             "reloaded",
             cluster_policies=self._kinds["ClusterPodSchedulingPolicy"],
             namespaced_policies=self._kinds["PodSchedulingPolicy"],
         )
 
+    def _write(self, policies):
+        self._kinds.update(policy["kind"] for policy in policies)
+        # Renamed, so that no reader finds half of it.
+        draft = self._policies.with_name("draft")
+        draft.write_text("\n---\n".join(map(json.dumps, policies)))
+        draft.rename(self._policies / f"{self._kinds.total()}.yaml")
+
     def stop(self):
-        self._process.terminate()
-        self._process.wait(PATIENCE)
+        # Killed, because draining waits for the API server to give up its idle connections.
+        self._process.kill()
+        self._process.wait()
         self._reader.join()
         self._process.stderr.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from policies.decoding import MalformedError, decode, describe
+from policies.decoding import MalformedError, decode, decode_anything, describe
 
 
 class Inner(msgspec.Struct, rename="camel"):
@@ -79,6 +79,32 @@ def test_what_is_no_utf_8_is_refused():
 def test_what_is_nested_too_deeply_is_refused():
     data = b'{"future": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert fault(data, "spec") == "spec: nested too deeply"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"null", b'{"a": [1.5, {"b": "x"}]}', b"[" * 700 + b"]" * 700, b"[" + b"{}," * 999 + b"{}]"],
+)
+def test_anything_that_can_be_written_again_is_decoded(value):
+    assert msgspec.json.encode(decode_anything(value, "")) == value.replace(b" ", b"")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b'{"a": [{"u": 1e999}]}', "spec: number out of range"),
+        (b'[{"u": 1e999}]', "spec[0]: number out of range"),
+        (b"9" * 5000, "spec: integer value out of range"),
+        (b'{"\xff": 1}', "spec: not valid JSON: 'utf-8' codec can't decode byte 0xff"),
+        (b"[" * 940 + b"]" * 940, "spec: nested too deeply"),
+        (b'{"u":' * 100_000, "spec: nested too deeply"),
+    ],
+)
+def test_what_could_not_be_read_or_written_again_is_refused(value, text):
+    with pytest.raises(MalformedError) as caught:
+        decode_anything(value, "spec")
+    assert str(caught.value).startswith(text)
+    assert str(caught.value).isprintable()
 
 
 def test_converted_values_are_described_alike():

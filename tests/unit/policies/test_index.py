@@ -132,6 +132,14 @@ def test_undecodable_policy_matches_all_it_could_reach():
     assert found.invalid == 2
 
 
+@pytest.mark.parametrize(
+    ("document", "namespace"), [(cluster_policy("c1"), None), (policy("p1"), "ns1")]
+)
+def test_undecodable_policy_ranks_as_if_it_were_sound(document, namespace):
+    (sound,) = compiled(document)
+    assert undecodable_policy(sound.reference, namespace, "spec: bad").rank == sound.rank
+
+
 def test_policies_are_counted_even_those_that_match_nothing():
     documents = [
         cluster_policy("c1"),

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from helpers.generated import pod_specs, policies
 from helpers.merging import kind_of, merged, pod_spec
 from helpers.objects import RESOURCES, cluster_policy, workload
-from policies.patch import OWNED_FIELDS, Operation, add, apply, escape
+from policies.patch import Operation, add, apply, escape
+
+OWNED_FIELDS = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 
 
 @pytest.mark.parametrize(

@@ -198,12 +198,24 @@ def test_an_unknown_kind_is_a_visible_skip(kind, says):
 
 
 @pytest.mark.parametrize("missing", [{}, {"object": None}])
-def test_a_delete_without_object_is_a_visible_skip(missing):
-    question = review(workload(), operation="DELETE")
+def test_a_creation_without_object_is_a_visible_skip(missing):
+    question = review(workload())
     del question["request"]["object"]
     question["request"].update(missing)
     found, _ = ask(question, POLICY)
     assert skipped(found, "no-object", "no object")
+
+
+@pytest.mark.parametrize("missing", [{}, {"object": None}])
+def test_a_delete_without_object_gives_a_reason_and_warns_nobody(missing):
+    question = review(workload(), operation="DELETE")
+    del question["request"]["object"]
+    question["request"].update(missing)
+    found, decision = ask(question, POLICY)
+    assert decision.outcome == UNMATCHED
+    assert found["response"]["allowed"] is True
+    assert "no object" in found["response"]["status"]["reason"]
+    assert "warnings" not in found["response"]
 
 
 def test_a_delete_with_object_gets_no_patch():

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from helpers.cluster import (
+    eventually,
+    read,
+    registered,
+    required_terms,
+    selecting,
+    webhook_configuration,
+    workload,
+)
+from helpers.objects import cluster_policy, policy, required
+from helpers.server import Server
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+VALID = {
+    "affinity": required({"example.com/pool": "ledger"}),
+    "nodeSelector": {"example.com/disk": "ssd"},
+    "schedulerName": "ledger-scheduler",
+    "tolerations": [{"key": "example.com/pool", "operator": "Exists"}],
+}
+INVALID = {
+    "spec.nodeName": {"nodeName": "No Name"},
+    "spec.nodeSelector": {"nodeSelector": {"no key!": "x"}},
+    "spec.tolerations[1].operator": {
+        "tolerations": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Near"}]
+    },
+    "spec.podSelector.matchExpressions[0].operator": {
+        "podSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+    },
+}
+
+
+@pytest.fixture(params=["PodSchedulingPolicy", "ClusterPodSchedulingPolicy"])
+def make(request, served_namespace):
+    """A function that makes a policy of one of the two kinds, of a name of its own."""
+    if request.param == "PodSchedulingPolicy":
+        return lambda **spec: policy("tested", served_namespace, **spec)
+    # Nobody serves the policies in the API, so this one selects nothing.
+    return lambda **spec: cluster_policy(served_namespace, **spec)
+
+
+def test_a_valid_policy_is_stored_without_a_word(kubectl, make):
+    manifest = json.dumps(make(**VALID))
+    created = kubectl("create", "-f=-", stdin=manifest)
+    assert created.stderr == ""
+    (stored,) = read(kubectl, manifest).values()
+    assert stored["spec"] == make(**VALID)["spec"]
+
+
+@pytest.mark.parametrize("field", INVALID)
+def test_an_invalid_policy_is_denied_with_the_field(kubectl, make, field):
+    manifest = json.dumps(make(**INVALID[field]))
+    created = kubectl("create", "-f=-", stdin=manifest, check=False)
+    assert created.returncode == 1
+    assert 'admission webhook "validate.harbourmaster.example.com" denied' in created.stderr
+    assert f"{field}: " in created.stderr
+    assert read(kubectl, manifest) == {}
+
+
+def test_an_update_to_an_invalid_policy_is_denied(kubectl, make):
+    manifest = json.dumps(make(**VALID))
+    kubectl("create", "-f=-", stdin=manifest)
+    worse = json.dumps(make(**INVALID["spec.nodeName"]))
+    applied = kubectl("replace", "-f=-", stdin=worse, check=False)
+    assert applied.returncode == 1
+    assert "spec.nodeName: " in applied.stderr
+    (stored,) = read(kubectl, manifest).values()
+    assert "nodeName" not in stored["spec"]
+
+
+def test_an_odd_policy_is_stored_with_a_warning(kubectl, make):
+    manifest = json.dumps(make())
+    created = kubectl("create", "-f=-", stdin=manifest)
+    assert created.stderr.startswith("Warning: harbourmaster: spec: has no effect, it sets no ")
+    assert len(read(kubectl, manifest)) == 1
+
+
+@pytest.fixture
+def contradicted(kubectl, server, served_namespace):
+    """What kubectl says to a Deployment that excludes what a policy requires, and the object."""
+    server.add_policies(
+        policy("ledger", served_namespace, affinity=required({"example.com/pool": "ledger"}))
+    )
+    own = required({"example.com/pool": "own"})
+    manifest = json.dumps(workload("Deployment", served_namespace, affinity=own))
+    said = kubectl("create", "-f=-", stdin=manifest).stderr
+    return said, read(kubectl, manifest)["Deployment"]
+
+
+def test_a_contradiction_warns_and_both_sides_hold(contradicted, served_namespace):
+    said, stored = contradicted
+    assert said.startswith(
+        f"Warning: harbourmaster: PodSchedulingPolicy {served_namespace}/ledger requires "
+        "example.com/pool In "
+    )
+    assert said.endswith("no node can satisfy both\n")
+    assert said.index("ledger", said.index(" In ")) < said.index("own")
+    (term,) = required_terms(stored["spec"]["template"]["spec"])
+    assert sorted(one["values"][0] for one in term["matchExpressions"]) == ["ledger", "own"]
+
+
+def test_a_contradiction_is_in_the_audit_log(contradicted, control_plane, served_namespace):
+    log = control_plane.layout.logs / "audit.log"
+
+    def creations():
+        events = map(json.loads, log.read_text().splitlines())
+        return [
+            event["annotations"]
+            for event in events
+            if event["verb"] == "create"
+            and event["objectRef"].get("namespace") == served_namespace
+            and event["objectRef"]["resource"] == "deployments"
+        ]
+
+    (annotations,) = eventually(creations)
+    found = annotations["mutate.harbourmaster.example.com/affinity-conflict"]
+    assert found.endswith("no node can satisfy both")
+
+
+def test_a_broken_policy_warns_and_the_others_hold(kubectl, server, served_namespace):
+    server.add_policies(
+        policy("broken", served_namespace, nodeName="No Name"),
+        policy("sound", served_namespace, nodeSelector={"example.com/disk": "ssd"}),
+    )
+    manifest = json.dumps(workload("Pod", served_namespace))
+    said = kubectl("create", "-f=-", stdin=manifest).stderr
+    assert said.startswith(
+        f"Warning: harbourmaster: PodSchedulingPolicy {served_namespace}/broken is skipped, "
+        "it is invalid: spec.nodeName: "
+    )
+    stored = read(kubectl, manifest)["Pod"]
+    assert stored["spec"]["nodeSelector"] == {"example.com/disk": "ssd"}
+
+
+def test_a_policy_that_comes_while_serving_is_in_force_for_the_next_pod(
+    kubectl, server, served_namespace
+):
+    stored = []
+    for suffix in ("-before", "-after"):
+        manifest = json.dumps(workload("Pod", served_namespace, suffix=suffix))
+        kubectl("create", "-f=-", stdin=manifest)
+        stored.append(read(kubectl, manifest)["Pod"]["spec"].get("nodeSelector"))
+        server.add_policies(
+            policy("late" + suffix, served_namespace, nodeSelector={"example.com/disk": "ssd"})
+        )
+    assert stored == [None, {"example.com/disk": "ssd"}]
+
+
+def test_a_pod_of_an_unknown_namespace_is_stored_as_it_is_with_a_warning(
+    kubectl, namespace, tmp_path
+):
+    known = tmp_path / "namespaces.yaml"
+    known.write_text('{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}')
+    manifest = json.dumps(workload("Pod", namespace))
+
+    def said(*options):
+        return kubectl("create", "-f=-", *options, stdin=manifest).stderr
+
+    policies = [cluster_policy(nodeSelector={"example.com/disk": "ssd"})]
+    with Server(tmp_path / "server", f"--namespaces={known}", policies=policies) as own:
+        configuration = webhook_configuration(
+            "Mutating",
+            own.url,
+            own.bundle,
+            name="harbourmaster-unknown",
+            namespaceSelector=selecting(namespace),
+        )
+        with registered(kubectl, configuration):
+            eventually(lambda: said("--dry-run=server"))
+            warning = said()
+    assert warning == f'Warning: harbourmaster: namespace "{namespace}" is not known\n'
+    assert "nodeSelector" not in read(kubectl, manifest)["Pod"]["spec"]

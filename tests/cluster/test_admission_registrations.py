@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from helpers.cluster import (
+    eventually,
+    fresh_namespace,
+    pod_spec,
+    read,
+    registered,
+    required_terms,
+    selecting,
+    tried_pod,
+    webhook_configuration,
+    workload,
+    workloads,
+)
+from helpers.objects import RESOURCES, policy, required
+from helpers.patching import as_sets
+from helpers.server import Server
+from helpers.stand_in import allow, stand_in
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+RULES = {"nodeSelector": {"example.com/disk": "ssd"}}
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+SIDECAR = {"name": "sidecar", "image": "registry.example.com/sidecar:1"}
+MARK = "example.com/sidecar"
+
+
+def configuration(namespace, url, bundle, *, kind="Mutating", **fields):
+    """A registration for one namespace, after the shared one in the API server's order."""
+    return webhook_configuration(
+        kind,
+        url,
+        bundle,
+        name=f"then-{kind.lower()}-{namespace}",
+        namespaceSelector=selecting(namespace),
+        **fields,
+    )
+
+
+def await_rules(kubectl, namespace):
+    eventually(lambda: tried_pod(kubectl, namespace).get("nodeSelector"))
+
+
+async def add_sidecar(request):
+    """Add a container and a label to a pod that has them not."""
+    review = await request.json()
+    containers = review["request"]["object"]["spec"]["containers"]
+    if any(one["name"] == "sidecar" for one in containers):
+        return allow(review)
+    return allow(
+        review,
+        {"op": "add", "path": "/spec/containers/-", "value": SIDECAR},
+        {"op": "add", "path": "/metadata/labels/example.com~1sidecar", "value": "yes"},
+    )
+
+
+def test_a_later_webhook_calls_us_again_and_nothing_doubles(kubectl, server, served_namespace):
+    toleration = {"key": "example.com/pool", "operator": "Exists"}
+    server.add_policies(
+        policy(
+            "first",
+            served_namespace,
+            affinity=required({"example.com/pool": "a"}, {"example.com/pool": "b"}),
+            tolerations=[toleration],
+        ),
+        policy("of-sidecars", served_namespace, pods={MARK: "yes"}, **RULES),
+    )
+    own = required({"example.com/zone": "1"}, {"example.com/zone": "2"})
+    manifest = json.dumps(workload("Pod", served_namespace, affinity=own))
+    rules = [{**PODS, "operations": ["CREATE"]}]
+    with stand_in(add_sidecar) as (url, bundle):
+        later = configuration(served_namespace, url, bundle, rules=rules)
+        with registered(kubectl, later):
+            eventually(lambda: len(tried_pod(kubectl, served_namespace)["containers"]) == 2)
+            kubectl("create", "-f=-", stdin=manifest)
+    spec = read(kubectl, manifest)["Pod"]["spec"]
+    assert [one["name"] for one in spec["containers"]] == ["ledger", "sidecar"]
+    # Only the later webhook's label makes this policy match.
+    assert spec["nodeSelector"] == RULES["nodeSelector"]
+    assert spec["tolerations"].count(toleration) == 1
+    assert len(required_terms(spec)) == 4
+    assert as_sets(spec["affinity"]) == as_sets(
+        required(
+            *(
+                {"example.com/zone": zone, "example.com/pool": pool}
+                for zone in ("1", "2")
+                for pool in ("a", "b")
+            )
+        )
+    )
+
+
+def test_reviews_of_the_old_version_are_answered(kubectl, server, namespace):
+    server.add_policies(policy("rules", namespace, **RULES))
+    manifest = workloads(namespace)
+    old = {"admissionReviewVersions": ["v1beta1"]}
+    with registered(kubectl, configuration(namespace, server.url, server.bundle, **old)):
+        await_rules(kubectl, namespace)
+        kubectl("create", "-f=-", stdin=manifest)
+    stored = read(kubectl, manifest)
+    assert {kind: pod_spec(one)["nodeSelector"] for kind, one in stored.items()} == dict.fromkeys(
+        RESOURCES, RULES["nodeSelector"]
+    )
+
+
+def test_a_denial_of_the_old_version_names_the_field(kubectl, server, namespace):
+    manifest = json.dumps(policy("tested", namespace, nodeName="No Name"))
+
+    def tried():
+        return kubectl("create", "--dry-run=server", "-f=-", stdin=manifest, check=False).stderr
+
+    old = configuration(
+        namespace,
+        server.url,
+        server.bundle,
+        kind="Validating",
+        admissionReviewVersions=["v1beta1"],
+    )
+    with registered(kubectl, old):
+        assert "spec.nodeName: " in eventually(tried)
+
+
+@pytest.fixture(scope="module")
+def deletion(control_plane, server):
+    """What kubectl says to the deletion of each kind where we are asked about it, and the rest."""
+    kubectl = control_plane.kubectl
+    namespace = fresh_namespace(kubectl, "deletion")
+    server.add_policies(policy("rules", namespace, **RULES))
+    manifest = workloads(namespace)
+    rules = [
+        {
+            "apiGroups": [group],
+            "apiVersions": [version],
+            "resources": [resource],
+            "operations": ["*"],
+        }
+        for group, version, resource in RESOURCES.values()
+    ]
+    with registered(kubectl, configuration(namespace, server.url, server.bundle, rules=rules)):
+        await_rules(kubectl, namespace)
+        kubectl("create", "-f=-", stdin=manifest)
+        said = kubectl("delete", "--timeout=30s", "-f=-", stdin=manifest).stderr
+    return said, read(kubectl, manifest)
+
+
+def test_deletions_that_are_asked_about_are_not_blocked(deletion):
+    assert deletion[1] == {}
+
+
+def test_deletions_that_are_asked_about_give_no_warning(deletion):
+    assert deletion[0] == ""
+
+
+@pytest.fixture(scope="module")
+def abandoned(control_plane, tmp_path_factory):
+    """Namespaces by the failure policy of their registrations, whose server is gone."""
+    kubectl = control_plane.kubectl
+    found = {each: fresh_namespace(kubectl, f"abandoned-{each}") for each in ("Fail", "Ignore")}
+    policies = [policy("rules", each, **RULES) for each in found.values()]
+    with Server(tmp_path_factory.mktemp("abandoned"), policies=policies) as own:
+        configurations = [
+            configuration(namespace, own.url, own.bundle, failurePolicy=failure_policy)
+            for failure_policy, namespace in found.items()
+        ]
+        with registered(kubectl, *configurations):
+            for namespace in found.values():
+                await_rules(kubectl, namespace)
+            own.stop()
+            yield found
+
+
+def test_without_the_server_fail_refuses_a_pod(kubectl, abandoned):
+    manifest = json.dumps(workload("Pod", abandoned["Fail"]))
+    created = kubectl("create", "-f=-", stdin=manifest, check=False)
+    assert created.returncode == 1
+    assert 'failed calling webhook "mutate.harbourmaster.example.com"' in created.stderr
+    assert read(kubectl, manifest) == {}
+
+
+def test_without_the_server_ignore_stores_a_pod_as_it_is(kubectl, abandoned):
+    manifest = json.dumps(workload("Pod", abandoned["Ignore"]))
+    kubectl("create", "-f=-", stdin=manifest)
+    assert "nodeSelector" not in read(kubectl, manifest)["Pod"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "times"),
+    [(429, {"Retry-After": "1"}, 2), (503, {"Retry-After": "1"}, 2), (429, {}, 1)],
+)
+def test_the_api_server_asks_again_where_it_is_told_when(
+    kubectl, server, namespace, status, headers, times
+):
+    server.add_policies(policy("rules", namespace, **RULES))
+    asked = []
+    context = ssl.create_default_context(cadata=server.bundle.decode())
+
+    async def busy_at_first(request):
+        body = await request.read()
+        if json.loads(body)["request"]["name"] == "ledger":
+            asked.append(asyncio.get_running_loop().time())
+            if len(asked) == 1:
+                return web.Response(status=status, headers=headers)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(
+                f"{server.url}/mutate",
+                data=body,
+                headers={"Content-Type": "application/json"},
+                ssl=context,
+            ) as answer,
+        ):
+            return web.Response(body=await answer.read(), content_type="application/json")
+
+    manifest = json.dumps(workload("Pod", namespace))
+    with stand_in(busy_at_first) as (url, bundle):
+        busy = configuration(namespace, url, bundle, failurePolicy="Ignore")
+        with registered(kubectl, busy):
+            await_rules(kubectl, namespace)
+            kubectl("create", "-f=-", stdin=manifest)
+    stored = read(kubectl, manifest)["Pod"]["spec"].get("nodeSelector")
+    assert len(asked) == times
+    assert stored == (RULES["nodeSelector"] if times == 2 else None)

@@ -1,0 +1,62 @@
+"""A real server process that is watched while it is ill-treated."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+
+from helpers.raw_http import Connection
+from helpers.server import PATIENCE, Server
+
+
+class WatchedServer(Server):
+    """A server with policies; ``lines`` has all that it logged until now."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, directory, *policies, options=()):
+        self.lines = []
+        self.certificates = directory / "certificates"
+        super().__init__(directory, *options, policies=policies)
+        serving = next(line for line in self.lines if line["event"] == "serving")
+        self.health = serving["health"]
+        self.port = int(self.url.rpartition(":")[2])
+
+    def _read(self):
+        for line in self._process.stderr:
+            # Recorded first, so that whoever awaits a line finds it here.
+            self.lines.append(json.loads(line))
+            self._lines.put(line)
+        self._lines.put(None)
+
+    @property
+    def lives(self):
+        return self._process.poll() is None
+
+    def proc(self, name):
+        """A file of the kernel's about the process."""
+        return Path(f"/proc/{self._process.pid}/{name}").read_text()
+
+    def memory(self, field="VmRSS"):
+        """Bytes of memory now, or with VmHWM the most until now."""
+        return int(re.search(rf"{field}:\s+(\d+)", self.proc("status"))[1]) * 1024
+
+    def get(self, path):
+        """Ask the health port; the text of the answer."""
+        with urllib.request.urlopen(self.health + path, timeout=PATIENCE) as answer:  # noqa: S310
+            return answer.read().decode()
+
+    def metric(self, sample):
+        """The value of one sample, written as in the text format."""
+        lines = self.get("/metrics").splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.startswith(f"{sample} "))
+
+    async def ask(self, data, tls):
+        """Send ``data`` on a connection of its own, and read one answer."""
+        wire = await Connection.open(self, tls)
+        try:
+            return await wire.ask(data)
+        finally:
+            await wire.gone()

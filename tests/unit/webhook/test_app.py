@@ -1,0 +1,383 @@
+"""The HTTP face of admission: the real handler on a real site, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+import trustme
+
+from certs.reload import CertificateHolder, TlsOptions
+from certs.store import ensure
+from helpers.handshakes import strict_client, with_certificate
+from helpers.objects import body, cluster_policy, workload
+from helpers.patching import decode_patch
+from helpers.raw_http import Connection, post
+from policies.index import policy_set
+from serving.bodies import read_body
+from serving.limits import Limits
+from serving.site import Site
+from telemetry.metrics import ADMISSION_SKIPPED, REQUESTS_SHED, create_metrics
+from telemetry.tallies import ADMISSION_DURATION, ADMISSION_PATCH_OPERATIONS, KUPID_REQUESTS
+from webhook.app import Reviews, create_app
+from webhook.engine import Engine, EngineHolder
+from webhook.handlers import OUTCOMES
+from webhook.records import Records
+from webhook.review import MAX_BODY_BYTES
+from webhook.settings import ServerSettings, Settings
+from webhook.snapshot import Snapshot
+from webhook.sources import read_policy
+
+POLICY = cluster_policy(pods={"app": "web"}, nodeSelector={"disk": "ssd"})
+CALLER = "kube-apiserver"
+KUPID_TYPES = ("processed", "allowed", "denied", "mutated", "error")
+
+
+class Admission:
+    """What serves the review paths, with what it counted and logged."""
+
+    def __init__(self, log, *, limits=None, **settings):
+        self.output = log
+        self.metrics = create_metrics("0", OUTCOMES)
+        self.limits = Limits(metrics=self.metrics, **(limits or {}))
+        snapshot = Snapshot(policy_set([read_policy(POLICY)[0]]))
+        self.records = Records(self.metrics, asyncio.get_running_loop(), self.output)
+        self.app = create_app(
+            Reviews(
+                EngineHolder(Engine(snapshot, Settings())),
+                ServerSettings(**settings),
+                self.limits,
+                self.records,
+            )
+        )
+
+    @asynccontextmanager
+    async def connected(self, tls=None, client=None):
+        """A client's connection to it."""
+        site = Site(self.app, host="127.0.0.1", port=0, tls=tls)
+        await site.start()
+        wire = await Connection.open(site, client)
+        try:
+            yield wire
+        finally:
+            await wire.gone()
+            await site.stop()
+
+    async def ask(self, data):
+        async with self.connected() as wire:
+            return await wire.ask(data)
+
+    def lines(self):
+        self.records.flush()
+        return [json.loads(line) for line in self.output.getvalue().splitlines()]
+
+    def value(self, name, **labels):
+        self.records.flush()
+        return self.metrics.registry.get_sample_value(name, labels)
+
+    def kupid(self):
+        """The types of kupid's counter that are not 0."""
+        found = {name: self.value(KUPID_REQUESTS, type=name) for name in KUPID_TYPES}
+        return {name: count for name, count in found.items() if count}
+
+
+@pytest.fixture
+async def admission(log):
+    """One with the usual settings."""
+    return Admission(log)
+
+
+def mutate(document=None, *headers, path="/mutate", **options):
+    return post(body(document or workload(), **options), *headers, path=path)
+
+
+def response_of(answer):
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/json"
+    return json.loads(answer.body)["response"]
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/webhook"])
+async def test_a_review_is_answered_on_our_path_and_on_kupid_s(admission, path):
+    response = response_of(await admission.ask(mutate(path=path, uid="u-1")))
+    assert (response["uid"], response["allowed"]) == ("u-1", True)
+    (operation,) = decode_patch(response)
+    assert operation["value"] == {"disk": "ssd"}
+
+
+async def test_s13_the_path_for_validation_never_patches(admission):
+    response = response_of(await admission.ask(mutate(path="/validate")))
+    assert response["allowed"] is True
+    assert "patch" not in response
+    assert "patchType" not in response
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/webhook", "/validate"])
+async def test_policies_are_checked_on_every_path(admission, path):
+    invalid = cluster_policy(nodeName="Not A Name")
+    response = response_of(await admission.ask(mutate(invalid, path=path)))
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 403
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/webhook", "/validate"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+async def test_s4_only_post_is_allowed(admission, path, method):
+    async with admission.connected() as wire:
+        wire.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head = await wire.reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 405 ")
+    assert b"\r\nAllow: POST\r\n" in head
+
+
+@pytest.mark.parametrize("path", ["/", "/mutate/", "/Mutate", "/mutate/x", "/healthz", "/metrics"])
+async def test_s4_other_paths_are_not_found(admission, path):
+    answer = await admission.ask(mutate(path=path))
+    assert answer.status == 404
+    assert b"/mutate" in answer.body
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON"]
+)
+async def test_json_is_accepted_with_and_without_its_charset(admission, content_type):
+    answer = await admission.ask(mutate(None, f"Content-Type: {content_type}"))
+    assert "patch" in response_of(answer)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Content-Type: text/plain",
+        "Content-Type: application/yaml",
+        "Content-Type: application/json; charset=latin-1",
+        "X-None: 1",
+    ],
+)
+async def test_s4_another_content_type_is_refused(admission, header):
+    assert (await admission.ask(mutate(None, header))).status == 415
+
+
+async def test_s5_a_body_over_the_limit_is_refused_unread(admission):
+    answer = await admission.ask(post(b"", length=MAX_BODY_BYTES + 1, path="/mutate"))
+    assert answer.status == 413
+
+
+@pytest.mark.parametrize(
+    ("asked", "body_timeout"), [("200ms", 60.0), ("30s", 0.03), ("nonsense", 0.03)]
+)
+async def test_the_shorter_of_both_time_outs_ends_the_wait_for_a_body(log, asked, body_timeout):
+    admission = Admission(log, body_timeout_seconds=body_timeout)
+    begun = asyncio.get_running_loop().time()
+    answer = await admission.ask(post(b"{", length=9, path=f"/mutate?timeout={asked}"))
+    assert answer.status == 408
+    assert asyncio.get_running_loop().time() - begun < 2
+
+
+@pytest.fixture
+def slow_reader(monkeypatch):
+    """A body is read whole, but the loop comes back to it too late."""
+
+    async def read_late(*arguments, deadline, **options):
+        found = await read_body(*arguments, deadline=deadline + 60, **options)
+        await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()) + 0.001)
+        return found
+
+    monkeypatch.setattr("webhook.app.read_body", read_late)
+
+
+async def test_a_late_review_is_allowed_unchanged_with_a_warning(admission, slow_reader):
+    response = response_of(await admission.ask(mutate(path="/mutate?timeout=20ms", uid="u-late")))
+    assert (response["uid"], response["allowed"]) == ("u-late", True)
+    assert "patch" not in response
+    assert "time for this request ran out" in response["warnings"][0]
+    assert "time for this request ran out" in response["auditAnnotations"]["deadline"]
+    assert admission.value(ADMISSION_SKIPPED, reason="deadline") == 1
+    assert admission.kupid() == {"processed": 1, "error": 1}
+    (line,) = admission.lines()
+    assert (line["level"], line["codes"]) == ("warning", ["deadline"])
+
+
+async def test_a_review_is_late_by_the_api_server_s_time_only(log, slow_reader):
+    admission = Admission(log, body_timeout_seconds=0.001)
+    assert "patch" in response_of(await admission.ask(mutate(path="/mutate?timeout=10s")))
+
+
+REVIEWS = {
+    "mutated": (workload(), {"processed": 1, "allowed": 1, "mutated": 1}),
+    "unmatched": (workload(labels={"app": "db"}), {"processed": 1, "allowed": 1}),
+    "unchanged": (workload(nodeSelector={"disk": "hdd"}), {"processed": 1}),
+    "skipped": (workload(nodeName=3), {"processed": 1, "error": 1}),
+    "valid": (POLICY, {"processed": 1, "allowed": 1}),
+    "invalid": (cluster_policy(nodeName="Not A Name"), {"processed": 1, "denied": 1}),
+}
+
+
+@pytest.mark.parametrize("outcome", REVIEWS)
+async def test_each_outcome_is_counted_ours_and_as_kupid_counts(admission, outcome):
+    document, kupid = REVIEWS[outcome]
+    assert admission.kupid() == {}
+    await admission.ask(mutate(document))
+    counts = {
+        name: admission.value(f"{ADMISSION_DURATION}_count", outcome=name) for name in OUTCOMES
+    }
+    assert counts == dict.fromkeys(OUTCOMES, 0.0) | {outcome: 1.0}
+    assert admission.kupid() == kupid
+
+
+async def test_a_body_that_is_no_review_is_counted_as_an_error(admission):
+    await admission.ask(post(b"nonsense", path="/mutate"))
+    assert admission.value(f"{ADMISSION_DURATION}_count", outcome="malformed") == 1
+    assert admission.kupid() == {"processed": 1, "error": 1}
+
+
+async def test_refused_requests_are_no_reviews(log):
+    admission = Admission(log, limits={"requests": 1, "body_bytes": 10})
+    assert (await admission.ask(mutate(None, "X-None: 1"))).status == 415
+    assert (await admission.ask(mutate())).status == 429
+    assert admission.kupid() == {}
+    assert admission.value(REQUESTS_SHED, reason="bytes") == 1
+
+
+async def test_the_size_of_patches_is_counted(admission):
+    await admission.ask(mutate())
+    await admission.ask(mutate(workload(labels={})))
+    assert admission.value(f"{ADMISSION_PATCH_OPERATIONS}_count") == 1
+    assert admission.value(f"{ADMISSION_PATCH_OPERATIONS}_sum") == 1
+
+
+async def test_each_mutated_review_is_one_line_of_the_log(admission):
+    async with admission.connected() as wire:
+        for uid in ("u-1", "u-2"):
+            await wire.ask(mutate(workload(name="ledger"), uid=uid, name="ledger"))
+    first, second = admission.lines()
+    assert (first["uid"], second["uid"]) == ("u-1", "u-2")
+    assert first.pop("microseconds") > 0
+    assert datetime.fromisoformat(first.pop("timestamp")).tzinfo is not None
+    assert first == {
+        "event": "mutated",
+        "level": "info",
+        "component": "admission",
+        "uid": "u-1",
+        "kind": "Deployment",
+        "namespace": "ns1",
+        "name": "ledger",
+        "operation": "CREATE",
+        "policies": ["ClusterPodSchedulingPolicy c1"],
+        "operations": 1,
+        "codes": [],
+    }
+
+
+@pytest.mark.parametrize("outcome", ["unmatched", "unchanged", "valid"])
+async def test_what_is_left_alone_is_not_logged(admission, outcome):
+    await admission.ask(mutate(REVIEWS[outcome][0]))
+    assert admission.lines() == []
+
+
+@pytest.mark.parametrize("outcome", ["skipped", "invalid"])
+async def test_what_could_not_be_done_is_logged_as_a_warning(admission, outcome):
+    await admission.ask(mutate(REVIEWS[outcome][0]))
+    (line,) = admission.lines()
+    assert (line["event"], line["level"]) == (outcome, "warning")
+
+
+async def test_names_from_a_request_start_no_line_of_their_own(admission):
+    await admission.ask(mutate(name='x\n{"event": "forged"}\x1b[2J\u2028', uid="u\r\n"))
+    (line,) = admission.lines()
+    assert line["event"] == "mutated"
+    assert line["name"].isprintable()
+    assert line["uid"].isprintable()
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    def fail(*_arguments, **_options):
+        raise ZeroDivisionError("secret of the object")
+
+    monkeypatch.setattr("webhook.app.answer", fail)
+
+
+async def test_a_defect_of_ours_allows_the_object_with_a_warning(admission, broken):
+    async with admission.connected() as wire:
+        response = response_of(await wire.ask(mutate(uid="u-7")))
+        # The connection, and the next request on it, go on.
+        assert response_of(await wire.ask(mutate(uid="u-8")))["uid"] == "u-8"
+    assert (response["uid"], response["allowed"]) == ("u-7", True)
+    assert response["status"]["code"] == 200
+    assert "internal error" in response["warnings"][0]
+    assert "patch" not in response
+    assert "secret" not in json.dumps(response)
+    assert admission.value(ADMISSION_SKIPPED, reason="internal-error") == 2
+    assert admission.kupid() == {"processed": 2, "error": 2}
+
+
+async def test_a_defect_of_ours_is_logged_with_its_traceback(admission, broken):
+    await admission.ask(mutate(uid="u-7"))
+    lines = {line["event"]: line for line in admission.lines()}
+    assert lines["review failed"]["level"] == "error"
+    assert "ZeroDivisionError: secret of the object" in lines["review failed"]["exception"]
+    assert lines["skipped"]["uid"] == "u-7"
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (mutate(), 200),
+        (post(b"nonsense", path="/mutate"), 200),
+        (mutate(path="//mutate"), 404),
+        (mutate(path="/mutate/../x"), 404),
+        (mutate(path="http://elsewhere.example/mutate"), 200),
+        (mutate(path="/mutate?next=//elsewhere.example"), 200),
+        (mutate(None, "X-None: 1"), 415),
+        (b"GET /mutate HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (b"nonsense HTTP/1.1\r\n\r\n", 400),
+    ],
+    ids=["good", "no review", "slashes", "dots", "absolute", "query", "415", "405", "400"],
+)
+async def test_s10_no_answer_redirects_or_names_our_software(admission, request_, status, version):
+    answer = await admission.ask(request_.replace(b"HTTP/1.1", f"HTTP/{version}".encode(), 1))
+    assert answer.status == status
+    assert "server" not in answer.headers
+    assert "location" not in answer.headers
+    for word in (b"aiohttp", b"Python", b"Traceback", b".py"):
+        assert word not in answer.body
+
+
+async def test_s10_a_defect_tells_nothing_of_itself(admission, broken):
+    answer = await admission.ask(mutate())
+    assert "server" not in answer.headers
+    for word in (b"Traceback", b"ZeroDivision", b".py"):
+        assert word not in answer.body
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return ensure(tmp_path_factory.mktemp("certs"), ("localhost",), datetime.now(UTC))
+
+
+@pytest.fixture(scope="module")
+def callers():
+    """The authority that signs clients."""
+    return trustme.CA()
+
+
+@pytest.mark.parametrize(("name", "status"), [(CALLER, 200), ("somebody", 403), (None, 403)])
+async def test_s1_only_the_caller_of_the_right_name_is_answered(
+    log, bundle, callers, tmp_path, name, status
+):
+    issued = callers.issue_cert("client.example", common_name=name)
+    pair = issued.private_key_and_cert_chain_pem.bytes()
+    client = with_certificate(strict_client(bundle.files.ca_crt), pair, tmp_path)
+    holder = CertificateHolder(bundle, TlsOptions(client_ca=callers.cert_pem.bytes()))
+    admission = Admission(log, client_cn=CALLER)
+    async with admission.connected(holder.context, client) as wire:
+        # Of the refused body not a byte is there: the name is looked at first.
+        data = mutate() if status == 200 else post(b"", length=100, path="/mutate")
+        answer = await wire.ask(data)
+    assert answer.status == status
+    assert admission.kupid().get("processed", 0) == (status == 200)
