@@ -29,12 +29,14 @@ run: .venv/installed ## serve the sample policies, and send one review to the se
 	@exec $(BIN)/harbourmaster serve --policies deploy/samples --try tests/fixtures/statefulset-create.json
 
 test: .venv/installed ## run all tests, the fast ones first, on a real control plane
-	@echo "== 1 of 3: unit and conformance tests"
+	@echo "== 1 of 4: unit and conformance tests"
 	@$(PYTEST) tests/unit tests/conformance
-	@echo "== 2 of 3: property tests, 20,000 random cases each"
-	@$(PYTEST) tests/property
-	@echo "== 3 of 3: tests on the control plane (built first where it is not in the cache)"
-	@$(PYTEST) tests/cluster tests/bench
+	@echo "== 2 of 4: hostile input against a running server"
+	@$(PYTEST) tests/security
+	@echo "== 3 of 4: properties of the merge, 20,000 random cases each; ratios of its speed"
+	@$(PYTEST) tests/property tests/bench
+	@echo "== 4 of 4: a real control plane (built first where it is not in the cache: ten minutes)"
+	@$(PYTEST) tests/cluster
 
 test-unit: .venv/installed ## run the fast tests only
 	@$(PYTEST) tests/unit tests/conformance
@@ -60,7 +62,7 @@ bench: .venv/installed ## measure speed and memory; the table goes to build/benc
 
 fuzz: .venv/installed ## a million random cases and requests; takes about an hour
 	@HARBOURMASTER_PROPERTY_CASES=500000 $(PYTEST) tests/property
-	@HARBOURMASTER_FUZZ_REQUESTS=1000000 $(PYTEST) tests/unit/webhook/test_fuzz.py
+	@HARBOURMASTER_FUZZ_REQUESTS=1000000 $(PYTEST) tests/security/test_fuzz.py
 
 lock: ## renew the lock files (needs uv; UPGRADE=--upgrade takes newer versions)
 	@uv pip compile $(LOCK) setup.cfg --output-file requirements.txt

@@ -1,12 +1,15 @@
-"""Bad input over and over, from a process of its own so that it costs the measuring one nothing.
+"""Bad input over and over, from a process of its own so that measuring beside it stays exact.
 
-``attacker.py PORT PAYLOAD tls|plain PAUSE``: connect, send the file's bytes, read one answer or
-the end, and again after ``PAUSE`` seconds; a kept connection is used again. Writes one line when
-the first answer is there; when standard input ends, writes the number of answers and ends.
+``attacker.py PORT FILE tls|plain PAUSE``: FILE is a JSON array of requests as Latin-1 text. Sends
+them in turn, ``PAUSE`` seconds apart, and reads one answer or the end after each; a connection that
+is kept is used again. Writes one line when the first answer is there. When standard input ends it
+writes the number of answers, and ends.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import select
 import socket
@@ -44,17 +47,17 @@ def read_answer(connection):
     return b"connection: close" not in head.lower()
 
 
-def attack(port, payload, *, tls, pause):
+def attack(port, requests, *, tls, pause):
     answers = 0
     connection = None
-    while not select.select([sys.stdin], [], [], pause)[0]:
+    for request in itertools.cycle(requests):
         kept = False
         try:
             connection = connection or connect(port, tls=tls)
-            connection.sendall(payload)
+            connection.sendall(request)
             kept = read_answer(connection)
         except OSError:
-            # A server that hangs up before it has read all has answered too.
+            # A server that hangs up before it has read everything has answered too.
             pass
         if not kept and connection is not None:
             connection.close()
@@ -62,9 +65,12 @@ def attack(port, payload, *, tls, pause):
         answers += 1
         if answers == 1:
             print("begun", flush=True)  # noqa: T201
+        if select.select([sys.stdin], [], [], pause)[0]:
+            break
     print(answers, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
     _, to, file, how, wait = sys.argv
-    attack(int(to), Path(file).read_bytes(), tls=how == "tls", pause=float(wait))
+    found = [text.encode("latin-1") for text in json.loads(Path(file).read_text())]
+    attack(int(to), found, tls=how == "tls", pause=float(wait))
