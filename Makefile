@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-unit test-property test-cluster lint format bench fuzz lock clean
+.PHONY: help venv run test test-unit test-property test-cluster coverage lint format bench fuzz lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ test-property: .venv/installed ## run the property tests only
 test-cluster: .venv/installed ## run the tests on the control plane only
 	@$(PYTEST) tests/cluster
 
+coverage: .venv/installed ## show which branches the fast tests do not reach
+	@$(BIN)/coverage run -m pytest --quiet tests/unit tests/conformance
+	@$(BIN)/coverage report --skip-covered --show-missing
+
 lint: .venv/installed ## check style, types and which room imports which
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
@@ -62,7 +66,7 @@ bench: .venv/installed ## measure speed and memory; the table goes to build/benc
 
 fuzz: .venv/installed ## a million random cases and requests; takes about an hour
 	@HARBOURMASTER_PROPERTY_CASES=500000 $(PYTEST) tests/property
-	@HARBOURMASTER_FUZZ_REQUESTS=1000000 $(PYTEST) tests/security/test_fuzz.py
+	@HARBOURMASTER_FUZZ_REQUESTS=1000000 $(PYTEST) tests/unit/webhook/test_fuzz.py
 
 lock: ## renew the lock files (needs uv; UPGRADE=--upgrade takes newer versions)
 	@uv pip compile $(LOCK) setup.cfg --output-file requirements.txt

@@ -40,8 +40,12 @@ class WatchedServer(Server):
         return Path(f"/proc/{self._process.pid}/{name}").read_text()
 
     def memory(self, field="VmRSS"):
-        """Bytes of memory now, or with VmHWM the most until now."""
+        """Bytes of memory now, or with VmHWM the most since ``forget_peak``."""
         return int(re.search(rf"{field}:\s+(\d+)", self.proc("status"))[1]) * 1024
+
+    def forget_peak(self):
+        """Let VmHWM begin anew."""
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
 
     def get(self, path):
         """Ask the health port; the text of the answer."""
