@@ -34,7 +34,7 @@ test: .venv/installed ## run all tests, the fast ones first, on a real control p
 	@echo "== 2 of 4: hostile input against a running server"
 	@$(PYTEST) tests/security
 	@echo "== 3 of 4: properties of the merge, 20,000 random cases each; ratios of its speed"
-	@$(PYTEST) tests/property tests/bench
+	@$(PYTEST) --verbose tests/property tests/bench
 	@echo "== 4 of 4: a real control plane (built first where it is not in the cache: ten minutes)"
 	@$(PYTEST) tests/cluster
 

@@ -35,6 +35,10 @@ class WatchedServer(Server):
     def lives(self):
         return self._process.poll() is None
 
+    def terminate(self):
+        """Ask it to stop; the lines until it did are still read."""
+        self._process.terminate()
+
     def proc(self, name):
         """A file of the kernel's about the process."""
         return Path(f"/proc/{self._process.pid}/{name}").read_text()
