@@ -63,6 +63,8 @@ def serve(arguments: Arguments) -> int:
     stream = configure_logging(settings.log.level, settings.log.format)
     sources = Sources(arguments.policies, arguments.namespaces, arguments.parents)
     sources.check()
+    if arguments.example is not None and settings.server.client_ca is not None:
+        raise StartError("--try sends no client certificate: leave out --client-ca, or --try")
     try:
         uvloop.run(_Server(settings, sources, stream).run(arguments.example))
     except (AddressError, CertificateError) as error:

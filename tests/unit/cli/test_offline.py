@@ -177,6 +177,10 @@ def test_render_reports_bad_manifests_and_policies(tmp_path, policies, capsys):
             "--port: expected integer <= 65535",
         ),
         (["serve", "--policies", ".", "--config", "absent"], "absent: cannot be read"),
+        (
+            ["serve", "--policies", ".", "--client-ca", "ca.crt", "--try", "review.json"],
+            "--try sends no client certificate",
+        ),
     ],
 )
 def test_an_error_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, says):
