@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
-import yaml
 from msgspec import Struct
 from msgspec.structs import fields
 
 from policies.decoding import describe
+from webhook.documents import DocumentError, read_settings
 
 if TYPE_CHECKING:
     import argparse
@@ -62,16 +62,9 @@ def settings_from(arguments: argparse.Namespace, settings: type[Struct]) -> Any:
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
-    if loaded is None:
-        return {}
-    if not isinstance(loaded, dict):
-        raise SettingsError(f"{path}: expected keys and values at the top")
-    return loaded
+        return read_settings(path)
+    except DocumentError as error:
+        raise SettingsError(f"{path}: {error}") from None
 
 
 class _Leaf(Struct, frozen=True):

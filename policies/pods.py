@@ -23,6 +23,11 @@ MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _MIRROR_BYTES: Final = MIRROR_ANNOTATION.encode()
 _ABSENT: Final = (b"", b"null")
 _EMPTY: Final = Raw(b"")
+_LABEL_BYTES: Final = 128
+"""What a label takes in memory besides its text."""
+MAX_OWNED_BYTES: Final = 1024 * 1024
+"""Of a pod's affinity and of its tolerations as JSON, each; an API server stores no object with
+more, and what is read of them is walked several times."""
 
 
 class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
@@ -45,6 +50,18 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
             tuple(selector.items()) if selector else None,
             self.scheduler_name,
             bytes(self.tolerations),
+        )
+
+    @property
+    def key_size(self) -> int:
+        """About the bytes that ``key`` takes."""
+        labels = self.node_selector or {}
+        return (
+            len(bytes(self.affinity))
+            + len(bytes(self.tolerations))
+            + len(self.node_name or "")
+            + len(self.scheduler_name or "")
+            + sum(len(key) + len(value) + _LABEL_BYTES for key, value in labels.items())
         )
 
 
@@ -173,6 +190,10 @@ class Kind(Struct, frozen=True, gc=False):
         """
         affinity: Json | None = None
         tolerations: list[Json] | None = None
+        for name, raw in (("affinity", spec.affinity), ("tolerations", spec.tolerations)):
+            if memoryview(raw).nbytes > MAX_OWNED_BYTES:
+                limit = MAX_OWNED_BYTES // 1024
+                raise MalformedError(f"{self._path}.{name}: more than {limit} KiB")
         if not is_absent(spec.affinity):
             at = f"{self._path}.affinity"
             decode(_affinity_types, spec.affinity, at)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_REQUESTS: Final = 1024
 # A request in flight is one whose body is on its way, for deciding takes no turn of the loop: many
 # slow clients must not shut out the quick ones, so the bound is high and bytes are what is scarce.
-MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 MAX_LAG: Final = 0.25
 """Seconds that the event loop may be late before new requests are refused."""
 HEARTBEAT: Final = 0.05

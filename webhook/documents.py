@@ -19,6 +19,11 @@ SUFFIXES: Final = frozenset((".yaml", ".yml", ".json"))
 MAX_NODES: Final = 2_000_000
 """Values in one document, aliases expanded; a file of 10,000 policies has about half a million."""
 MAX_DEPTH: Final = 200
+MAX_KEYS: Final = 100_000
+"""Keys of one mapping, merged ones included."""
+_UNWANTED_TAGS: Final = frozenset(
+    f"tag:yaml.org,2002:{name}" for name in ("set", "omap", "pairs", "binary", "timestamp")
+)
 
 
 class Problem(Struct, frozen=True, gc=False):
@@ -54,6 +59,20 @@ class DocumentError(ValueError):
 class _Loader(yaml.CSafeLoader):
     """YAML as kubectl reads it: timestamps are text, and a key stands only once."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401
+        line = node.start_mark.line + 1
+        if node.tag in _UNWANTED_TAGS:
+            raise DocumentError(f"line {line}: {node.tag} is no type of JSON")
+        try:
+            return super().construct_object(node, deep=deep)
+        except yaml.YAMLError:
+            raise
+        except DocumentError:
+            raise
+        except (ValueError, KeyError, OverflowError, TypeError, AttributeError):
+            kind = node.tag.rpartition(":")[2]
+            raise DocumentError(f"line {line}: not a value of type {kind}") from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
@@ -62,6 +81,11 @@ class _Loader(yaml.CSafeLoader):
                     raise DocumentError(f'line {key.start_mark.line + 1}: key "{key.value}" twice')
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > MAX_KEYS:
+            raise DocumentError(f"merge keys expand to more than {MAX_KEYS} keys")
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -97,6 +121,18 @@ def parse_documents(text: str | bytes, file: str) -> Iterator[Document | Problem
         yield Problem(file, number or 1, "nested too deeply")
     finally:
         loader.dispose()
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The one mapping that a settings file holds, empty for an empty file. Raises DocumentError."""
+    found = list(read_documents(path))
+    if not found:
+        return {}
+    if isinstance(found[0], Problem):
+        raise DocumentError(found[0].text)
+    if len(found) > 1:
+        raise DocumentError("more than one document")
+    return found[0].value
 
 
 def read_documents(path: Path) -> Iterator[Document | Problem]:

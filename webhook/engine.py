@@ -80,7 +80,7 @@ class Engine:
     def _keep(self, key: Hashable, verdict: Verdict, spec: PodSpec | None) -> None:
         size = _ENTRY_BYTES + len(verdict.response.encoded)
         if spec is not None:
-            size += len(bytes(spec.affinity)) + len(bytes(spec.tolerations))
+            size += spec.key_size
         if self._kept_bytes + size > MAX_KEPT_BYTES:
             self._kept.clear()
             self._kept_bytes = 0

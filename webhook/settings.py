@@ -85,7 +85,7 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     ] = 1024
     max_in_flight_bytes: Annotated[
         int, Meta(ge=1, description="bytes of bodies at one time; more are answered 429")
-    ] = 64 * 1024 * 1024
+    ] = 32 * 1024 * 1024
     body_timeout_seconds: Annotated[
         float, Meta(gt=0, description="time for a body to arrive; a slower one is answered 408")
     ] = 10.0

@@ -189,6 +189,10 @@ class _Server:
                 self._log.error("reload failed, the last state stays in force", error=str(error))
                 self._readiness.set("policies", str(error))
                 continue
+            except Exception:  # noqa: BLE001 - logged with its traceback
+                # Whatever lies there, the next change must count again.
+                self._log.exception("reload failed, the last state stays in force")
+                continue
             self._readiness.set("policies", None)
             self._take(loaded)
             self._log.info("reloaded", **describe(loaded.snapshot))

@@ -196,8 +196,8 @@ def test_an_error_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arg
         ("nope: 1", "nope: unknown field"),
         ("server: {nope: 1}", "server.nope: unknown field"),
         ("server: {port: x}", "server.port: expected integer, got string"),
-        ("[1]", "expected keys and values at the top"),
-        ("{", "no YAML"),
+        ("[1]", "expected an object"),
+        ("{", "line 2, column 1"),
     ],
 )
 def test_a_bad_settings_file_names_the_key(tmp_path, capsys, text, says):

@@ -9,6 +9,9 @@ LAUGHS = (
     + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
     + "kind: Policy\n"
 )
+MERGES = "x: &x {a: 1}\n" + "".join(
+    f"x{i}: &x{i} {{<<: [{', '.join([f'*x{i - 1}' if i else '*x'] * 9)}]}}\n" for i in range(6)
+)
 
 
 def parse(text):
@@ -48,7 +51,14 @@ def test_documents_before_a_syntax_error_are_kept():
         ("spec: {a: 1, a: 2}", 'key "a" twice'),
         ("a: !!python/object/apply:os.system [true]", "could not determine a constructor"),
         (LAUGHS, "aliases expand to more than"),
+        (MERGES, "expand to more than"),
         ("a: &a [*a]", "an alias that contains itself"),
+        ("a: " + "9" * 5000, "line 1"),
+        ("a: !!int x", "line 1"),
+        ("a: !!float x", "line 1"),
+        ("a: !!bool x", "line 1"),
+        ("a: !!timestamp 2020-99-99", "line 1"),
+        ("a: !!set {b}", "line 1"),
         ("[" * 5000 + "]" * 5000, "nested"),
         ("[" * 5000, "did not find expected node content"),
         ("{a: " * 300 + "1" + "}" * 300, "nested more than 200 levels deep"),

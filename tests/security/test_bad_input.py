@@ -1,0 +1,404 @@
+"""Bad input to a real server: the answer it gets, and that nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import resource
+import ssl
+import time
+from contextlib import suppress
+
+import pytest
+import trustme
+
+from helpers.bystander import POLICIES, Bystander
+from helpers.handshakes import strict_client, with_certificate
+from helpers.objects import body, review, workload
+from helpers.patching import NODE_REQUIRED, decode_patch, patched
+from helpers.raw_http import Connection, post, post_chunked
+from helpers.watched import WatchedServer
+
+LIMIT = 8 * 1024 * 1024
+DEEP = 100_000
+HALF_HELLO = bytes.fromhex("160301020001")
+JSON = "Content-Type: application/json"
+CALLER = "kube-apiserver"
+
+
+def mutate(payload, *headers, **options):
+    return post(payload, *headers, path="/mutate", **options)
+
+
+def response_of(answer):
+    assert answer.status == 200
+    return json.loads(answer.body)["response"]
+
+
+def is_malformed(answer, says):
+    """An answer to what is no review: HTTP 200, and in it 400."""
+    response = response_of(answer)
+    assert (response["uid"], response["allowed"]) == ("", False)
+    assert response["status"]["code"] == 400
+    assert says in response["status"]["message"]
+    return True
+
+
+def is_skipped(answer, code, says):
+    """Allowed as it is, with a warning and an audit annotation."""
+    response = response_of(answer)
+    assert (response["uid"], response["allowed"]) == ("uid-1", True)
+    assert "patch" not in response
+    assert says in response["warnings"][0]
+    assert says in response["auditAnnotations"][code]
+    return True
+
+
+def large_pod():
+    """A pod of 3 MiB with 1,000 containers."""
+    document = workload("Pod")
+    env = [{"name": f"SETTING_{index}", "value": "x" * 60} for index in range(32)]
+    document["spec"]["containers"] = [
+        {"name": f"c{index}", "image": "registry.example.com/app:1", "env": env}
+        for index in range(1000)
+    ]
+    assert 2.9 < len(json.dumps(document)) / 1024 / 1024 < 3.1
+    return document
+
+
+def with_raw(field, raw):
+    """A review whose pod has this text as the value of a field of its spec."""
+    return body(workload("Pod", **{field: "@"})).replace(b'"@"', raw)
+
+
+async def test_no_body(ask, harmless):
+    bad = mutate(b"")
+    assert is_malformed(await ask(bad), "truncated")
+    assert await harmless(bad)
+
+
+async def test_no_body_and_no_length(ask):
+    bad = f"POST /mutate HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\n\r\n".encode()
+    assert is_malformed(await ask(bad), "truncated")
+
+
+async def test_a_body_of_8_mib_is_accepted(ask, harmless):
+    largest = mutate(body(workload()).ljust(LIMIT))
+    assert "patch" in response_of(await ask(largest))
+    assert await harmless(largest, pause=0.05)
+
+
+async def test_one_byte_more_is_refused_before_the_body_is_read(ask, harmless):
+    # Of the body nothing is sent, so nothing can have been read.
+    assert (await ask(mutate(b"", length=LIMIT + 1))).status == 413
+    assert await harmless(mutate(b"x" * 65536, length=LIMIT + 1))
+
+
+async def test_one_byte_more_in_chunks_is_refused(ask):
+    bad = post_chunked(b" " * LIMIT, b" ", end=False).replace(b"POST / ", b"POST /mutate ", 1)
+    assert (await ask(bad)).status == 413
+
+
+async def test_truncated_json(ask, harmless):
+    bad = mutate(body(workload())[:-40])
+    assert is_malformed(await ask(bad), "truncated")
+    assert await harmless(bad)
+
+
+DEEP_ARRAY = b"[" * DEEP + b"]" * DEEP
+DEEP_OBJECT = b'{"a":' * DEEP + b"1" + b"}" * DEEP
+
+
+@pytest.mark.parametrize("deep", [DEEP_ARRAY, DEEP_OBJECT], ids=["arrays", "objects"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda deep: b'{"x":' + deep + b"}",
+        lambda deep: b'{"request":' + deep + b"}",
+        lambda deep: with_raw("volumes", deep),
+        lambda deep: with_raw("affinity", deep),
+        lambda deep: with_raw("tolerations", b"[" + deep + b"]"),
+        lambda deep: with_raw("nodeSelector", b'{"a":' + deep + b"}"),
+        lambda deep: with_raw("schedulingGates", b"[" + deep + b"]"),
+    ],
+    ids=["envelope", "request", "object", "affinity", "tolerations", "nodeSelector", "gates"],
+)
+async def test_nesting_of_100_000_levels(ask, deep, place):
+    response = response_of(await ask(mutate(place(deep))))
+    assert "patch" not in response
+    assert response["status"].get("message") or response["warnings"]
+
+
+async def test_nesting_does_not_disturb_others(harmless):
+    assert await harmless(
+        mutate(b'{"request":' + DEEP_OBJECT + b"}"),
+        mutate(with_raw("volumes", DEEP_ARRAY)),
+        mutate(with_raw("affinity", DEEP_OBJECT)),
+    )
+
+
+async def test_duplicate_keys_take_the_last_value(ask, harmless):
+    whole = body(workload("Pod", tolerations=[]), uid="first")
+    bad = whole.replace(b'"uid": "first"', b'"uid": "first", "uid": "uid-1"').replace(
+        b'"tolerations": []', b'"tolerations": "x", "tolerations": []'
+    )
+    response = response_of(await ask(mutate(bad)))
+    assert response["uid"] == "uid-1"
+    paths = [operation["path"] for operation in decode_patch(response)]
+    assert "/spec/tolerations/-" in paths
+    assert await harmless(mutate(bad))
+
+
+async def test_a_pod_of_3_mib_with_1_000_containers_is_changed_correctly(ask, harmless):
+    document = large_pod()
+    request = mutate(body(document))
+    begun = time.perf_counter()
+    response = response_of(await ask(request))
+    assert time.perf_counter() - begun < 1
+    after = patched(document, response)["spec"]
+    assert after.pop("nodeSelector") == {"disk": "ssd"}
+    assert after.pop("tolerations") == [{"key": "pool", "operator": "Exists"}]
+    assert len(after.pop("affinity")["nodeAffinity"][NODE_REQUIRED]["nodeSelectorTerms"]) == 2
+    assert after == document["spec"]
+    assert await harmless(request)
+
+
+async def test_text_that_is_not_utf_8(ask, harmless):
+    in_uid = mutate(body(workload()).replace(b"uid-1", b"\xff"))
+    in_label = mutate(body(workload(labels={"app": "@"})).replace(b'"@"', b'"\xff"'))
+    assert is_malformed(await ask(in_uid), "utf-8")
+    assert is_skipped(await ask(in_label), "object-malformed", "utf-8")
+    assert await harmless(in_uid, in_label, mutate(b"\xff\xfe" + bytes(10_000)))
+
+
+@pytest.mark.parametrize("name", ["text/plain", "application/json; charset=utf-16", ""])
+async def test_another_content_type(ask, name):
+    assert (await ask(mutate(body(workload()), f"Content-Type: {name}"))).status == 415
+
+
+async def test_another_content_type_does_not_disturb_others(harmless):
+    assert await harmless(mutate(body(workload()), "Content-Type: text/plain"))
+
+
+async def test_a_review_without_a_request(ask, harmless):
+    bad = mutate(
+        json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).encode()
+    )
+    response = response_of(await ask(bad))
+    assert (response["uid"], response["allowed"]) == ("", True)
+    assert "not handled" in response["status"]["reason"]
+    assert await harmless(bad)
+
+
+async def test_a_kind_that_is_not_known(ask, harmless):
+    question = review(workload())
+    question["request"]["kind"] = {"group": "", "version": "v1", "kind": "ConfigMap"}
+    bad = mutate(json.dumps(question).encode())
+    assert is_skipped(await ask(bad), "kind-unknown", "v1, Kind=ConfigMap")
+    assert await harmless(bad)
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment"])
+async def test_a_delete_without_an_object(ask, kind):
+    question = review(workload(kind), operation="DELETE", oldObject=workload(kind))
+    question["request"]["object"] = None
+    response = response_of(await ask(mutate(json.dumps(question).encode())))
+    assert (response["uid"], response["allowed"]) == ("uid-1", True)
+    assert "patch" not in response
+
+
+WRONG = {
+    "affinity": ["x", 3, [], True, {"nodeAffinity": "x"}, {"nodeAffinity": {NODE_REQUIRED: []}}],
+    "nodeName": [3, [], {}, True],
+    "nodeSelector": ["x", 3, [], {"a": 3}, {"a": None}, {"a": {}}],
+    "schedulerName": [3, [], {}, False],
+    "tolerations": ["x", 3, {}, ["x"], [None], [{"key": 3}], [{"tolerationSeconds": "x"}]],
+}
+WRONG_TYPES = [(field, value) for field, values in WRONG.items() for value in values]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG_TYPES)
+async def test_a_wrong_type_in_an_owned_field(ask, field, value):
+    bad = mutate(body(workload("Pod", **{field: value})))
+    assert is_skipped(await ask(bad), "object-malformed", f"spec.{field}")
+
+
+async def test_wrong_types_do_not_disturb_others(harmless):
+    assert await harmless(
+        *(mutate(body(workload("Pod", **{field: value}))) for field, value in WRONG_TYPES)
+    )
+
+
+def crowded(index):
+    """A pod that all of the crowd select; no two alike, so that each is worked out anew."""
+    return workload("Pod", {"app": "crowd"}, nodeSelector={"number": str(index)})
+
+
+async def test_20_policies_of_3_terms_each_on_one_pod(ask, harmless):
+    document = crowded(0)
+    begun = time.perf_counter()
+    response = response_of(await ask(mutate(body(document))))
+    assert time.perf_counter() - begun < 1
+    assert response["allowed"] is True
+    assert "affinity-too-large" in response["auditAnnotations"]
+    after = patched(document, response)["spec"]["affinity"]["nodeAffinity"][NODE_REQUIRED]
+    # All 20 would have made 2 times 3 to the power of 20 terms.
+    assert 3 < len(after["nodeSelectorTerms"]) < 10_000
+    assert await harmless(*(mutate(body(crowded(index))) for index in range(1, 500)))
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory):
+    """A server that does not wait long for a body."""
+    options = ("--body-timeout-seconds=0.4",)
+    with WatchedServer(tmp_path_factory.mktemp("hasty"), options=options) as found:
+        yield found
+
+
+async def test_a_client_that_sends_one_byte_a_second_is_answered_408(hasty):
+    wire = await Connection.open(hasty, strict_client(hasty.bundle))
+    wire.send(mutate(b"", length=100))
+    begun = time.perf_counter()
+    # The second byte would come after the end.
+    wire.send(b"{")
+    assert (await wire.answer()).status == 408
+    assert 0.3 < time.perf_counter() - begun < 3
+    await wire.gone()
+
+
+async def test_clients_that_send_one_byte_a_second_do_not_disturb_others(
+    server, trusting, bystander
+):
+    memory = server.memory()
+    quiet = await bystander.rounds()
+    wires = [await Connection.open(server, trusting) for _ in range(100)]
+    for wire in wires:
+        wire.send(mutate(b"", length=1000))
+
+    async def drip():
+        while True:
+            for wire in wires:
+                wire.send(b" ")
+                await asyncio.sleep(1 / len(wires))
+
+    dripping = asyncio.create_task(drip())
+    assert bystander.noticed_nothing(quiet, await bystander.rounds(), memory)
+    dripping.cancel()
+    await asyncio.gather(*(wire.gone() for wire in wires))
+
+
+@pytest.fixture
+def many_files():
+    """Room for a thousand connections and more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096
+    if before[0] < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, before[1]), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_1_000_idle_connections_do_not_disturb_others(
+    server, trusting, bystander, many_files
+):
+    memory = server.memory()
+    quiet = await bystander.rounds()
+    wires = [await Connection.open(server, trusting) for _ in range(1000)]
+    assert server.metric("harbourmaster_connections") >= 1000
+    disturbed = await bystander.rounds()
+    await asyncio.gather(*(wire.gone() for wire in wires))
+    # 64 KiB each: most of it is OpenSSL's.
+    assert bystander.noticed_nothing(quiet, disturbed, memory + 1000 * 65536)
+
+
+RANDOM = random.Random(1).randbytes(4096)  # noqa: S311
+GARBAGE = {
+    "random bytes": RANDOM,
+    "plain HTTP": b"GET /mutate HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a record of another protocol": b"\x16\x03\x01\xff\xff" + RANDOM,
+    "an alert": b"\x15\x03\x03\x00\x02\x02\x28",
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+async def test_garbage_on_the_tls_port_ends_the_connection(server, name):
+    wire = await Connection.open(server)
+    wire.send(GARBAGE[name])
+    # At most an alert comes back, never anything that could be taken for an answer.
+    assert len(await wire.closed()) <= 7
+    await wire.gone()
+
+
+async def test_garbage_on_the_tls_port_does_not_disturb_others(harmless):
+    assert await harmless(*GARBAGE.values(), tls=False)
+
+
+async def test_half_a_client_hello_does_not_disturb_others(server, bystander):
+    memory = server.memory()
+    quiet = await bystander.rounds()
+    wires = [await Connection.open(server) for _ in range(100)]
+    for wire in wires:
+        wire.send(HALF_HELLO)
+    assert bystander.noticed_nothing(quiet, await bystander.rounds(), memory)
+    await asyncio.gather(*(wire.gone() for wire in wires))
+
+
+@pytest.fixture(scope="module")
+def callers():
+    """The authority that signs clients."""
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory, callers):
+    """A server that wants to know its clients."""
+    folder = tmp_path_factory.mktemp("guarded")
+    authority = folder / "callers.crt"
+    authority.write_bytes(callers.cert_pem.bytes())
+    options = (f"--client-ca={authority}", f"--client-cn={CALLER}")
+    with WatchedServer(folder / "server", *POLICIES, options=options) as found:
+        yield found
+
+
+@pytest.fixture
+def caller(guarded, callers, tmp_path):
+    """Make a client with a certificate: ``caller(name, authority)``."""
+
+    def make(name=CALLER, authority=callers):
+        pair = authority.issue_cert("client.example", common_name=name)
+        context = strict_client(guarded.bundle)
+        return with_certificate(context, pair.private_key_and_cert_chain_pem.bytes(), tmp_path)
+
+    return make
+
+
+async def test_s1_a_client_without_the_certificate_asked_for_gets_no_answer(guarded, caller):
+    for context in (strict_client(guarded.bundle), caller(authority=trustme.CA())):
+        try:
+            wire = await Connection.open(guarded, context)
+        except (ssl.SSLError, ConnectionError):
+            continue
+        # With TLS 1.3 the client learns of its refusal only when it reads.
+        wire.send(mutate(body(workload())))
+        with suppress(ssl.SSLError):
+            assert await wire.closed() == b""
+        await wire.gone()
+
+
+async def test_s1_a_client_of_another_name_is_refused_with_its_body_unread(guarded, caller):
+    data = mutate(b"", length=100)
+    assert (await guarded.ask(data, caller("somebody"))).status == 403
+
+
+async def test_clients_without_the_certificate_do_not_disturb_others(
+    guarded, caller, attacking, request, report
+):
+    memory = guarded.memory()
+    wire = await Connection.open(guarded, caller())
+    bystander = Bystander(guarded, wire, request.node.name, report)
+    quiet = await bystander.rounds()
+    with attacking(guarded, mutate(body(workload()))):
+        disturbed = await bystander.rounds()
+    await wire.gone()
+    assert bystander.noticed_nothing(quiet, disturbed, memory)

@@ -1,0 +1,120 @@
+"""S40 on a real server: what is too much is refused at once, and soon forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import time
+
+import pytest
+
+from helpers.handshakes import strict_client
+from helpers.objects import body, cluster_policy, workload
+from helpers.raw_http import Connection, post
+from helpers.watched import WatchedServer
+
+PLACES = 8
+POLICY = cluster_policy(nodeSelector={"disk": "ssd"}, tolerations=[{"operator": "Exists"}])
+GOOD = post(body(workload()), path="/mutate")
+HALF = GOOD[:-1]
+TOLERATIONS = [{"key": f"key-{index}", "operator": "Exists"} for index in range(10_000)]
+CROWD = 40
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A server with room for a few requests only."""
+    options = (f"--max-in-flight={PLACES}",)
+    with WatchedServer(tmp_path_factory.mktemp("small"), POLICY, options=options) as found:
+        yield found
+    assert [line for line in found.lines if line["level"] == "error"] == []
+
+
+@pytest.fixture
+async def wires(small):
+    """Open connections: ``await wires(count)``."""
+    opened = []
+
+    async def connect(count):
+        context = strict_client(small.bundle)
+        found = [await Connection.open(small, context) for _ in range(count)]
+        opened.extend(found)
+        return found
+
+    yield connect
+    await asyncio.gather(*(wire.gone() for wire in opened))
+
+
+@pytest.fixture
+async def full(small, wires):
+    """Connections whose requests take all places until their last byte comes."""
+    found = await wires(PLACES)
+    for wire in found:
+        wire.send(HALF)
+    (probe,) = await wires(1)
+    async with asyncio.timeout(5):
+        while (await probe.ask(GOOD)).status == 200:
+            pass
+    return found
+
+
+async def test_s40_above_capacity_every_request_is_refused_at_once(small, full, wires):
+    seconds = []
+    for wire in await wires(20):
+        begun = time.perf_counter()
+        answer = await wire.ask(GOOD)
+        seconds.append(time.perf_counter() - begun)
+        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+    assert statistics.median(seconds) < 0.02
+    assert small.metric('harbourmaster_requests_shed_total{reason="requests"}') >= 20
+
+
+async def test_s40_above_capacity_health_answers(small, full):
+    for path in ("/healthz", "/readyz", "/metrics"):
+        begun = time.perf_counter()
+        assert small.get(path)
+        assert time.perf_counter() - begun < 1
+
+
+async def test_s40_requests_that_have_a_place_are_answered(full):
+    for wire in full:
+        wire.send(GOOD[-1:])
+    answers = [await wire.answer() for wire in full]
+    assert [answer.status for answer in answers] == [200] * PLACES
+
+
+async def test_s40_a_place_is_free_again_at_once_when_its_client_is_gone(full, wires):
+    await asyncio.gather(*(wire.gone() for wire in full))
+    begun = time.perf_counter()
+    (wire,) = await wires(1)
+    async with asyncio.timeout(5):
+        while (await wire.ask(GOOD)).status != 200:
+            pass
+    assert time.perf_counter() - begun < 1
+
+
+async def test_s40_a_flood_is_shed_health_answers_and_recovery_is_quick(small, wires):
+    data = post(body(workload("Pod", nodeName="@@@@", tolerations=TOLERATIONS)), path="/mutate")
+    numbers = itertools.count()
+    stop = asyncio.Event()
+    answers = []
+
+    async def flood(wire):
+        while not stop.is_set():
+            # Each pod is another one, so that each has to be worked out.
+            answers.append(await wire.ask(data.replace(b"@@@@", b"%04d" % next(numbers))))
+
+    flooding = [asyncio.create_task(flood(wire)) for wire in await wires(CROWD)]
+    healthy = await asyncio.to_thread(lambda: [small.get("/healthz") for _ in range(3)])
+    while not any(answer.status == 429 for answer in answers):
+        await asyncio.wait(flooding, timeout=0.05)
+    stop.set()
+    await asyncio.gather(*flooding)
+    assert healthy == ["ok\n"] * 3
+    assert {answer.status for answer in answers} == {200, 429}
+    begun = time.perf_counter()
+    (wire,) = await wires(1)
+    while (await wire.ask(GOOD)).status != 200:
+        assert time.perf_counter() - begun < 5
+    assert small.get("/readyz") == "ok\n"

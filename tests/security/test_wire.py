@@ -1,0 +1,114 @@
+"""S8, S9, S11 and S12 on a real server: slow clients, encodings, ambiguous requests, echoes."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import ssl
+import time
+from contextlib import suppress
+
+import pytest
+
+from helpers.objects import body, review, workload
+from helpers.raw_http import Connection, post
+
+GOOD = post(body(workload()), path="/mutate")
+HEAD = b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+SMUGGLED = post(body(workload(), uid="smuggled"), path="/mutate")
+
+
+async def ended(wire):
+    """Wait for the end of a connection; seconds until then."""
+    begun = time.perf_counter()
+    with suppress(ssl.SSLError, ConnectionError):
+        async with asyncio.timeout(10):
+            await wire.reader.read()
+    return time.perf_counter() - begun
+
+
+async def test_s8_dripping_heads_and_stalled_handshakes_end_after_5_seconds_unnoticed(
+    server, trusting, bystander
+):
+    memory = server.memory()
+    quiet = await bystander.rounds()
+    dripping = [await Connection.open(server, trusting) for _ in range(50)]
+    stalled = [await Connection.open(server) for _ in range(50)]
+
+    async def drip():
+        for byte in GOOD[:20]:
+            for wire in dripping:
+                if not wire.writer.is_closing():
+                    wire.send(bytes((byte,)))
+            await asyncio.sleep(0.5)
+
+    drips = asyncio.create_task(drip())
+    ends = [asyncio.create_task(ended(wire)) for wire in dripping + stalled]
+    disturbed = await bystander.rounds()
+    assert all(4 < seconds < 7 for seconds in await asyncio.gather(*ends))
+    drips.cancel()
+    await asyncio.gather(*(wire.gone() for wire in dripping + stalled))
+    assert bystander.noticed_nothing(quiet, disturbed, memory)
+
+
+async def test_s8_a_client_that_reads_no_answer_fills_no_memory(fresh, trusting, bystander):
+    large = post(body(workload(), uid="u" * 1_000_000), path="/mutate")
+    memory = fresh.memory()
+    quiet = await bystander.rounds()
+    wires = [await Connection.open(fresh, trusting) for _ in range(5)]
+    for wire in wires:
+        # The answers are as large as the requests, 100 MB in all.
+        wire.send(large * 20)
+    disturbed = await bystander.rounds()
+    assert bystander.noticed_nothing(quiet, disturbed, memory)
+    await asyncio.gather(*(wire.gone() for wire in wires))
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "zstd"])
+async def test_s9_an_encoded_body_is_refused_and_never_decompressed(fresh, ask, coding):
+    bomb = gzip.compress(bytes(100_000_000))
+    before = fresh.memory()
+    headers = ("Content-Type: application/json", f"Content-Encoding: {coding}")
+    answer = await ask(post(bomb, *headers, path="/mutate"))
+    assert answer.status == 415
+    assert fresh.memory("VmHWM") <= before + 16 * 1024 * 1024
+
+
+AMBIGUOUS = {
+    "length and chunked": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunked and length": b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    "two lengths": b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
+    "a folded header": b"X-Folded: a\r\n b\r\nContent-Length: 2\r\n\r\n{}",
+    "a large header block": b"X-Large: " + b"a" * 70_000 + b"\r\n\r\n",
+    "an unknown transfer coding": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "a bad chunk": b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n{}\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", [*AMBIGUOUS, "the HTTP/2 preface"])
+async def test_s11_an_ambiguous_request_ends_the_connection(server, trusting, name):
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    data = HEAD + AMBIGUOUS[name] if name in AMBIGUOUS else preface
+    wire = await Connection.open(server, trusting)
+    wire.send(data + SMUGGLED)
+    answer = await wire.answer()
+    assert answer.status == 400
+    assert await wire.closed() == b""
+    await wire.gone()
+    assert b"smuggled" not in answer.body
+
+
+@pytest.mark.parametrize("version", ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"])
+async def test_s12_version_and_uid_come_back(ask, version):
+    question = {**review(workload(), uid="u" * 1000), "apiVersion": version}
+    found = json.loads((await ask(post(json.dumps(question).encode(), path="/mutate"))).body)
+    assert (found["apiVersion"], found["response"]["uid"]) == (version, "u" * 1000)
+
+
+async def test_s12_another_version_is_refused_with_its_uid(ask):
+    question = {**review(workload(), uid="u-1"), "apiVersion": "admission.k8s.io/v2"}
+    answer = await ask(post(json.dumps(question).encode(), path="/mutate"))
+    response = json.loads(answer.body)["response"]
+    assert (response["uid"], response["allowed"]) == ("u-1", False)
+    assert response["status"]["code"] == 400

@@ -1,0 +1,122 @@
+"""S13 to S15 by example; tests/property and test_fuzz have them on random objects."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from helpers.objects import body, cluster_policy, policy, required, review, workload
+from helpers.patching import decode_patch, patched
+from policies.index import policy_set
+from webhook.engine import Engine
+from webhook.handlers import answer
+from webhook.settings import AdmissionSettings
+from webhook.snapshot import Snapshot
+from webhook.sources import read_policy
+
+OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
+FULL = cluster_policy(
+    nodeName="n1",
+    nodeSelector={"disk": "ssd"},
+    schedulerName="ours",
+    tolerations=[{"key": "pool", "operator": "Exists"}],
+    affinity=required({"pool": "etcd"}),
+)
+
+
+def ask(document, *policies, may_patch=True):
+    known = Snapshot(policy_set(read_policy(one)[0] for one in policies))
+    result, _ = answer(body(document), Engine(known, AdmissionSettings()), may_patch=may_patch)
+    return json.loads(result)["response"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [workload(), workload(nodeSelector={"disk": "hdd"}), workload(nodeName=3), FULL],
+    ids=["changed", "unchanged", "skipped", "policy"],
+)
+@pytest.mark.parametrize("may_patch", [True, False])
+def test_s13_patch_and_patch_type_come_together_or_not_at_all(document, may_patch):
+    for asked in (FULL, cluster_policy(nodeSelector={"disk": "ssd"})):
+        response = ask(document, asked, may_patch=may_patch)
+        assert ("patch" in response) is ("patchType" in response)
+        assert response.get("patch") != ""
+        assert may_patch or "patch" not in response
+
+
+def test_s13_slashes_and_tildes_in_keys_are_escaped():
+    document = workload("Pod", nodeSelector={"kept": "1"})
+    response = ask(document, cluster_policy(nodeSelector={"node.kubernetes.io/x": "y"}))
+    (operation,) = decode_patch(response)
+    assert operation["path"] == "/spec/nodeSelector/node.kubernetes.io~1x"
+    after = patched(document, response)["spec"]["nodeSelector"]
+    assert after == {"kept": "1", "node.kubernetes.io/x": "y"}
+
+
+HOSTILE = {
+    "containers": [{"name": "c", "image": "evil"}],
+    "securityContext": {"runAsUser": 0},
+    "serviceAccountName": "admin",
+    "hostNetwork": True,
+    "volumes": [{"name": "v", "hostPath": {"path": "/"}}],
+}
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "CronJob"])
+def test_s14_a_policy_injects_nothing_but_its_five_fields(kind):
+    asked = copy.deepcopy(FULL)
+    asked["spec"].update(HOSTILE)
+    asked["spec"]["affinity"].update(HOSTILE)
+    document = workload(kind)
+    response = ask(document, asked)
+    paths = [operation["path"].rsplit("/", 1)[1] for operation in decode_patch(response)]
+    assert sorted(paths) == sorted(OWNED)
+    text = json.dumps(decode_patch(response))
+    assert not [name for name in (*HOSTILE, "evil", "hostPath") if name in text]
+
+
+@pytest.mark.parametrize("key", ["../containers", "~1spec~1containers", "/spec/hostNetwork", "-"])
+def test_s14_a_key_that_is_a_path_leads_nowhere(key):
+    asked = policy(nodeSelector={key: "x", "disk": "ssd"})
+    document = workload("Pod", nodeSelector={"kept": "1"})
+    response = ask(document, asked, cluster_policy("other", nodeSelector={"a": "b"}))
+    after = patched(document, response)
+    assert after["spec"].pop("nodeSelector").keys() <= {"kept", "a", "disk", key}
+    before = document["spec"]
+    assert after["spec"] == {name: before[name] for name in before if name != "nodeSelector"}
+
+
+def future(value):
+    """The same from a Kubernetes to come: every object in it has a field more."""
+    if isinstance(value, list):
+        return [future(item) for item in value]
+    if isinstance(value, dict):
+        # Labels are a map: a key of it is no field.
+        fields = {k: field if k == "labels" else future(field) for k, field in value.items()}
+        return {**fields, "futureField": {"deeper": [1.0, "1e400", None, {"": []}]}}
+    return value
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "CronJob"])
+def test_s15_what_is_not_ours_comes_back_byte_for_byte(kind):
+    document = workload(kind)
+    pod = {"containers": future(document), "futureField": future({"a": {"b": 1}}), "priority": 7}
+    document = {**workload(kind, **pod), "futureField": [{}], "status": future({"x": {}})}
+    response = ask(document, FULL)
+    after = patched(document, response)
+    target = after["spec"]
+    for step in {"Pod": (), "Deployment": ("template",), "CronJob": ("jobTemplate", "template")}[
+        kind
+    ]:
+        target = target[step]["spec"]
+    assert [target.pop(field) for field in OWNED]
+    assert json.dumps(after) == json.dumps(document)
+
+
+def test_s15_unknown_fields_of_the_review_itself_do_not_matter():
+    question = future(review(workload()))
+    known = Snapshot(policy_set([read_policy(FULL)[0]]))
+    result, _ = answer(json.dumps(question).encode(), Engine(known, AdmissionSettings()))
+    assert "patch" in json.loads(result)["response"]
