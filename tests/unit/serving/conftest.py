@@ -11,6 +11,7 @@ import uvloop
 from certs.reload import CertificateHolder, TlsOptions
 from certs.store import ensure
 from helpers.handshakes import strict_client
+from helpers.logs import captured_log
 from helpers.raw_http import Connection, Echo
 from serving.protocol import Timeouts
 from serving.site import Site
@@ -18,6 +19,13 @@ from serving.site import Site
 
 def pytest_asyncio_loop_factories():
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+def quiet_log():
+    """Structlog's default would print every local variable of a failure."""
+    with captured_log("debug"):
+        yield
 
 
 @pytest.fixture(scope="session")
