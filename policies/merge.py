@@ -190,13 +190,14 @@ class _Merge:
                 keys.add(key)
                 self._added_tolerations.append(toleration)
 
-    def finish(self, pointer: str, *, has_spec: bool) -> Merged:
+    def finish(self, pointer: str) -> Merged:
         self._retry_too_large()
         if self._added_labels:
             self._check_added_labels()
-        target = pointer if has_spec else ""
-        operations = self._operations(target)
-        if operations and not has_spec:
+        if self._pod.spec is not None:
+            return Merged(self._operations(pointer), self._notes)
+        operations = self._operations("")
+        if operations:
             fields = {operation.path.lstrip("/"): operation.value for operation in operations}
             operations = [add(pointer, fields)]
         return Merged(operations, self._notes)
@@ -271,4 +272,4 @@ def merge(
     under_way = _Merge(pod, options)
     for policy in policies:
         under_way.apply(policy)
-    return under_way.finish(pointer, has_spec=pod.spec is not None)
+    return under_way.finish(pointer)

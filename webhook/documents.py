@@ -65,9 +65,7 @@ class _Loader(yaml.CSafeLoader):
             raise DocumentError(f"line {line}: {node.tag} is no type of JSON")
         try:
             return super().construct_object(node, deep=deep)
-        except yaml.YAMLError:
-            raise
-        except DocumentError:
+        except (yaml.YAMLError, DocumentError):
             raise
         except (ValueError, KeyError, OverflowError, TypeError, AttributeError):
             kind = node.tag.rpartition(":")[2]
