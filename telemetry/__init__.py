@@ -1,3 +1,3 @@
-"""Logs and metrics."""
+"""Logs, metrics and traces."""
 
 from __future__ import annotations

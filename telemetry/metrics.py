@@ -17,6 +17,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
+from telemetry.span_queue import SPAN_OUTCOMES
 from telemetry.tallies import AdmissionTallies
 
 if TYPE_CHECKING:
@@ -31,19 +32,24 @@ CERTIFICATE_EXPIRY: Final = "harbourmaster_certificate_expiry_seconds"
 CERTIFICATE_RELOAD_ERRORS: Final = "harbourmaster_certificate_reload_errors_total"
 EVENT_LOOP_LAG: Final = "harbourmaster_event_loop_lag_seconds"
 REQUESTS_SHED: Final = "harbourmaster_requests_shed_total"
+CONVERSIONS: Final = "harbourmaster_conversions_total"
 CONNECTIONS: Final = "harbourmaster_connections"
 BUILD_INFO: Final = "harbourmaster_build_info"
+SPANS: Final = "harbourmaster_spans_total"
 
 OUTCOMES: Final = (
     "mutated",
+    "gated",
     "unchanged",
     "unmatched",
     "skipped",
+    "denied",
     "valid",
     "invalid",
     "malformed",
 )
 SHED_REASONS: Final = ("requests", "bytes", "lag")
+CONVERSION_OUTCOMES: Final = ("converted", "failed")
 CERTIFICATE_ROLES: Final = ("authority", "leaf")
 
 
@@ -64,7 +70,11 @@ class Metrics(Struct, frozen=True):
     event_loop_lag: Gauge
     requests_shed: Mapping[str, Counter]
     """By reason."""
+    conversions: Counter
+    """Label ``outcome``."""
     connections: Gauge
+    spans: Counter
+    """Label ``outcome``, see SPAN_OUTCOMES."""
 
 
 def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
@@ -81,6 +91,11 @@ def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
     shed = Counter(
         REQUESTS_SHED, "Requests refused because of overload.", ("reason",), registry=registry
     )
+    conversions = Counter(
+        CONVERSIONS, "Conversion reviews answered.", ("outcome",), registry=registry
+    )
+    for outcome in CONVERSION_OUTCOMES:
+        conversions.labels(outcome)
     return Metrics(
         registry=registry,
         admission=admission,
@@ -110,12 +125,27 @@ def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
             "New certificates that could not be used.",
             registry=registry,
         ),
-        event_loop_lag=Gauge(
-            EVENT_LOOP_LAG, "How late the last heartbeat of the event loop was.", registry=registry
-        ),
+        event_loop_lag=event_loop_lag(registry),
         requests_shed={reason: shed.labels(reason) for reason in SHED_REASONS},
+        conversions=conversions,
         connections=Gauge(CONNECTIONS, "Open connections of the TLS port.", registry=registry),
+        spans=span_counter(registry),
     )
+
+
+def event_loop_lag(registry: CollectorRegistry) -> Gauge:
+    """The gauge that both processes have."""
+    return Gauge(
+        EVENT_LOOP_LAG, "How late the last heartbeat of the event loop was.", registry=registry
+    )
+
+
+def span_counter(registry: CollectorRegistry) -> Counter:
+    """The counter that both processes have, each outcome at 0."""
+    spans = Counter(SPANS, "Spans made, by what became of them.", ("outcome",), registry=registry)
+    for outcome in SPAN_OUTCOMES:
+        spans.labels(outcome)
+    return spans
 
 
 def set_certificate_expiry(metrics: Metrics, role: str, not_after: datetime) -> None:

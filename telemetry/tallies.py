@@ -7,25 +7,27 @@ call keeps them all, and kupid's counter is worked out from the outcomes. Not fo
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from prometheus_client.core import Metric
 
 ADMISSION_DURATION: Final = "harbourmaster_admission_duration_seconds"
 ADMISSION_PATCH_OPERATIONS: Final = "harbourmaster_admission_patch_operations"
+POLICY_MATCHES: Final = "harbourmaster_policy_matches_total"
 KUPID_REQUESTS: Final = "kupid_aggr_requests_total"
 """kupid's own counter, for its dashboards (kupid.md 6.9)."""
 
 _KUPID_TYPES: Final = {
-    "allowed": ("mutated", "unmatched", "valid"),
-    "denied": ("invalid",),
-    "mutated": ("mutated",),
+    "allowed": ("mutated", "gated", "unmatched", "valid"),
+    "denied": ("invalid", "denied"),
+    "mutated": ("mutated", "gated"),
     "error": ("skipped", "malformed"),
 }
 """Outcomes that count as each type; ``processed`` counts all."""
@@ -75,6 +77,13 @@ class AdmissionTallies(Collector):
         self.durations = {outcome: Distribution(_DURATION_BUCKETS) for outcome in outcomes}
         """By outcome; seconds from the request's headers to the answer."""
         self.operations = Distribution(_OPERATION_BUCKETS)
+        self.matches: Counter[str] = Counter()
+        """By policy."""
+
+    def keep_policies(self, references: Collection[str]) -> None:
+        """Forget the policies that are gone, so that there is one series for each that exists."""
+        for gone in self.matches.keys() - references:
+            del self.matches[gone]
 
     def collect(self) -> Iterable[Metric]:
         """The families, with the state of now."""
@@ -90,6 +99,12 @@ class AdmissionTallies(Collector):
             buckets=self.operations.buckets(),
             sum_value=self.operations.total,
         )
+        matches = CounterMetricFamily(
+            POLICY_MATCHES, "Reviews that a policy selected.", labels=["policy"]
+        )
+        for reference, count in self.matches.items():
+            matches.add_metric([reference], count)
+        yield matches
         kupid = CounterMetricFamily(
             KUPID_REQUESTS, "Requests as kupid counts them.", labels=["type"]
         )

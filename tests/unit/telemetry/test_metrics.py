@@ -40,6 +40,7 @@ def test_every_metric_is_there_from_the_start(metrics):
         "harbourmaster_certificate_expiry_seconds",
         "harbourmaster_certificate_reload_errors",
         "harbourmaster_event_loop_lag_seconds",
+        "harbourmaster_conversions",
         "harbourmaster_requests_shed",
         "harbourmaster_connections",
         "harbourmaster_build_info",

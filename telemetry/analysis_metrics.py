@@ -1,0 +1,82 @@
+"""Keptn's metrics of analyses that have ended (keptn.md 4.5), from the objects that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+ANALYSIS_RESULT: Final = "keptn_analysis_result"
+OBJECTIVE_RESULT: Final = "keptn_objective_result"
+SHOWN_ANALYSES: Final = 500
+SHOWN_OBJECTIVES: Final = 2_000
+"""The latest; a line costs 15 µs when somebody reads it."""
+
+_TIME: Final = ("from", "to")
+ANALYSIS: Final = ("name", "namespace", *_TIME)
+"""Labels of an analysis."""
+OBJECTIVE: Final = (
+    *("name", "namespace", "analysis_name", "analysis_namespace"),
+    *("key_objective", "weight", *_TIME),
+)
+"""Labels of an objective, which goes by its template."""
+
+
+class Results(Struct, frozen=True):
+    """What is shown, by label values in the order of ANALYSIS and OBJECTIVE."""
+
+    percentages: Mapping[tuple[str, ...], float]
+    """Of the highest score that an analysis could have."""
+    values: Mapping[tuple[str, ...], float]
+    """What was measured for an objective."""
+
+
+class Source(Protocol):
+    """What the metrics look at."""
+
+    def results(self) -> Results:
+        """What there is at this moment."""
+
+
+class AnalysisMetrics(Collector):
+    """Both of them, in ``registry`` if there is one. Only who leads shows any: see ``lead``."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._source: Source | None = None
+        if registry is not None:
+            registry.register(self)
+
+    def lead(self, source: Source | None) -> None:
+        """Show the results of ``source`` from now on, or none where another leads."""
+        self._source = source
+
+    def collect(self) -> Iterable[Metric]:
+        """The families, with the state of now."""
+        found = self._source.results() if self._source is not None else Results({}, {})
+        yield _gauge(
+            ANALYSIS_RESULT,
+            "Percentage of the highest score that an analysis has.",
+            ANALYSIS,
+            found.percentages,
+        )
+        yield _gauge(
+            OBJECTIVE_RESULT, "Value of an objective of an analysis.", OBJECTIVE, found.values
+        )
+
+
+def _gauge(
+    name: str, text: str, labels: tuple[str, ...], found: Mapping[tuple[str, ...], float]
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in found.items():
+        family.add_metric(values, value)
+    return family

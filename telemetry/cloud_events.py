@@ -1,0 +1,296 @@
+"""CloudEvents 1.0 to one HTTP endpoint, in binary mode: a bounded queue, and lanes that empty it.
+
+Whoever adds one never waits. An endpoint that is away, slow or hanging costs events, which are
+counted, and one log line. What is about one object arrives in its order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+import time
+from collections import deque
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from random import random
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+from yarl import URL
+
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SENT: Final = "sent"
+REFUSED: Final = "refused"
+UNREACHABLE: Final = "unreachable"
+QUEUE_FULL: Final = "queue_full"
+TOO_LARGE: Final = "too_large"
+SWITCHED_OFF: Final = "switched_off"
+SHUTDOWN: Final = "shutdown"
+CLOUD_EVENT_OUTCOMES: Final = (
+    *(SENT, REFUSED, UNREACHABLE, QUEUE_FULL, TOO_LARGE, SWITCHED_OFF, SHUTDOWN),
+)
+"""What becomes of a CloudEvent; all but the first are losses."""
+
+SOURCE: Final = "keptn.sh"
+LANES: Final = 16
+"""Events under way at the same time."""
+CAPACITY: Final = 10_000
+"""Events that wait: a kilobyte each. When it is full, new ones are dropped."""
+MAX_BODY: Final = 64 * 1024
+ATTEMPTS: Final = 6
+"""Of one event: with the pauses between them about half a minute."""
+TIMEOUT: Final = 5.0
+"""Seconds for one attempt."""
+FIRST_PAUSE: Final = 0.5
+MAX_PAUSE: Final = 30.0
+FLUSH_TIMEOUT: Final = 2.0
+"""Seconds in which what is left may still be sent at the end."""
+QUIET: Final = 60.0
+"""Seconds between two log lines about an endpoint that takes nothing."""
+_READ: Final = 16 * 1024
+_RETRIED: Final = frozenset(
+    (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
+)
+
+
+class CloudEvent(Struct, frozen=True, gc=False):
+    """One event; ``id`` and ``time`` stay as they are in each attempt."""
+
+    id: str
+    type: str
+    time: str
+    body: bytes
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of the binary mode."""
+        return {
+            "ce-specversion": "1.0",
+            "ce-id": self.id,
+            "ce-source": SOURCE,
+            "ce-type": self.type,
+            "ce-time": self.time,
+            "Content-Type": "application/json",
+        }
+
+
+class CloudEventSender:
+    """Sends to what ``endpoint`` gives at that moment, a URL of http or https; empty is off.
+
+    ``on_outcome`` gets what became of each. For one event loop; ``run`` sends.
+    """
+
+    def __init__(
+        self,
+        endpoint: Callable[[], str],
+        on_outcome: Callable[[str], None],
+        *,
+        capacity: int = CAPACITY,
+        timeout: float = TIMEOUT,
+        tls: ssl.SSLContext | None = None,
+        chance: Callable[[], float] = random,
+    ) -> None:
+        self._endpoint = endpoint
+        self._on_outcome = on_outcome
+        self._capacity = capacity
+        self._timeout = timeout
+        self._tls = tls
+        self._chance = chance
+        self._lanes = [_Lane() for _ in range(LANES)]
+        self._waiting = 0
+        self._checked: tuple[str, URL | None] = ("", None)
+        self._told = -QUIET
+        self._told_of_fault = False
+        self._log = get_logger("cloud-events")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether events are sent anywhere."""
+        return self._target() is not None
+
+    def put(self, kind: str, data: Mapping[str, Any], about: object) -> None:
+        """Have an event of the type ``kind`` sent; those with an equal ``about`` keep their order.
+
+        Never waits; nothing where there is no endpoint.
+        """
+        if not self.is_on:
+            return
+        body = msgspec.json.encode(data)
+        if len(body) > MAX_BODY:
+            self._on_outcome(TOO_LARGE)
+            return
+        if self._waiting >= self._capacity:
+            self._on_outcome(QUEUE_FULL)
+            return
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        lane = self._lanes[hash(about) % LANES]
+        lane.queue.append(CloudEvent(secrets.token_hex(16), kind, now, body))
+        lane.wake.set()
+        self._waiting += 1
+
+    async def run(self) -> None:
+        """Send until cancelled, and then, for two seconds at most, what is left."""
+        async with self._session() as session:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for lane in self._lanes:
+                        group.create_task(self._work(session, lane))
+            finally:
+                await self._flush(session)
+
+    async def _work(self, session: aiohttp.ClientSession, lane: _Lane) -> None:
+        while True:
+            await lane.wake.wait()
+            lane.wake.clear()
+            while lane.queue:
+                await self._deliver(session, lane)
+
+    async def _deliver(self, session: aiohttp.ClientSession, lane: _Lane) -> None:
+        """Send the first of a lane, again and again as long as that may help."""
+        attempt = 0
+        while (target := self._target()) is not None:
+            answer = await self._post(session, target, lane.queue[0])
+            attempt += 1
+            if answer.outcome == SENT:
+                self._note_success()
+            else:
+                self._note_fault(target, answer.fault)
+            if answer.outcome != UNREACHABLE or attempt == ATTEMPTS:
+                self._settle(lane, answer.outcome)
+                return
+            pause = min(FIRST_PAUSE * 2 ** (attempt - 1), MAX_PAUSE)
+            await asyncio.sleep(max(pause * (0.5 + self._chance() / 2), answer.pause))
+        self._settle(lane, SWITCHED_OFF)
+
+    async def _post(
+        self, session: aiohttp.ClientSession, target: URL, event: CloudEvent
+    ) -> _Answer:
+        try:
+            async with session.post(
+                target, data=event.body, headers=event.headers, allow_redirects=False
+            ) as response:
+                status = response.status
+                asked = _retry_after(response.headers.get("Retry-After", ""))
+                with contextlib.suppress(aiohttp.ClientError):
+                    # A connection whose answer was read can be used again.
+                    await response.content.read(_READ)
+        except TimeoutError:
+            return _Answer(UNREACHABLE, f"no answer within {self._timeout:g} s")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next one may do
+            return _Answer(UNREACHABLE, _why(error))
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            return _Answer(SENT)
+        is_passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED
+        return _Answer(UNREACHABLE if is_passing else REFUSED, f"status {status}", asked)
+
+    async def _flush(self, session: aiohttp.ClientSession) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_TIMEOUT):
+                await asyncio.gather(*(self._drain(session, lane) for lane in self._lanes))
+        for lane in self._lanes:
+            while lane.queue:
+                self._settle(lane, SHUTDOWN)
+
+    async def _drain(self, session: aiohttp.ClientSession, lane: _Lane) -> None:
+        while lane.queue and (target := self._target()) is not None:
+            answer = await self._post(session, target, lane.queue[0])
+            if answer.outcome == UNREACHABLE:
+                return
+            self._settle(lane, answer.outcome)
+
+    def _settle(self, lane: _Lane, outcome: str) -> None:
+        lane.queue.popleft()
+        self._waiting -= 1
+        self._on_outcome(outcome)
+
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=LANES, ssl=self._tls or True),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # No proxies, and no credentials from ~/.netrc.
+            trust_env=False,
+            timeout=aiohttp.ClientTimeout(total=self._timeout),
+            headers={"User-Agent": "harbourmaster"},
+        )
+
+    def _target(self) -> URL | None:
+        endpoint = self._endpoint()
+        if endpoint != self._checked[0]:
+            target = _usable(endpoint)
+            if endpoint and target is None:
+                self._log.warning(
+                    "CloudEvents are not sent: cloudEventsEndpoint is no URL, expected one like "
+                    "http://receiver:8080/events"
+                )
+            self._checked = (endpoint, target)
+        return self._checked[1]
+
+    def _note_fault(self, target: URL, fault: str) -> None:
+        now = time.monotonic()
+        if now - self._told >= QUIET:
+            self._told, self._told_of_fault = now, True
+            # Without the path and what else may be secret of it.
+            self._log.warning(
+                "CloudEvents can't be sent", endpoint=str(target.origin()), error=fault
+            )
+
+    def _note_success(self) -> None:
+        if self._told_of_fault:
+            self._told_of_fault = False
+            self._log.info("CloudEvents are sent again")
+
+
+class _Answer(Struct, frozen=True, gc=False):
+    """What became of one attempt, why, and the seconds for which we are asked to wait."""
+
+    outcome: str
+    fault: str = ""
+    pause: float = 0.0
+
+
+class _Lane:
+    __slots__ = ("queue", "wake")
+
+    def __init__(self) -> None:
+        self.queue: deque[CloudEvent] = deque()
+        self.wake = asyncio.Event()
+
+
+def _usable(endpoint: str) -> URL | None:
+    try:
+        parts = urlsplit(endpoint)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        return URL(endpoint) if is_url and endpoint.isprintable() and " " not in endpoint else None
+    except ValueError:
+        return None
+
+
+def _retry_after(value: str) -> float:
+    """Seconds that a header asks for, as many as we are ready to wait."""
+    try:
+        asked = (
+            float(int(value))
+            if value.isdecimal()
+            else (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+        )
+    except (TypeError, ValueError):
+        return 0.0
+    return min(max(asked, 0.0), MAX_PAUSE)
+
+
+def _why(error: Exception) -> str:
+    """A reason without the URL, in which there may be credentials."""
+    inner = getattr(error, "os_error", None) or error.__cause__ or error
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {inner.verify_message}"
+    return getattr(inner, "strerror", None) or type(inner).__name__

@@ -1,0 +1,49 @@
+"""Metrics of the answers to a scheduler: how many of which outcome, and how long they took."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Counter, Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client import CollectorRegistry
+
+EXTENDER_ANSWERS: Final = "harbourmaster_extender_answers_total"
+EXTENDER_DURATION: Final = "harbourmaster_extender_duration_seconds"
+
+_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
+"""Seconds: from a pod that is nobody's business up to where a scheduler gives up."""
+
+
+class ExtenderMetrics:
+    """Counts for a process. Labels: ``verb`` and, of answers, ``outcome``; no object is named."""
+
+    def __init__(
+        self, registry: CollectorRegistry, verbs: Iterable[str], outcomes: Iterable[str]
+    ) -> None:
+        self._answers = Counter(
+            EXTENDER_ANSWERS,
+            "Answers to a scheduler, by what it is told.",
+            ("verb", "outcome"),
+            registry=registry,
+        )
+        self._durations = Histogram(
+            EXTENDER_DURATION,
+            "Time from the whole question to its answer.",
+            ("verb",),
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        known = tuple(outcomes)
+        for verb in verbs:
+            self._durations.labels(verb)
+            for outcome in known:
+                self._answers.labels(verb, outcome)
+
+    def answered(self, verb: str, outcome: str, seconds: float) -> None:
+        """Count an answer."""
+        self._answers.labels(verb, outcome).inc()
+        self._durations.labels(verb).observe(seconds)

@@ -1,0 +1,256 @@
+"""Keptn's metrics of applications, workloads, tasks and evaluations (keptn.md 5.5), and ours.
+
+The counters and histograms are plain additions, once for each object that ends; the gauges are
+worked out from the caches when somebody reads them. What belongs to an object that is gone goes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
+from prometheus_client import Counter, disable_created_metrics
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
+from telemetry.tallies import Distribution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+CLOUD_EVENTS: Final = "harbourmaster_cloud_events_total"
+GATED_PODS: Final = "harbourmaster_gated_pods"
+LATE_CHECKS: Final = "harbourmaster_pre_check_deadlines_exceeded_total"
+
+APP: Final = "app"
+WORKLOAD: Final = "deployment"
+TASK: Final = "task"
+EVALUATION: Final = "evaluation"
+PROMOTION: Final = "promotion"
+
+SCOPE: Final = "otel_scope_name"
+_SCOPE_NAME: Final = "keptn/task"
+_LIMIT: Final = 1_000
+"""Label sets of one kind; the oldest goes first. A line costs 15 µs when somebody reads it."""
+_HISTOGRAMS: Final = 100
+"""Label sets of one kind, the latest, of which a histogram is shown: 18 lines each."""
+SHOWN: Final = 500
+"""Label sets of one kind of what is over, that a source shows."""
+_BUCKETS: Final = (
+    *(0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0),
+    *(750.0, 1000.0, 2500.0, 5000.0, 7500.0, 10000.0),
+)
+"""Seconds; those that OpenTelemetry takes by default, so Keptn's."""
+
+
+def _labels(*names: str) -> tuple[str, ...]:
+    return tuple(f"keptn_deployment_{name}" for name in names)
+
+
+_APP_KEY: Final = _labels("app_name", "app_version", "app_namespace")
+_WORKLOAD_KEY: Final = _labels(
+    "app_name", "workload_name", "workload_version", "workload_namespace"
+)
+_OWNER: Final = _labels("app_name", "app_version", "workload_name", "workload_version")
+_TASK_KEY: Final = (*_OWNER, *_labels("task_name", "task_type"))
+_EVALUATION_KEY: Final = (*_OWNER, *_labels("evaluation_name", "evaluation_type"))
+KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    APP: _APP_KEY,
+    WORKLOAD: _WORKLOAD_KEY,
+    TASK: _TASK_KEY,
+    EVALUATION: _EVALUATION_KEY,
+}
+"""Labels of what runs, by kind."""
+_STATUS: Final = {
+    APP: "app_status",
+    WORKLOAD: "workload_status",
+    TASK: "task_status",
+    EVALUATION: "evaluation_status",
+}
+FINISHED: Final[Mapping[str, tuple[str, ...]]] = {
+    **{kind: (*KEYS[kind], *_labels(status)) for kind, status in _STATUS.items()},
+    PROMOTION: (*_TASK_KEY, *_labels("task_status")),
+}
+"""Labels of what has ended: those of what runs, and the state."""
+DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    APP: (*_APP_KEY, *_labels("app_previousversion")),
+    WORKLOAD: (
+        *_labels("app_name", "workload_name", "workload_version", "workload_previousversion"),
+    ),
+}
+"""Labels of how long deployments take, and how far they are apart."""
+_NAMES: Final = {APP: "apps", WORKLOAD: "workloads", TASK: "tasks", EVALUATION: "evaluations"}
+
+
+class Now(Struct, frozen=True):
+    """The state of the caches; label values in the order of KEYS and DEPLOYMENTS."""
+
+    active: Mapping[str, Mapping[tuple[str, ...], int]]
+    """How many run, by kind; 0 where all have ended."""
+    intervals: Mapping[str, Mapping[tuple[str, ...], float]]
+    """Seconds from the end of the version before to the start, for APP and WORKLOAD."""
+    durations: Mapping[str, Mapping[tuple[str, ...], float]]
+    """Seconds from the start to the end, for the same."""
+    gated_pods: int
+
+
+class Source(Protocol):
+    """What the metrics look at."""
+
+    def now(self) -> Now:
+        """What there is."""
+
+    def exists(self, anchor: tuple[str, str]) -> bool:
+        """Whether the object that a series belongs to is there: its kind and its key."""
+
+
+class _Series:
+    __slots__ = ("anchors", "duration")
+
+    def __init__(self) -> None:
+        self.anchors: set[tuple[str, str]] = set()
+        self.duration = Distribution(_BUCKETS)
+
+
+class LifecycleMetrics(Collector):
+    """All of them, in ``registry``. Only who leads shows those of the caches: see ``lead``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        # One extra series for each counter, which nobody reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._finished: dict[str, OrderedDict[tuple[str, ...], _Series]] = {
+            kind: OrderedDict() for kind in FINISHED
+        }
+        self._source: Source | None = None
+        self._cloud_events = Counter(
+            CLOUD_EVENTS, "CloudEvents, by what became of them.", ("outcome",), registry=registry
+        )
+        for outcome in CLOUD_EVENT_OUTCOMES:
+            self._cloud_events.labels(outcome)
+        self._late = Counter(
+            LATE_CHECKS,
+            "Workload versions whose checks took longer than their pods' scheduler waits.",
+            registry=registry,
+        )
+        registry.register(self)
+
+    def lead(self, source: Source | None) -> None:
+        """Show the state of ``source`` from now on, or of nothing where another leads."""
+        self._source = source
+
+    def cloud_event(self, outcome: str) -> None:
+        """Count a CloudEvent."""
+        self._cloud_events.labels(outcome).inc()
+
+    def late(self) -> None:
+        """Count a workload version whose checks are late."""
+        self._late.inc()
+
+    def finished(
+        self, kind: str, labels: tuple[str, ...], seconds: float, anchor: tuple[str, str]
+    ) -> None:
+        """Count an object that has ended after ``seconds``; its series goes with ``anchor``."""
+        found = self._finished[kind]
+        series = found.get(labels)
+        if series is None:
+            if len(found) >= _LIMIT:
+                self._sweep(kind)
+            if len(found) >= _LIMIT:
+                found.popitem(last=False)
+            series = found[labels] = _Series()
+        found.move_to_end(labels)
+        series.anchors.add(anchor)
+        series.duration.observe(max(seconds, 0.0))
+
+    def _sweep(self, kind: str) -> None:
+        """Let go of what belongs to objects that are gone."""
+        if self._source is None:
+            return
+        found = self._finished[kind]
+        for labels, series in list(found.items()):
+            series.anchors = {each for each in series.anchors if self._source.exists(each)}
+            if not series.anchors:
+                del found[labels]
+
+    def collect(self) -> Iterable[Metric]:
+        """The families, with the state of now."""
+        for kind, labels in FINISHED.items():
+            self._sweep(kind)
+            yield self._counts(kind, labels)
+            if kind != PROMOTION:
+                yield self._seconds(kind, labels)
+        running = CounterMetricFamily(
+            "keptn_lifecycle_active", "Always 1: the controller runs.", labels=(SCOPE,)
+        )
+        running.add_metric((_SCOPE_NAME,), 1)
+        yield running
+        yield from _of_caches(self._source.now() if self._source is not None else _NOTHING)
+
+    def _counts(self, kind: str, labels: tuple[str, ...]) -> Metric:
+        family = CounterMetricFamily(
+            f"keptn_{kind}_count", "How many have ended.", labels=(*labels, SCOPE)
+        )
+        for values, series in self._finished[kind].items():
+            family.add_metric((*values, _SCOPE_NAME), series.duration.count)
+        return family
+
+    def _seconds(self, kind: str, labels: tuple[str, ...]) -> Metric:
+        family = HistogramMetricFamily(
+            f"keptn_{kind}_duration_seconds", "How long they took.", labels=(*labels, SCOPE)
+        )
+        latest = islice(reversed(self._finished[kind].items()), _HISTOGRAMS)
+        for values, series in latest:
+            found = series.duration
+            family.add_metric((*values, _SCOPE_NAME), found.buckets(), found.total)
+        return family
+
+
+_NOTHING: Final = Now({}, {}, {}, 0)
+
+
+def _of_caches(now: Now) -> Iterable[Metric]:
+    for kind, labels in KEYS.items():
+        yield _gauge(
+            f"keptn_{kind}_active", f"How many {_NAMES[kind]} run.", labels, now.active.get(kind)
+        )
+    for kind, labels in DEPLOYMENTS.items():
+        yield _gauge(
+            f"keptn_{kind}_deploymentinterval",
+            "Seconds from the end of the version before to the start of this one.",
+            labels,
+            now.intervals.get(kind),
+        )
+        yield _gauge(
+            f"keptn_{kind}_deploymentduration",
+            "Seconds from the start of this version to its end.",
+            labels,
+            now.durations.get(kind),
+        )
+    yield GaugeMetricFamily(
+        GATED_PODS,
+        "Pods that wait for us, at our gate or in their scheduler.",
+        value=now.gated_pods,
+    )
+
+
+def _gauge(
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    found: Mapping[tuple[str, ...], float] | None,
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=(*labels, SCOPE))
+    for values, value in (found or {}).items():
+        family.add_metric((*values, _SCOPE_NAME), value)
+    return family

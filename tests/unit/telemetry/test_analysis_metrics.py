@@ -1,0 +1,145 @@
+"""The results of analyses as Prometheus reads them."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from controller.evaluation.analysis_measures import AnalysisMeasures
+from evaluation.analysis import Measured, judge
+from evaluation.model import (
+    COMPLETED,
+    PROGRESSING,
+    Analysis,
+    AnalysisObjective,
+    AnalysisSpec,
+    AnalysisStatus,
+    ObjectReference,
+    Timeframe,
+    TotalScore,
+)
+from evaluation.objects import Metadata
+from kube.store import Store
+from telemetry.analysis_metrics import SHOWN_ANALYSES, SHOWN_OBJECTIVES, AnalysisMetrics
+
+OBJECTIVES = (
+    (AnalysisObjective(analysis_value_template_ref=ObjectReference(name="up"), weight=3), "4"),
+    (
+        AnalysisObjective(
+            analysis_value_template_ref=ObjectReference(name="errors", namespace="shared"),
+            target={"failure": {"greaterThan": {"fixedValue": 0}}},
+            key_objective=True,
+        ),
+        "0.25",
+    ),
+    (AnalysisObjective(analysis_value_template_ref=ObjectReference(name="idle"), weight=0), "1"),
+)
+
+
+def analysis(name="release", objectives=OBJECTIVES, state=COMPLETED, to="2026-03-01T12:00:00Z"):
+    verdict = judge(
+        [(each, Measured("q", value)) for each, value in objectives], TotalScore(pass_percentage=90)
+    )
+    return Analysis(
+        metadata=Metadata(name=name, namespace="prod", uid=f"uid-{name}"),
+        spec=AnalysisSpec(analysis_definition=ObjectReference(name="checks", namespace="quality")),
+        status=AnalysisStatus(
+            timeframe=Timeframe(from_="2026-03-01T11:55:00Z", to=to),
+            state=state,
+            raw=verdict.raw if state == COMPLETED else "",
+        ),
+    )
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def lines(store):
+    """A function that returns what is exposed; with False, where another leads."""
+    metrics = AnalysisMetrics(registry := CollectorRegistry())
+
+    def read(*, leads=True):
+        metrics.lead(AnalysisMeasures(store) if leads else None)
+        return [line for line in generate_latest(registry).decode().splitlines() if line[0] != "#"]
+
+    return read
+
+
+def test_what_is_shown(store, lines):
+    store.put("prod/release", analysis())
+    store.put("prod/next", analysis("next", state=PROGRESSING))
+    time = 'from="2026-03-01T11:55:00Z"', 'to="2026-03-01T12:00:00Z"'
+    of = 'analysis_name="release"', 'analysis_namespace="prod"'
+
+    def labels(*pairs):
+        return "{" + ",".join(sorted(pairs)) + "}"
+
+    assert lines() == [
+        "keptn_analysis_result" + labels('name="release"', 'namespace="prod"', *time) + " 75.0",
+        *(
+            "keptn_objective_result" + labels(*own, *of, *time) + f" {value}"
+            for own, value in (
+                (('name="up"', 'namespace="quality"', 'key_objective="false"', 'weight="3"'), 4.0),
+                (
+                    (
+                        'name="errors"',
+                        'namespace="shared"',
+                        'key_objective="true"',
+                        'weight="1"',
+                    ),
+                    0.25,
+                ),
+                (
+                    ('name="idle"', 'namespace="quality"', 'key_objective="false"', 'weight="0"'),
+                    1.0,
+                ),
+            )
+        ),
+    ]
+
+
+def test_where_another_leads_nothing_is_shown(store, lines):
+    store.put("prod/release", analysis())
+    assert lines(leads=False) == []
+    assert lines()
+
+
+def test_results_go_with_their_analysis(store, lines):
+    store.put("prod/release", analysis())
+    store.remove("prod/release")
+    assert lines() == []
+
+
+def test_an_analysis_of_the_same_name_has_its_own_result(store):
+    measures = AnalysisMeasures(store)
+    store.put("prod/release", analysis())
+    assert list(measures.results().percentages.values()) == [75]
+    replaced = analysis(objectives=OBJECTIVES[:1])
+    replaced = Analysis(
+        metadata=Metadata(name="release", namespace="prod", uid="other"),
+        spec=replaced.spec,
+        status=replaced.status,
+    )
+    store.put("prod/release", replaced)
+    assert list(measures.results().percentages.values()) == [100]
+
+
+def test_only_the_latest_are_shown(store, lines):
+    for number in range(SHOWN_ANALYSES + 10):
+        to = f"2026-03-01T12:{number // 60:02}:{number % 60:02}Z"
+        store.put(f"prod/a{number}", analysis(f"a{number}", OBJECTIVES * 3, to=to))
+    found = lines()
+    names = [line for line in found if line.startswith("keptn_analysis_result")]
+    assert len(names) == SHOWN_ANALYSES
+    assert not any('name="a9"' in line for line in found)
+    assert len(found) - len(names) <= SHOWN_OBJECTIVES
+
+
+def test_a_status_that_is_not_ours_is_no_result(store, lines):
+    foreign = analysis()
+    status = AnalysisStatus(timeframe=foreign.status.timeframe, state=COMPLETED, raw="{")
+    store.put("prod/release", Analysis(metadata=foreign.metadata, status=status))
+    assert lines() == []

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from telemetry.api_calls import API_REQUEST_DURATION, API_REQUESTS, ApiCalls
+
+
+def test_requests_are_counted_by_verb_and_code():
+    registry = CollectorRegistry()
+    calls = ApiCalls(registry)
+    calls.note("list", 200, 0.02)
+    calls.note("list", 200, 0.2)
+    calls.note("watch", 410, 0.001)
+    calls.note("watch", 0, 5.0)
+    counts = {
+        (verb, code): registry.get_sample_value(API_REQUESTS, {"verb": verb, "code": code})
+        for verb, code in (("list", "200"), ("watch", "410"), ("watch", "none"))
+    }
+    assert list(counts.values()) == [2, 1, 1]
+    assert registry.get_sample_value(f"{API_REQUEST_DURATION}_sum", {"verb": "watch"}) == 5.001
+    below = {"verb": "list", "le": "0.025"}
+    assert registry.get_sample_value(f"{API_REQUEST_DURATION}_bucket", below) == 1

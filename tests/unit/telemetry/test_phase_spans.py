@@ -1,0 +1,286 @@
+"""Spans with given ids, and collectors that come, go and change."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from helpers.logs import captured_log
+from helpers.tracing import Collector, Memory, Outcomes, attributes
+from telemetry import phase_spans
+from telemetry.grpc_sender import GrpcSender
+from telemetry.phase_spans import PhaseSpan, PhaseTracer
+from telemetry.span_queue import FAILED, SpanQueue
+from telemetry.spans import CollectorSender, Tracer
+from telemetry.tracing import TracingError, check_collector
+
+TRACE, ROOT, CHILD = int("a" * 32, 16), int("b" * 16, 16), int("c" * 16, 16)
+
+
+def span(number=CHILD, parent=ROOT, **more):
+    return PhaseSpan("scope", "AppDeploy", TRACE, number, parent, 1.5, 2.5, {"a": "1"}, **more)
+
+
+@pytest.fixture(autouse=True)
+def log():
+    with captured_log() as stream:
+        yield stream
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch):
+    """Batches of a moment."""
+    monkeypatch.setitem(SpanQueue.__init__.__kwdefaults__, "delay", 0.05)
+
+
+class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
+    """A collector that takes OTLP over gRPC."""
+
+    def __init__(self):
+        self.loop = asyncio.get_running_loop()
+        self.came = asyncio.Queue()
+        self.server = grpc.server(ThreadPoolExecutor(1))
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self.server)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def Export(self, request, context):  # noqa: N802 - gRPC's name
+        self.loop.call_soon_threadsafe(self.came.put_nowait, request)
+        return ExportTraceServiceResponse()
+
+    async def close(self):
+        await asyncio.to_thread(self.server.stop(None).wait)
+
+
+@pytest.fixture
+async def switched():
+    """A tracer whose collector is in ``url``."""
+
+    class Switched:
+        def __init__(self):
+            self.url = ""
+            self.outcomes = Outcomes()
+            self.own = None
+
+        def start(self, own=None):
+            self.tracer = PhaseTracer(lambda: self.url, {}, self.outcomes, own)
+            return self.tracer
+
+    found = Switched()
+    found.start()
+    yield found
+    await found.tracer.close()
+
+
+async def recorded(*spans):
+    memory = Memory()
+    tracer = Tracer(memory, {}, 0.0, Outcomes())
+    for each in spans:
+        tracer.record_phase(each)
+    await tracer.close()
+    return memory.spans
+
+
+async def test_ids_are_as_given():
+    root, child = await recorded(span(ROOT, 0), span())
+    assert (root.context.trace_id, root.context.span_id) == (TRACE, ROOT)
+    assert root.parent is None
+    assert (child.context.trace_id, child.context.span_id) == (TRACE, CHILD)
+    assert (child.parent.trace_id, child.parent.span_id) == (TRACE, ROOT)
+    assert (child.start_time, child.end_time) == (1_500_000_000, 2_500_000_000)
+
+
+async def test_the_spans_that_have_no_given_ids_have_random_ones():
+    memory = Memory()
+    tracer = Tracer(memory, {}, 1.0, Outcomes())
+    tracer.record_phase(span())
+    for _ in range(2):
+        tracer.record(tracer.sampled(), "reconcile", (1.0, 2.0), {})
+    await tracer.close()
+    _, one, two = memory.spans
+    assert len({TRACE, one.context.trace_id, two.context.trace_id}) == 3
+    assert len({CHILD, one.context.span_id, two.context.span_id}) == 3
+
+
+async def test_links_that_are_malformed_are_left_out():
+    (found,) = await recorded(span(links=("", "nonsense", f"00-{'d' * 32}-{'e' * 16}-01\n")))
+    (link,) = found.links
+    assert f"{link.context.trace_id:x}" == "d" * 32
+
+
+async def test_a_host_and_a_port_take_otlp_over_grpc_in_plain_text(switched):
+    collector = GrpcCollector()
+    try:
+        switched.url = collector.address
+        assert switched.tracer.is_on
+        switched.tracer.record(span())
+        async with asyncio.timeout(20):
+            request = await collector.came.get()
+    finally:
+        await switched.tracer.close()
+        await collector.close()
+    (resource,) = request.resource_spans
+    assert attributes(resource.resource)["service.name"] == "lifecycle-operator"
+    (scope,) = resource.scope_spans
+    assert scope.scope.name == "scope"
+    assert scope.spans[0].span_id == CHILD.to_bytes(8, "big")
+
+
+@pytest.mark.parametrize("path", ["/v1/traces", "", "/"])
+async def test_a_url_takes_otlp_over_http_at_the_usual_path(switched, path):
+    async with Collector() as collector:
+        switched.url = collector.url.removesuffix("/v1/traces") + path
+        switched.tracer.record(span())
+        async with asyncio.timeout(10):
+            found, resource = await collector.until(lambda each: each.name == "AppDeploy")
+    assert found.trace_id == TRACE.to_bytes(16, "big")
+    assert resource["service.name"] == "lifecycle-operator"
+
+
+async def test_it_follows_a_change(switched):
+    async with Collector() as one, Collector() as two:
+        switched.url = one.url
+        switched.tracer.record(span(1))
+        async with asyncio.timeout(10):
+            await one.until(lambda each: each.name == "AppDeploy")
+        switched.url = two.url
+        switched.tracer.record(span(2))
+        async with asyncio.timeout(10):
+            found, _ = await two.until(lambda each: each.name == "AppDeploy")
+        assert found.span_id == (2).to_bytes(8, "big")
+        switched.url = ""
+        assert not switched.tracer.is_on
+        switched.tracer.record(span(3))
+        await switched.tracer.close()
+        assert len(one.spans()) == len(two.spans()) == 1
+
+
+async def test_a_change_while_it_is_dialled_goes_to_the_last_one(switched):
+    async with Collector() as one, Collector() as two:
+        switched.url = one.url
+        assert switched.tracer.is_on
+        switched.tracer.record(span(1))
+        switched.url = two.url
+        switched.tracer.record(span(2))
+        async with asyncio.timeout(10):
+            await two.until(lambda each: each.span_id == (2).to_bytes(8, "big"))
+        assert one.spans() == []
+
+
+async def test_one_that_takes_long_to_dial_comes_too_late(switched, monkeypatch):
+    made, slow = {}, threading.Event()
+
+    class Dialled:
+        def __init__(self):
+            self.spans, self.came, self.closed = [], asyncio.Event(), asyncio.Event()
+
+        def record_phase(self, phase):
+            self.spans.append(phase.span)
+            self.came.set()
+
+        async def close(self):
+            self.closed.set()
+
+    def create(url, _resource, _on_outcome):
+        if url.endswith("/one"):
+            slow.wait(10)
+        return made[url]
+
+    one, two = "http://collector/one", "http://collector/two"
+    made.update({one: Dialled(), two: Dialled()})
+    monkeypatch.setattr(phase_spans, "create_collector_tracer", create)
+    switched.url = one
+    switched.tracer.record(span(1))
+    await asyncio.sleep(0)
+    switched.url = two
+    switched.tracer.record(span(2))
+    async with asyncio.timeout(5):
+        await made[two].came.wait()
+        slow.set()
+        await made[one].closed.wait()
+    switched.tracer.record(span(3))
+    assert made[one].spans == []
+    assert made[two].spans == [1, 2, 3]
+    assert not made[two].closed.is_set()
+
+
+async def test_without_a_collector_the_tracer_of_the_process_is_used(switched):
+    memory = Memory()
+    own = Tracer(memory, {}, 0.0, Outcomes())
+    tracer = switched.start(own)
+    tracer.record(span(1))
+    async with Collector() as collector:
+        switched.url = collector.url
+        tracer.record(span(2))
+        async with asyncio.timeout(10):
+            await collector.until(lambda each: each.span_id == (2).to_bytes(8, "big"))
+        switched.url = ""
+        tracer.record(span(3))
+    await own.close()
+    assert [each.context.span_id for each in memory.spans] == [1, 3]
+
+
+@pytest.mark.parametrize("scheme", ["", "http://"])
+async def test_a_dead_collector_costs_a_log_line_and_is_counted(switched, log, monkeypatch, scheme):
+    for sender in (CollectorSender, GrpcSender):
+        monkeypatch.setattr(sender.__init__, "__defaults__", (0.3,))
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        switched.url = f"{scheme}127.0.0.1:{unused.getsockname()[1]}"
+        switched.tracer.record(span(1))
+        switched.tracer.record(span(2))
+        await switched.tracer.close()
+    lost = sum(switched.outcomes.counts.values())
+    assert lost == 2
+    assert switched.outcomes.counts.keys() <= {FAILED, "shutdown"}
+    assert log.getvalue().count(b"\n") == 1
+
+
+@pytest.mark.parametrize("url", ["nonsense", "grpc://host:1", "http://", "host:", "a b:1", "h:1/x"])
+async def test_what_is_no_collector_is_told_and_off(switched, log, url):
+    switched.url = url
+    assert not switched.tracer.is_on
+    switched.tracer.record(span())
+    assert not switched.tracer.is_on
+    assert log.getvalue().count(b"phases are not traced") == 1
+
+
+async def test_credentials_in_a_url_are_refused_and_not_repeated(switched, log):
+    switched.url = "http://user:canary@collector:4318"
+    assert not switched.tracer.is_on
+    assert b"canary" not in log.getvalue()
+
+
+async def test_packages_that_are_missing_are_named(switched, log, monkeypatch):
+    monkeypatch.setitem(sys.modules, "telemetry.grpc_sender", None)
+    switched.url = "127.0.0.1:4317"
+    switched.tracer.record(span())
+    await switched.tracer.close()
+    assert b"pip install 'harbourmaster[tracing]'" in log.getvalue()
+    assert switched.outcomes.counts == {"shutdown": 1}
+
+
+@pytest.mark.parametrize("url", ["collector:4317", "10.0.0.1:4317", "[::1]:4317", "https://c/x"])
+def test_collectors_as_keptn_names_them(url):
+    check_collector(url)
+
+
+def test_what_is_none_says_what_is_expected():
+    with pytest.raises(TracingError, match="OTelCollectorUrl: no URL, expected one like http://"):
+        check_collector("nonsense")
+
+
+def test_nothing_of_it_is_imported_before_it_is_asked_for():
+    modules = "sys, controller.lifecycle.channels, controller.lifecycle.signals"
+    code = f"import {modules}; print({{'grpc', 'opentelemetry'}} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "set()"

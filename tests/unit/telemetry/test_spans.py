@@ -1,0 +1,252 @@
+"""Whose spans are made, what they say, and what becomes of them at a collector."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import socket
+import threading
+import time
+
+import pytest
+from opentelemetry.trace import SpanKind, StatusCode
+
+from helpers.tracing import SAMPLED, SPAN, TRACE, UNSAMPLED, Collector, Memory, Outcomes, attributes
+from telemetry.span_queue import EXPORTED, FAILED
+from telemetry.spans import CollectorSender, Tracer
+
+RESOURCE = {
+    "service.name": "harbourmaster-webhook",
+    "service.version": "1",
+    "service.instance.id": "pod-1",
+}
+BEGUN, ENDED = 1_800_000_000.5, 1_800_000_000.75
+
+
+@pytest.fixture
+def memory():
+    return Memory()
+
+
+@pytest.fixture
+async def tracer_with():
+    """Return a function that makes a tracer."""
+    made = []
+
+    def make(sender, ratio=0.0, outcomes=None, **options):
+        made.append(Tracer(sender, RESOURCE, ratio, outcomes or Outcomes(), **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+async def recorded(tracer, memory, context, **options):
+    """The one span that comes of recording in that context."""
+    trace_id = tracer.record(context, "review", (BEGUN, ENDED), {"a": 1}, **options)
+    await tracer.close()
+    (span,) = memory.spans
+    assert trace_id == f"{span.context.trace_id:032x}"
+    return span
+
+
+async def test_a_span_is_the_child_of_its_caller_and_of_its_trace(tracer_with, memory):
+    tracer = tracer_with(memory)
+    context = tracer.sampled(SAMPLED, "a=1,b=2")
+    span = await recorded(tracer, memory, context, is_server=True)
+    assert f"{span.context.trace_id:032x}" == TRACE
+    assert f"{span.parent.span_id:016x}" == SPAN
+    assert span.parent.is_remote
+    assert span.context.trace_state.to_header() == "a=1,b=2"
+    assert span.context.span_id not in {0, span.parent.span_id}
+    assert span.kind is SpanKind.SERVER
+
+
+async def test_times_are_as_given_and_the_resource_says_who_we_are(tracer_with, memory):
+    tracer = tracer_with(memory)
+    span = await recorded(tracer, memory, tracer.sampled(SAMPLED))
+    assert (span.start_time, span.end_time) == (int(BEGUN * 1e9), int(ENDED * 1e9))
+    assert RESOURCE.items() <= dict(span.resource.attributes).items()
+    assert dict(span.attributes) == {"a": 1}
+    assert span.kind is SpanKind.INTERNAL
+    assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_a_failure_is_the_status(tracer_with, memory):
+    tracer = tracer_with(memory)
+    span = await recorded(tracer, memory, tracer.sampled(SAMPLED), error="ConflictError")
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description == "ConflictError"
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0])
+async def test_the_caller_s_decision_is_ours(tracer_with, memory, ratio):
+    tracer = tracer_with(memory, ratio)
+    assert tracer.sampled(UNSAMPLED) is None
+    assert tracer.sampled(SAMPLED) is not None
+
+
+@pytest.mark.parametrize("header", [None, "", "nonsense", f"00-{TRACE}-{SPAN}"])
+@pytest.mark.parametrize(("chance", "is_traced"), [(0.29, True), (0.3, False)])
+async def test_without_a_caller_a_share_begins_a_trace(
+    tracer_with, memory, header, chance, is_traced
+):
+    tracer = tracer_with(memory, 0.3, chance=lambda: chance)
+    context = tracer.sampled(header, "a=1")
+    assert (context is not None) is is_traced
+    if is_traced:
+        span = await recorded(tracer, memory, context)
+        assert span.parent is None
+        assert span.context.trace_id
+        assert not span.context.trace_state
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.999999])
+async def test_none_is_none_and_all_are_all(tracer_with, memory, chance):
+    assert tracer_with(memory, 0.0, chance=lambda: chance).sampled() is None
+    assert tracer_with(memory, 1.0, chance=lambda: chance).sampled() is not None
+
+
+async def test_roots_have_traces_of_their_own(tracer_with, memory):
+    tracer = tracer_with(memory, 1.0)
+    seen = {tracer.record(tracer.sampled(), "x", (BEGUN, ENDED), {}) for _ in range(50)}
+    assert len(seen) == 50
+
+
+async def test_a_span_of_somebody_else_around_us_is_not_taken_for_a_parent(tracer_with, memory):
+    from opentelemetry.trace import NonRecordingSpan, SpanContext, use_span  # noqa: PLC0415
+
+    tracer = tracer_with(memory, 1.0)
+    with use_span(NonRecordingSpan(SpanContext(1, 2, is_remote=False))):
+        span = await recorded(tracer, memory, tracer.sampled())
+    assert span.parent is None
+
+
+@pytest.mark.parametrize("state", ["nonsense", "a=1,a=2", "=", "a=" + "b" * 5000])
+async def test_a_malformed_state_costs_nothing_but_itself(tracer_with, memory, state, caplog):
+    tracer = tracer_with(memory)
+    span = await recorded(tracer, memory, tracer.sampled(SAMPLED, state))
+    assert f"{span.context.trace_id:032x}" == TRACE
+    assert not span.context.trace_state
+    assert not caplog.records
+
+
+async def test_a_collector_gets_them_by_otlp(tracer_with):
+    async with Collector() as collector:
+        outcomes = Outcomes()
+        tracer = tracer_with(CollectorSender(collector.url), outcomes=outcomes)
+        context = tracer.sampled(SAMPLED, "a=1")
+        tracer.record(context, "review", (BEGUN, ENDED), {"n": 1, "list": ("x", "y"), "none": ()})
+        await tracer.close()
+        ((span, resource),) = collector.spans()
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, SPAN)
+    assert span.trace_state == "a=1"
+    assert attributes(span) == {"n": 1, "list": ["x", "y"], "none": []}
+    assert RESOURCE.items() <= resource.items()
+    assert outcomes.counts == {EXPORTED: 1}
+
+
+async def sent(url, *, timeout=0.5, spans=1):  # noqa: ASYNC109 - of the sender
+    """What the sender says of a batch, and how long it took."""
+    memory = Memory()
+    tracer = Tracer(memory, RESOURCE, 1.0, Outcomes())
+    for _ in range(spans):
+        tracer.record(tracer.sampled(), "review", (BEGUN, ENDED), {})
+    await tracer.close()
+    sender = CollectorSender(url, timeout)
+    begun = time.perf_counter()
+    fault = await asyncio.to_thread(sender.send, memory.spans)
+    sender.close()
+    return fault, time.perf_counter() - begun
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"),
+    [
+        (200, None),
+        (204, None),
+        (302, "302 Found"),
+        (400, "400 Bad Request"),
+        (401, "401 Unauthorized"),
+        (429, "429 Too Many Requests"),
+        (500, "500 Internal Server Error"),
+        (503, "503 Service Unavailable"),
+    ],
+)
+async def test_what_a_collector_answers_is_what_is_said(status, fault):
+    async with Collector() as collector:
+        collector.status = status
+        assert (await sent(collector.url))[0] == fault
+        # A redirect is not followed, for it could lead anywhere.
+        assert len(collector.requests) == 1
+
+
+async def test_a_collector_that_hangs_is_left_in_time():
+    async with Collector() as collector:
+        collector.release.clear()
+        fault, seconds = await sent(collector.url, timeout=0.3)
+    assert fault == "timed out"
+    assert seconds < 2
+
+
+async def test_a_collector_that_is_away_is_one_short_line():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        fault, seconds = await sent(f"http://127.0.0.1:{free.getsockname()[1]}/v1/traces")
+    assert fault == "Connection refused"
+    assert seconds < 2
+
+
+async def test_a_collector_that_speaks_no_tls_is_one_short_line():
+    async with Collector() as collector:
+        fault, _ = await sent(collector.url.replace("http:", "https:"))
+    assert "SSL" in fault
+    assert "/v1/traces" not in fault
+
+
+async def test_a_collector_that_comes_back_gets_what_comes_then(tracer_with):
+    async with Collector() as collector:
+        collector.status = 500
+        outcomes = Outcomes()
+        tracer = tracer_with(CollectorSender(collector.url), outcomes=outcomes)
+        tracer.record(tracer.sampled(SAMPLED), "lost", (BEGUN, ENDED), {})
+        async with asyncio.timeout(5):
+            await collector.until(lambda span: span.name == "lost")
+            while FAILED not in outcomes.counts:  # noqa: ASYNC110 - a thread counts
+                await asyncio.sleep(0.001)
+        collector.status = 200
+        tracer.record(tracer.sampled(SAMPLED), "kept", (BEGUN, ENDED), {})
+        await tracer.close()
+    assert outcomes.counts == {FAILED: 1, EXPORTED: 1}
+
+
+async def test_headers_come_from_the_usual_variable_and_no_proxy_is_asked(monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20token")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    async with Collector() as collector:
+        assert (await sent(collector.url))[0] is None
+        assert collector.headers[0]["Authorization"] == "Bearer token"
+
+
+async def test_the_libraries_log_nothing_of_their_own(caplog):
+    with caplog.at_level(logging.DEBUG):
+        async with Collector() as collector:
+            collector.status = 503
+            await sent(collector.url)
+    assert not [each for each in caplog.records if each.name.startswith(("opentel", "urllib3"))]
+
+
+async def test_nothing_is_installed_for_the_whole_process(tracer_with, memory):
+    from opentelemetry import trace  # noqa: PLC0415
+
+    before = threading.active_count(), atexit._ncallbacks()
+    tracer = tracer_with(memory, 1.0)
+    assert type(trace.get_tracer_provider()).__name__ == "ProxyTracerProvider"
+    assert atexit._ncallbacks() == before[1]
+    await tracer.close()
+    # One of the loop's own waited for ours.
+    assert threading.active_count() <= before[0] + 1
+    assert memory.is_closed

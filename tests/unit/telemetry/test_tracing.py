@@ -1,0 +1,81 @@
+"""What keeps tracing from being possible is told in one line, and costs nothing while off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from telemetry.tracing import TracingError, create_tracer
+
+URL = "http://collector.example.com:4318/v1/traces"
+
+
+def create(endpoint):
+    return create_tracer(endpoint, 1.0, {}, lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "",
+        "collector:4318",
+        "collector.example.com",
+        "grpc://collector:4317",
+        "file:///etc/passwd",
+        "http://",
+        "http:///v1/traces",
+        "http://collector:port/",
+        "http://collector:99999/",
+        "http://collector:0/",
+        "http://[::1/",
+        "http://collector/v1/ traces",
+        "http://collector/\r\nX:y",
+    ],
+)
+def test_what_is_no_url_is_told(endpoint):
+    with pytest.raises(TracingError, match=r"^--tracing-endpoint: no URL, expected one like http"):
+        create(endpoint)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://user:secret@collector/v1/traces",
+        "http://secret@collector/v1/traces",
+        f"{URL}?token=secret",
+        f"{URL}#secret",
+    ],
+)
+def test_credentials_belong_elsewhere_and_are_not_repeated(endpoint):
+    with pytest.raises(TracingError, match="OTEL_EXPORTER_OTLP_HEADERS") as raised:
+        create(endpoint)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "missing", ["opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"]
+)
+def test_without_the_packages_the_extra_is_named(monkeypatch, missing):
+    monkeypatch.delitem(sys.modules, "telemetry.spans", raising=False)
+    for name in [name for name in sys.modules if name.startswith(missing)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(TracingError, match=r"pip install 'harbourmaster\[tracing\]'$") as raised:
+        create(URL)
+    assert missing in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+async def test_with_them_there_is_a_tracer():
+    await create(URL).close()
+
+
+@pytest.mark.slow
+def test_whoever_does_not_trace_does_not_load_them():
+    code = (
+        "import sys, controller.process, webhook.process, webhook.standalone\n"
+        "sys.exit(any(name.startswith(('opentelemetry', 'requests')) for name in sys.modules))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
