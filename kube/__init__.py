@@ -1,0 +1,1 @@
+"""Our Kubernetes client runtime: requests, reflectors, work queues, election and events."""

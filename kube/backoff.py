@@ -1,0 +1,51 @@
+"""How long to wait before the next attempt: growing, jittered, and never too many at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MAX_EXPONENT: Final = 60
+"""Every limit is reached long before, and no float overflows."""
+
+
+class Backoff(Struct, frozen=True, gc=False):
+    """Waits in seconds, ``first * factor ** attempt`` up to ``limit``.
+
+    ``jitter`` is the share of a wait that chance may take away, so that clients which failed
+    together do not come back together.
+    """
+
+    first: float = 0.2
+    factor: float = 2.0
+    limit: float = 30.0
+    jitter: float = 0.5
+
+    def delay(self, attempt: int, chance: float) -> float:
+        """The wait after failure number ``attempt``, from 0; ``chance`` is from 0 to 1."""
+        whole = min(self.first * self.factor ** min(attempt, _MAX_EXPONENT), self.limit)
+        return whole * (1 - self.jitter * chance)
+
+
+class Pace:
+    """At most ``count`` starts within any ``seconds``."""
+
+    def __init__(self, count: int, seconds: float, clock: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._starts: deque[float] = deque(maxlen=count)
+
+    def wait(self) -> float:
+        """Seconds until the next start is allowed; 0 for now."""
+        if len(self._starts) < (self._starts.maxlen or 0):
+            return 0.0
+        return max(self._starts[0] + self._seconds - self._clock(), 0.0)
+
+    def start(self) -> None:
+        """Note a start."""
+        self._starts.append(self._clock())

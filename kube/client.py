@@ -1,0 +1,338 @@
+"""The verbs of the API: raw JSON in and out, errors by class.
+
+Answers are bytes, for the caller to decode into what it needs of them. The objects of a page are
+views into its buffer, and who keeps one keeps the whole page: decode at once, or copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from kube.depth import shallow
+from kube.errors import BadAnswerError, NotFoundError, UnreachableError, error_from
+from kube.streams import LineSplitter, LineTooLongError, WatchEvent
+from kube.transport import JSON, Request, Transport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from types import TracebackType
+
+    from kube.connection import Connection
+    from kube.patches import Patch
+    from kube.resources import Resource
+    from kube.transport import Observer
+
+T = TypeVar("T")
+
+PAGE_SIZE: Final = 500
+_PARTIAL: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
+
+
+class Page(Struct, frozen=True, gc=False):
+    """A part of a list. ``continue_token`` is empty on the last one."""
+
+    items: tuple[msgspec.Raw, ...]
+    resource_version: str
+    continue_token: str
+
+
+class _ListMetadata(Struct, frozen=True, gc=False, rename="camel"):
+    resource_version: str
+    continue_token: str | None = msgspec.field(default=None, name="continue")
+
+
+class _List(Struct, frozen=True, gc=False):
+    metadata: _ListMetadata
+    items: tuple[msgspec.Raw, ...] | None
+
+
+_PART_OF_LISTED: Final = 5
+"""Levels of a page down to a value such as metadata.labels of one of its objects."""
+_PART_OF_WATCHED: Final = 4
+_UNREADABLE: Final = (msgspec.DecodeError, RecursionError)
+"""Also what is nested deeper than can be read."""
+_decode_list: Final = msgspec.json.Decoder(_List).decode
+_decode_event: Final = msgspec.json.Decoder(WatchEvent).decode
+_decode_any: Final = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class Client:
+    """A client of one API server: ``async with Client(connection) as client``.
+
+    Every method raises an ApiError of ``kube.errors``. Nothing of the environment (proxies,
+    netrc) is used, and no redirect is followed.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        user_agent: str = "harbourmaster",
+        timeout: float = 10.0,
+        retries: int = 3,
+        observer: Observer | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """``timeout`` is for one request and its whole answer, in seconds; repetitions add to it.
+
+        A request is repeated, up to ``retries`` times, where the server says when (429 or 5xx with
+        Retry-After); a GET also once where the connection breaks.
+        """
+        self.connection = connection
+        self._transport = Transport(
+            connection,
+            user_agent=user_agent,
+            timeout=timeout,
+            retries=retries,
+            observer=observer,
+            sleep=sleep,
+        )
+
+    async def __aenter__(self) -> Self:
+        self._transport.open()
+        return self
+
+    async def __aexit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        await self._transport.close()
+
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        metadata_only: bool = False,
+    ) -> bytes:
+        """One object."""
+        accept = _PARTIAL.format("") if metadata_only else JSON
+        path = resource.path(namespace, name)
+        return await self._object(Request("get", "GET", path, accept=accept))
+
+    async def list(  # noqa: PLR0913 - what the API takes
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        limit: int = PAGE_SIZE,
+        continue_token: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str = "",
+        metadata_only: bool = False,
+        retries: int | None = None,
+    ) -> Page:
+        """One page. A ``continue_token`` too old is a GoneError."""
+        query = {
+            "limit": str(limit),
+            "continue": continue_token,
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "resourceVersion": resource_version,
+        }
+        accept = _PARTIAL.format("List") if metadata_only else JSON
+        request = Request("list", "GET", resource.path(namespace), _given(query), accept=accept)
+        body = await self._transport.answer(request, retries=retries)
+        found = self._read(_decode_list, body, _PART_OF_LISTED, request)
+        return Page(
+            items=found.items or (),
+            resource_version=found.metadata.resource_version,
+            continue_token=found.metadata.continue_token or "",
+        )
+
+    async def watch(  # noqa: PLR0913 - what the API takes
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        timeout_seconds: int,
+        idle_timeout: float,
+        label_selector: str = "",
+        field_selector: str = "",
+        bookmarks: bool = True,
+        send_initial_events: bool = False,
+        metadata_only: bool = False,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """The events after ``resource_version``; with ``send_initial_events`` all objects first.
+
+        Ends when the server ends it, which it should after ``timeout_seconds``. Raises the error of
+        an ERROR event (a GoneError for a version too old), UnreachableError after ``idle_timeout``
+        seconds without a byte, BadAnswerError for what is no event. Nothing is repeated here. Close
+        the generator (``contextlib.aclosing``) where you may leave before its end.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true" if bookmarks else "",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_seconds),
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "sendInitialEvents": "true" if send_initial_events else "",
+            "resourceVersionMatch": "NotOlderThan" if send_initial_events else "",
+        }
+        accept = _PARTIAL.format("") if metadata_only else JSON
+        request = Request("watch", "GET", resource.path(namespace), _given(query), accept=accept)
+        lines = LineSplitter()
+        # A server that never ends its answer is left after that.
+        chunks = self._transport.chunks(
+            request, total=timeout_seconds + idle_timeout, idle=idle_timeout
+        )
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                try:
+                    whole = lines.feed(chunk)
+                except LineTooLongError as error:
+                    raise BadAnswerError(
+                        str(error), status=HTTPStatus.OK, call=request.call
+                    ) from error
+                for line in whole:
+                    yield self._event(line, request)
+        if lines.pending:
+            raise UnreachableError("the stream was cut off within a line", call=request.call)
+
+    async def create(
+        self,
+        resource: Resource,
+        obj: object,
+        namespace: str | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> bytes:
+        """Create an object, given as JSON or as what msgspec can encode; returns what is stored."""
+        request = Request(
+            "create", "POST", resource.path(namespace), _dry(dry_run), _encoded(obj), JSON
+        )
+        return await self._object(request)
+
+    async def replace(
+        self,
+        resource: Resource,
+        name: str,
+        obj: object,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> bytes:
+        """Replace an object; a ConflictError where its resourceVersion is not the present one."""
+        path = resource.path(namespace, name, subresource)
+        return await self._object(
+            Request("update", "PUT", path, body=_encoded(obj), content_type=JSON)
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Patch,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> bytes:
+        """Patch an object; returns what is stored."""
+        request = Request(
+            "patch",
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            {**patch.query, **_dry(dry_run)},
+            patch.encoded(),
+            patch.content_type,
+        )
+        return await self._object(request)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        propagation: str | None = None,
+        missing_ok: bool = False,
+    ) -> None:
+        """Delete an object; with ``uid`` only that very one, else a ConflictError.
+
+        ``propagation`` is Orphan, Background or Foreground.
+        """
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        path = resource.path(namespace, name)
+        try:
+            await self._object(
+                Request("delete", "DELETE", path, body=_encoded(options), content_type=JSON)
+            )
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    async def request(  # noqa: PLR0913 - what HTTP takes
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - for each attempt
+        retries: int | None = None,
+    ) -> bytes:
+        """Any other request; ``path`` is quoted already. Returns the answer, which is JSON."""
+        request = Request(method.lower(), method, path, query or {}, body, content_type or "")
+        return await self._object(request, seconds=timeout, retries=retries)
+
+    async def _object(
+        self, request: Request, *, seconds: float | None = None, retries: int | None = None
+    ) -> bytes:
+        body = await self._transport.answer(request, seconds=seconds, retries=retries)
+        try:
+            _decode_any(body)
+        except _UNREADABLE as error:
+            raise self._misunderstood(body, request, error) from error
+        return body
+
+    def _read(self, decode: Callable[[bytes], T], body: bytes, level: int, request: Request) -> T:
+        """What an answer says; what is nested too deeply in one object is a text in its place."""
+        try:
+            try:
+                return decode(body)
+            except RecursionError:
+                return decode(shallow(body, level))
+        except _UNREADABLE as error:
+            raise self._misunderstood(body, request, error) from error
+
+    def _event(self, line: bytes, request: Request) -> WatchEvent:
+        event = self._read(_decode_event, line, _PART_OF_WATCHED, request)
+        if event.type == "ERROR":
+            raise error_from(0, self._transport.blotted(bytes(event.object)), call=request.call)
+        return event
+
+    def _misunderstood(self, body: bytes, request: Request, error: Exception) -> BadAnswerError:
+        """The error of an answer with a good status and a body that is not what was asked for."""
+        beginning = self._transport.blotted(body)[:100].decode(errors="replace")
+        return BadAnswerError(f"{error}: {beginning}", status=HTTPStatus.OK, call=request.call)
+
+
+def _given(query: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in query.items() if value}
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
+
+
+def _encoded(obj: object) -> bytes:
+    return obj if isinstance(obj, bytes) else msgspec.json.encode(obj)

@@ -1,0 +1,118 @@
+"""Tokens that change under a running process."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from kube.errors import ConnectionSettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TOKEN_SECONDS: Final = 60.0
+"""How long a token that was read from a file is used before the file is read again."""
+_MAX_BYTES: Final = 1024 * 1024
+_JWT_PARTS: Final = 3
+
+
+class Claims(Struct, frozen=True, gc=False):
+    """What a token says of itself; nobody has verified it."""
+
+    sub: str = ""
+    exp: float | None = None
+
+
+class TokenFile:
+    """A token in a file that somebody renews; the kubelet does so at 80 % of its life."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_read: Callable[[], None] | None = None,
+    ) -> None:
+        """``on_read`` is called each time the file was read again."""
+        self._path = path
+        self._clock = clock
+        self._on_read = on_read
+        self._token = ""
+        self._read_at = -TOKEN_SECONDS
+
+    async def get(self) -> str:
+        """The token, at most a minute old. Raises ConnectionSettingsError."""
+        return self.read()
+
+    def read(self) -> str:
+        """The same, where no loop runs."""
+        now = self._clock()
+        if self._token and now - self._read_at < TOKEN_SECONDS:
+            return self._token
+        try:
+            token = checked_token(read_text(self._path), str(self._path))
+        except ConnectionSettingsError:
+            # The old one is good for some minutes more, if the file is only being replaced.
+            if self._token:
+                return self._token
+            raise
+        self._token, self._read_at = token, now
+        if self._on_read is not None:
+            self._on_read()
+        return token
+
+    def expire(self) -> None:
+        """Read the file again at the next question."""
+        self._read_at = -TOKEN_SECONDS
+
+
+def checked_token(text: str, source: str) -> str:
+    """The token in ``text``. Raises ConnectionSettingsError where it can be none."""
+    token = text.strip()
+    if not token:
+        raise ConnectionSettingsError(f"{source} holds no token: it is empty")
+    # Anything else could end the header that it is sent in.
+    if not (token.isascii() and token.isprintable() and " " not in token):
+        raise ConnectionSettingsError(
+            f"{source} holds no token: it has spaces or control characters"
+        )
+    return token
+
+
+def read_text(path: Path) -> str:
+    """A small file's text. Raises ConnectionSettingsError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConnectionSettingsError(f"{path} can't be read: {error.strerror}") from error
+    if len(content) > _MAX_BYTES:
+        raise ConnectionSettingsError(f"{path} is larger than {_MAX_BYTES} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConnectionSettingsError(f"{path} is no text") from error
+
+
+def claims_of(token: str) -> Claims:
+    """The claims of a JWT; empty ones of any other token."""
+    parts = token.split(".")
+    if len(parts) != _JWT_PARTS:
+        return Claims()
+    try:
+        return msgspec.json.decode(
+            base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=Claims
+        )
+    except (binascii.Error, msgspec.DecodeError, ValueError):
+        return Claims()
+
+
+def subject_of(token: str) -> str:
+    """The user that a JWT is for, such as ``system:serviceaccount:default:app``; "" if unknown."""
+    return claims_of(token).sub

@@ -1,0 +1,131 @@
+"""Work that ends at a deadline, whatever it is doing: by its next step, at worst by the process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import types
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+
+_T = TypeVar("_T")
+
+_LATE: Final = 0.25
+"""Seconds by which a thread wakes too late only if the whole process stood still."""
+_UNWIND: Final = 0.5
+"""Seconds for work to end where the process stood still past the end."""
+
+
+def elapsed() -> float:
+    """Seconds on a clock that nobody sets and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@types.coroutine
+def run_while(
+    allowed: Callable[[], bool], coroutine: Coroutine[Any, Any, _T]
+) -> Generator[Any, Any, _T]:
+    """Await ``coroutine`` as a task does, and look before each of its steps.
+
+    The first step that is not ``allowed`` does not happen: the current task is cancelled instead,
+    once. After a process stood still, the loop runs what is due before any timer of ours could
+    stop it; this is what comes before.
+    """
+    step: Callable[[], Any] = partial(coroutine.send, None)
+    stopped = False
+    while True:
+        waits_for = None
+        if not stopped and not allowed():
+            stopped = True
+            task = asyncio.current_task()
+            if task is not None:
+                # It arrives by the bare yield below, in place of what the step would have got.
+                task.cancel()
+        else:
+            try:
+                waits_for = step()
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+        try:
+            yield waits_for
+        except BaseException as error:  # noqa: BLE001 - all of it is the coroutine's
+            step = partial(coroutine.throw, error)
+        else:
+            step = partial(coroutine.send, None)
+
+
+def end_process() -> None:
+    """End the process now, with exit code 1 and nothing flushed."""
+    os._exit(1)
+
+
+class Deadman:
+    """Calls ``on_stuck`` from a thread of its own unless told in time that the work has ended.
+
+    A thread, because the event loop may be just what is stuck.
+    """
+
+    def __init__(
+        self,
+        on_stuck: Callable[[], None] = end_process,
+        *,
+        clock: Callable[[], float] = elapsed,
+    ) -> None:
+        self._on_stuck = on_stuck
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._end: float | None = None
+        self._forgiven = False
+        self._closed = False
+
+    def arm(self, end: float) -> None:
+        """Expect the work to end, or the next call, by ``end`` of the clock."""
+        with self._changed:
+            self._end, self._forgiven = end, False
+            self._changed.notify()
+            if self._thread is None:
+                self._closed = False
+                self._thread = threading.Thread(target=self._watch, name="deadman", daemon=True)
+                self._thread.start()
+
+    def disarm(self) -> None:
+        """The work has ended."""
+        with self._changed:
+            self._end = None
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            thread, self._thread = self._thread, None
+            self._end, self._closed = None, True
+            self._changed.notify()
+        if thread is not None:
+            thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                left = None if self._end is None else self._end - self._clock()
+                if self._closed:
+                    return
+                if left is None or left > 0:
+                    self._changed.wait(left)
+                    continue
+                if left < -_LATE and not self._forgiven:
+                    self._end, self._forgiven = self._clock() + _UNWIND, True
+                    continue
+                self._end = None
+            get_logger("deadman").error(
+                "the work of the leader did not end in time; ending the process, as another "
+                "may lead now"
+            )
+            self._on_stuck()

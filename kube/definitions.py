@@ -1,0 +1,122 @@
+"""Wakes reflectors when the definitions of their custom resources come (design D13)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from kube.reflector import Reflector
+from kube.resources import DEFINITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from kube.client import Client
+    from kube.reflector import T
+    from kube.resources import Resource
+
+_LOOKS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between looks: a resource is served a moment after its definition says so."""
+
+
+class _Condition(Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(Struct, frozen=True, gc=False):
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class _Definition(Struct, frozen=True, gc=False):
+    status: _Status | None = None
+
+    @property
+    def is_served(self) -> bool:
+        conditions = (self.status.conditions if self.status else None) or ()
+        return any(each.type == "Established" and each.status == "True" for each in conditions)
+
+
+_decode: Final = msgspec.json.Decoder(_Definition).decode
+
+
+class DefinitionWatch:
+    """Follows the one CustomResourceDefinition of ``mirror``'s resource."""
+
+    def __init__(self, client: Client, resource: Resource, mirror: Reflector[T]) -> None:
+        name = f"{resource.plural}.{resource.group}"
+        self._mirror = mirror
+        self._served = asyncio.Event()
+        self._reflector = Reflector(
+            client,
+            DEFINITIONS,
+            _is_served,
+            field_selector=f"metadata.name={name}",
+            on_change=self._changed,
+            name=f"definition of {resource.plural}",
+        )
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._reflector.run())
+            group.create_task(self._wake())
+
+    def _changed(self, _keys: frozenset[str]) -> None:
+        if any(self._reflector.store.values()):
+            self._served.set()
+
+    async def _wake(self) -> None:
+        while True:
+            await self._served.wait()
+            self._served.clear()
+            await _look(self._mirror)
+
+
+class DefinitionsWatch:
+    """Follows all CustomResourceDefinitions for many mirrors by one watch."""
+
+    def __init__(self, client: Client, mirrors: Mapping[Resource, Reflector[Any]]) -> None:
+        self._mirrors: defaultdict[str, list[Reflector[Any]]] = defaultdict(list)
+        self.follow(mirrors)
+        self._served: asyncio.Queue[str] = asyncio.Queue()
+        self._reflector = Reflector(
+            client, DEFINITIONS, _is_served, on_change=self._changed, name="definitions"
+        )
+
+    def follow(self, mirrors: Mapping[Resource, Reflector[Any]]) -> None:
+        """Follow the definitions of more mirrors; before it runs."""
+        for resource, mirror in mirrors.items():
+            found = self._mirrors[f"{resource.plural}.{resource.group}"]
+            if mirror not in found:
+                found.append(mirror)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._reflector.run())
+            while True:
+                for mirror in self._mirrors[await self._served.get()]:
+                    group.create_task(_look(mirror))
+
+    def _changed(self, keys: frozenset[str]) -> None:
+        for key in keys & self._mirrors.keys():
+            if self._reflector.store.get(key):
+                self._served.put_nowait(key)
+
+
+async def _look(mirror: Reflector[Any]) -> None:
+    for wait in _LOOKS:
+        await asyncio.sleep(wait)
+        if not mirror.absent:
+            break
+        mirror.wake()
+
+
+def _is_served(raw: msgspec.Raw) -> bool:
+    return _decode(raw).is_served

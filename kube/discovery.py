@@ -1,0 +1,108 @@
+"""Where an API server serves kinds that nobody knew when this was written."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from kube.errors import BadAnswerError, NotFoundError
+from kube.resources import Resource
+
+if TYPE_CHECKING:
+    from kube.client import Client
+
+KNOWN_SECONDS: Final = 600.0
+"""How long an answer is believed; a kind that is missing from it is asked for again at once."""
+MISSING_SECONDS: Final = 5.0
+"""How long a kind is believed to be missing."""
+
+
+class UnknownKindError(Exception):
+    """The API server serves no such kind."""
+
+
+class _Served(Struct, frozen=True, gc=False):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+
+
+class _ResourceList(Struct, frozen=True, gc=False):
+    resources: tuple[_Served, ...] | None = None
+
+
+class _Answer(Struct, frozen=True):
+    at: float
+    resources: dict[str, Resource]
+
+
+_decode: Final = msgspec.json.Decoder(_ResourceList).decode
+
+
+class Discovery:
+    """The kinds of one API server, by the versions of their groups."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._answers: dict[str, _Answer] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def resource(self, api_version: str, kind: str) -> Resource:
+        """Where objects of a manifest's apiVersion and kind are.
+
+        Raises UnknownKindError, or an ApiError where the API server does not say.
+        """
+        # Those who ask together ask once.
+        async with self._turns.setdefault(api_version, asyncio.Lock()):
+            answer = self._answers.get(api_version)
+            if answer is None or self._is_old(answer, kind):
+                answer = self._answers[api_version] = await self._ask(api_version)
+        found = answer.resources.get(kind)
+        if found is None:
+            raise UnknownKindError(f"the cluster knows no kind {kind} in {api_version}")
+        return found
+
+    def forget(self, api_version: str) -> None:
+        """Ask again: what was found is there no more."""
+        self._answers.pop(api_version, None)
+
+    def _is_old(self, answer: _Answer, kind: str) -> bool:
+        seconds = KNOWN_SECONDS if kind in answer.resources else MISSING_SECONDS
+        return _now() - answer.at >= seconds
+
+    async def _ask(self, api_version: str) -> _Answer:
+        group, _, version = api_version.rpartition("/")
+        try:
+            path = _path(group, version)
+        except ValueError:
+            return _Answer(_now(), {})
+        try:
+            body = await self._client.request("GET", path)
+        except NotFoundError:
+            return _Answer(_now(), {})
+        try:
+            found = _decode(body).resources or ()
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadAnswerError(str(error), status=200, call=f"get {path}") from error
+        return _Answer(
+            _now(),
+            {
+                each.kind: Resource(group, version, each.name, each.kind, each.namespaced)
+                for each in found
+                # The others are parts of one, such as deployments/scale.
+                if each.name and "/" not in each.name
+            },
+        )
+
+
+def _path(group: str, version: str) -> str:
+    """Where the kinds of a version are listed. Raises ValueError for what can be none."""
+    # Quoted as the paths below it are.
+    return Resource(group, version, "x", "X").path().removesuffix("/x")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

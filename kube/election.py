@@ -1,0 +1,371 @@
+"""Leader election on a Lease: of several processes, never two at work at once.
+
+A leader works until ``renew_deadline`` after it *began* to send its last renewal that succeeded;
+others count ``lease_duration`` from when they saw it. Between the two, work is cancelled and has
+ended, or the process has. Every write carries the resourceVersion that it is based on, so of two
+candidates one wins, and a late write of a former leader does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import secrets
+from collections import deque
+from datetime import UTC, datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from kube.backoff import Backoff
+from kube.deadline import Deadman, elapsed, run_while
+from kube.errors import ApiError, ConflictError, NotFoundError
+from kube.lease import (
+    StepDown,
+    Timing,
+    Wait,
+    acquired,
+    decide,
+    decide_as_leader,
+    micro_time,
+    new_lease,
+    observe,
+    released,
+    renewed,
+)
+from kube.lease_calls import LeaseCalls
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+    from kube.client import Client
+    from kube.lease import Lease, LeaseSpec, Observation
+
+_T = TypeVar("_T")
+
+RELEASE_TIMEOUT: Final = 2.0
+"""Seconds for giving the Lease back."""
+_RELEASE_ATTEMPTS: Final = 3
+_FAILED_WORK: Final = Backoff(first=1.0, limit=60.0)
+_REMEMBERED: Final = 16
+"""Attempts without an answer of which one may still turn up in the Lease."""
+
+
+class _End(Enum):
+    """How a term ended."""
+
+    DONE = "work returned"
+    FAILED = "work failed"
+    LOST = "the Lease was lost"
+
+
+class LeaderElection:
+    """One candidate. ``identity`` is for people; the holder's name adds a random part to it.
+
+    So two processes of one name, or one after the other, never take each other for themselves.
+    ``on_state`` is told before work begins and after it has ended. Work that does not end in time
+    is ended by ``deadman``, with the process. ``labels`` are for a Lease that is made here. Times
+    are in seconds; raises ValueError for times that can't hold together.
+    """
+
+    def __init__(  # noqa: PLR0913 - the election's times, and knobs for tests
+        self,
+        client: Client,
+        *,
+        name: str,
+        namespace: str,
+        identity: str,
+        lease_duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry_period: float = 2.0,
+        on_state: Callable[[bool], None] | None = None,
+        labels: Mapping[str, str] | None = None,
+        deadman: Deadman | None = None,
+        clock: Callable[[], float] = elapsed,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.identity = f"{identity}_{secrets.token_hex(8)}"
+        self._timing = Timing(lease_duration, renew_deadline, retry_period)
+        self._calls = LeaseCalls(
+            client, name=name, namespace=namespace, seconds=self._timing.call_timeout
+        )
+        self._blank = new_lease(name, namespace, labels or {})
+        self._on_state = on_state or (lambda _leading: None)
+        self._deadman = deadman or Deadman()
+        self._clock = clock
+        self._now = now
+        self._chance = chance
+        self._log = get_logger("election").bind(lease=f"{namespace}/{name}", identity=self.identity)
+        self._fault = ""
+
+        self._seen: Observation | None = None
+        self._lease: Lease | None = None
+        """As it is stored in our name; None where that is not known."""
+        self._last: Lease = self._blank
+        """As it was when that was last known."""
+        self._written: deque[str] = deque(maxlen=_REMEMBERED)
+        self._may_hold = False
+        self._deadline = -math.inf
+        self._leading = False
+        self._told_to_end = False
+        self._ended_itself = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether work may go on at this very instant; cheap, for asking before each write."""
+        return self._leading and self._clock() < self._deadline
+
+    def guarded(self, coroutine: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
+        """Await ``coroutine`` step by step, and cancel it before a step after the deadline.
+
+        Work itself is run so. Tasks that it starts are stopped with it, but after a standstill of
+        the process each may do a step before: start them guarded, or let them ask ``is_leader``.
+        """
+        return run_while(lambda: self._clock() < self._deadline, coroutine)
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run ``work`` whenever this candidate leads, until it returns or this is cancelled.
+
+        Work that fails is logged, the Lease given back, and the next term stood for later. The
+        Lease is given back at the end as well, within two seconds.
+        """
+        failures = 0
+        try:
+            while True:
+                await self._campaign()
+                begun = self._clock()
+                end = await self._lead(work)
+                if end is _End.DONE:
+                    return
+                if end is _End.FAILED:
+                    failures = failures + 1 if self._clock() - begun < _FAILED_WORK.limit else 1
+                    await self._release()
+                    await asyncio.sleep(_FAILED_WORK.delay(failures - 1, self._chance()))
+        finally:
+            try:
+                await self._release()
+            finally:
+                self._deadman.close()
+
+    async def _campaign(self) -> None:
+        """Return once the Lease is ours."""
+        while True:
+            begun = self._clock()
+            pause = 0.0
+            try:
+                if await self._try_to_lead():
+                    return
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may do
+                pause = self._note_fault(error)
+            await self._pause(begun, min(pause, self._timing.lease_duration))
+
+    async def _try_to_lead(self) -> bool:
+        found = await self._read()
+        now = self._clock()
+        self._seen = observe(self._seen, found, now, self._timing.lease_duration)
+        action = decide(self._seen, self.identity, now, self._written)
+        if isinstance(action, Wait):
+            return False
+        base, seconds, at = found or self._blank, self._timing.whole_duration, self._stamp()
+        try:
+            await self._write(base, acquired(base.spec, self.identity, seconds, at))
+        except (ConflictError, NotFoundError):
+            # Another was faster.
+            return False
+        return self._clock() < self._deadline
+
+    async def _lead(self, work: Callable[[], Awaitable[None]]) -> _End:
+        """Work for one term."""
+
+        async def call() -> None:
+            await work()
+
+        async def guarded() -> None:
+            await run_while(self._may_step, call())
+
+        self._deadman.arm(self._deadline + self._timing.grace)
+        self._leading, self._told_to_end, self._ended_itself = True, False, False
+        self._on_state(True)
+        self._log.info("leading")
+        worker = asyncio.create_task(guarded())
+        renewal = asyncio.create_task(self._keep_renewing())
+        try:
+            loss = await self._until_over(worker, renewal)
+        finally:
+            failed = await self._stop(worker, renewal)
+        if loss is not None:
+            self._log.warning("not leading any more", reason=loss)
+            return _End.LOST
+        return _End.FAILED if failed else _End.DONE
+
+    async def _until_over(
+        self, worker: asyncio.Task[None], renewal: asyncio.Task[str]
+    ) -> str | None:
+        """Wait for the end of the term: why the Lease is lost, or None if work ended by itself."""
+        while True:
+            left = self._deadline - self._clock()
+            if left <= 0 or self._ended_itself:
+                return self._overdue()
+            if renewal.done():
+                return renewal.result()
+            if worker.done():
+                return None
+            # Renewals move the deadline meanwhile, so it is looked at again.
+            await asyncio.wait({worker, renewal}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _stop(self, worker: asyncio.Task[None], renewal: asyncio.Task[str]) -> bool:
+        """End work and renewals, and return when both have ended: whether work has failed."""
+        self._leading = False
+        cancelled_itself = worker.cancelled() and not self._ended_itself
+        if not self._ended_itself:
+            worker.cancel()
+            self._told_to_end = True
+        renewal.cancel()
+        interrupted = await _until_done(worker)
+        self._deadman.disarm()
+        interrupted = await _until_done(renewal) or interrupted
+        self._deadline = -math.inf
+        error = None if worker.cancelled() else worker.exception()
+        if error is not None:
+            self._log.error("the work of the leader failed", exc_info=error)
+        self._on_state(False)
+        if interrupted:
+            raise asyncio.CancelledError
+        return cancelled_itself or error is not None
+
+    def _may_step(self) -> bool:
+        # Told to end, it ends in its own way as long as the deadman lets it.
+        if self._told_to_end or self._clock() < self._deadline:
+            return True
+        self._ended_itself = True
+        return False
+
+    async def _keep_renewing(self) -> str:
+        """Renew until the Lease is lost; returns why."""
+        begun = self._clock()
+        pause = 0.0
+        while True:
+            # A server that wants to be left alone is, as long as time is left for an attempt.
+            last_chance = self._deadline - self._timing.call_timeout - begun
+            await self._pause(begun, min(pause, last_chance))
+            begun = self._clock()
+            if begun >= self._deadline:
+                return self._overdue()
+            pause = 0.0
+            try:
+                loss = await self._renew()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may do
+                pause = self._note_fault(error)
+                continue
+            if loss is not None:
+                return loss
+
+    async def _renew(self) -> str | None:
+        """One renewal, and why there can be none any more.
+
+        One request; up to three where the Lease is not as we knew it.
+        """
+        if self._lease is not None:
+            try:
+                await self._rewrite(self._lease)
+            except (ConflictError, NotFoundError):
+                self._log.debug("the Lease was changed by another")
+            else:
+                return None
+        found = await self._read()
+        action = decide_as_leader(found, self.identity)
+        if isinstance(action, StepDown):
+            return f"held by {action.holder}" if action.holder else "the Lease names no holder"
+        # Deleted, it comes back as it was: others keep the promise that it gave.
+        await self._rewrite(found or replace(self._blank, spec=self._last.spec))
+        return None
+
+    async def _rewrite(self, lease: Lease) -> None:
+        await self._write(lease, renewed(lease.spec, self._timing.whole_duration, self._stamp()))
+
+    async def _read(self) -> Lease | None:
+        found = await self._calls.read()
+        self._may_hold = found is not None and found.holder == self.identity
+        self._note_answer()
+        return found
+
+    async def _write(self, base: Lease, spec: LeaseSpec) -> None:
+        """Store ``spec``, which is in our name. From its beginning the deadline counts."""
+        begun = self._clock()
+        self._lease, self._may_hold = None, True
+        self._written.append(spec.renew_time or "")
+        self._lease = self._last = await self._calls.store(base, spec)
+        self._note_answer()
+        self._deadline = begun + self._timing.renew_deadline
+        if self._leading:
+            self._deadman.arm(self._deadline + self._timing.grace)
+
+    async def _release(self) -> None:
+        """Give the Lease back if it may be ours, so that the next one need not wait."""
+        if not self._may_hold:
+            return
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT):
+                for _ in range(_RELEASE_ATTEMPTS):
+                    if await self._give_back():
+                        break
+        except Exception as error:  # noqa: BLE001 - it runs out by itself
+            self._log.warning("the Lease is not given back", error=_text(error))
+
+    async def _give_back(self) -> bool:
+        lease, self._lease = self._lease or await self._read(), None
+        if lease is None or lease.holder != self.identity:
+            return True
+        try:
+            await self._calls.store(lease, released(lease.spec, self._stamp()))
+        except (ConflictError, NotFoundError):
+            # A late write of our own may have come between.
+            return False
+        self._may_hold = False
+        return True
+
+    def _note_fault(self, error: Exception) -> float:
+        """Log a fault, each kind once; returns for how long the server asks for peace."""
+        text = _text(error)
+        if text != self._fault:
+            self._fault = text
+            role = "leader" if self._leading else "candidate"
+            self._log.warning("no access to the Lease", role=role, error=text)
+        return (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
+
+    def _note_answer(self) -> None:
+        if self._fault:
+            self._fault = ""
+            self._log.info("access to the Lease again")
+
+    async def _pause(self, begun: float, at_least: float) -> None:
+        """Wait until an attempt is due that comes after the one of ``begun``."""
+        wait = max(self._timing.wait(self._chance()), at_least)
+        await asyncio.sleep(max(begun + wait - self._clock(), 0.0))
+
+    def _overdue(self) -> str:
+        return f"not renewed within {self._timing.renew_deadline:g} s"
+
+    def _stamp(self) -> str:
+        return micro_time(self._now())
+
+
+async def _until_done(task: asyncio.Task[Any]) -> bool:
+    """Wait for the end of ``task`` whatever comes between; True if that was a cancellation."""
+    interrupted = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            interrupted = True
+    return interrupted
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "the API server did not answer in time"
+    return str(error) or type(error).__name__

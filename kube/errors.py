@@ -1,0 +1,224 @@
+"""What a call of the API can end with; the text of each error is one line for the user."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from telemetry.logging import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_MESSAGE: Final = 256
+"""Characters of an error's message."""
+MAX_FORBIDDEN: Final = 512
+"""The same where permissions lack: verb, resource and user must all be read to mend it."""
+MAX_RETRY_AFTER: Final = 30.0
+"""Seconds that we wait at most, whatever a server asks for."""
+_FIRST_ERROR: Final = HTTPStatus.BAD_REQUEST
+_EXPIRED: Final = frozenset(("Expired", "Gone", "ResourceExpired"))
+
+
+class ConnectionSettingsError(Exception):
+    """Settings that lead to no API server; the text names the file."""
+
+
+class ApiError(Exception):
+    """A call that failed. ``status`` is 0 where no answer came, ``retry_after`` in seconds."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        call: str = "",
+        retry_after: float | None = None,
+        causes: tuple[str, ...] = (),
+    ) -> None:
+        """``call`` says what was asked for: a verb and a path. The message is cut and cleaned.
+
+        ``causes`` are the reasons that the server gives besides, such as DisruptionBudget.
+        """
+        self.status = status
+        self.reason = one_line(reason)
+        self.message = one_line(
+            message, MAX_FORBIDDEN if status == HTTPStatus.FORBIDDEN else MAX_MESSAGE
+        )
+        self.call = call
+        self.retry_after = retry_after
+        self.causes = causes
+        outcome = " ".join(part for part in (str(status or ""), self.reason) if part)
+        super().__init__(": ".join(part for part in (call, outcome, self.message) if part))
+
+
+class UnauthorizedError(ApiError):
+    """401: the API server does not know us; or no credentials could be had (status 0)."""
+
+
+class ForbiddenError(ApiError):
+    """403: the message names verb, resource and user."""
+
+
+class NotFoundError(ApiError):
+    """404: no such object, or no such resource."""
+
+
+class ConflictError(ApiError):
+    """409: the object is not as the request assumed."""
+
+
+class AlreadyExistsError(ConflictError):
+    """409 of a creation."""
+
+
+class GoneError(ApiError):
+    """410: the resource version or the continuation is too old. List anew."""
+
+
+class InvalidError(ApiError):
+    """422: the object is invalid, or a ``test`` of a JSON patch failed."""
+
+
+class TooManyRequestsError(ApiError):
+    """429: the API server is too busy for us."""
+
+
+class ServerError(ApiError):
+    """5xx, from the API server or from what stands before it."""
+
+
+class UnreachableError(ApiError):
+    """No whole answer: not connected, cut off, or not in time."""
+
+
+class BadAnswerError(ApiError):
+    """An answer, but none that an API server gives."""
+
+
+class TooLargeError(BadAnswerError):
+    """An answer of more bytes than are taken."""
+
+
+_BY_STATUS: Final[dict[int, type[ApiError]]] = {
+    HTTPStatus.UNAUTHORIZED: UnauthorizedError,
+    HTTPStatus.FORBIDDEN: ForbiddenError,
+    HTTPStatus.NOT_FOUND: NotFoundError,
+    HTTPStatus.CONFLICT: ConflictError,
+    HTTPStatus.GONE: GoneError,
+    HTTPStatus.UNPROCESSABLE_ENTITY: InvalidError,
+    HTTPStatus.TOO_MANY_REQUESTS: TooManyRequestsError,
+}
+
+
+class _Cause(Struct, frozen=True, gc=False):
+    reason: str | None = None
+
+
+class _Details(Struct, frozen=True, gc=False, rename="camel"):
+    retry_after_seconds: float = 0
+    causes: tuple[_Cause, ...] | None = None
+
+
+class _Status(Struct, frozen=True, gc=False):
+    kind: str
+    message: str | None = None
+    reason: str | None = None
+    code: int = 0
+    details: _Details | None = None
+
+
+_decode_status: Final = msgspec.json.Decoder(_Status).decode
+
+
+def error_from(
+    status: int,
+    body: bytes | msgspec.Raw,
+    headers: Mapping[str, str] | None = None,
+    *,
+    call: str = "",
+) -> ApiError:
+    """The error of an answer. ``status`` 0 takes the code of the Status in ``body``.
+
+    Anything that is no Status, such as a proxy's page, is quoted from its beginning. A page of
+    that kind with 404 says nothing about an object, so it is a BadAnswerError.
+    """
+    headers = headers or {}
+    found = _status_in(body)
+    if found is None:
+        message = _quoted(status, bytes(body), headers)
+        if status == HTTPStatus.NOT_FOUND and not _is_plain(headers):
+            return BadAnswerError(message, status=status, call=call)
+        found = _Status("Status", message=message)
+    code = status or found.code
+    reason = found.reason or ""
+    return _class_of(code, reason)(
+        found.message or "no message",
+        status=code,
+        reason=reason,
+        call=call,
+        retry_after=_retry_after(headers, found.details),
+        causes=_causes(found.details),
+    )
+
+
+def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
+    """Text of strangers made fit for a line: no line ends, no controls, at most ``limit`` long."""
+    # Cut first as well: the rest of a large body is not worth looking at.
+    line = clean(" ".join(text[: 2 * limit].split()))
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _class_of(code: int, reason: str) -> type[ApiError]:
+    if code == HTTPStatus.CONFLICT and reason == "AlreadyExists":
+        return AlreadyExistsError
+    if reason in _EXPIRED:
+        return GoneError
+    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ServerError
+    if code < _FIRST_ERROR:
+        return BadAnswerError
+    return _BY_STATUS.get(code, ApiError)
+
+
+def _status_in(body: bytes | msgspec.Raw) -> _Status | None:
+    try:
+        found = _decode_status(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if found.kind == "Status" else None
+
+
+def _quoted(status: int, body: bytes, headers: Mapping[str, str]) -> str:
+    if "Location" in headers and status < _FIRST_ERROR:
+        return f"redirected to {headers['Location']}, and redirects are not followed"
+    if not body:
+        return "an empty answer"
+    if _is_plain(headers):
+        return body[: 2 * MAX_MESSAGE].decode(errors="replace")
+    return f"no answer of an API server: {body[: 2 * MAX_MESSAGE].decode(errors='replace')}"
+
+
+def _is_plain(headers: Mapping[str, str]) -> bool:
+    """As the API server itself answers where nothing is served."""
+    return headers.get("Content-Type", "").startswith("text/plain")
+
+
+def _causes(details: _Details | None) -> tuple[str, ...]:
+    """Their reasons; one without any is an empty text, for that it is there says something."""
+    found = (details.causes or ()) if details is not None else ()
+    return tuple(one_line(each.reason or "") for each in found)
+
+
+def _retry_after(headers: Mapping[str, str], details: _Details | None) -> float | None:
+    text = headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        # Few digits suffice, and int() refuses thousands of them.
+        return min(float(text[:9]), MAX_RETRY_AFTER)
+    if details is not None and details.retry_after_seconds > 0:
+        return min(details.retry_after_seconds, MAX_RETRY_AFTER)
+    return None

@@ -1,0 +1,206 @@
+"""What becomes of repeated events: one object with a count, and no more than a fair share.
+
+All times are of a monotonic clock, in seconds, unless they are text for the API.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+EventType: TypeAlias = Literal["Normal", "Warning"]
+
+MAX_NOTE: Final = 1024
+"""Bytes of a note that the API takes."""
+MAX_TEXT: Final = 128
+"""Bytes of a reason, an action or an instance that the API takes."""
+_ELLIPSIS: Final = "…"
+
+
+class ObjectReference(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """The object that an event is about; of a cluster-scoped one, ``namespace`` is empty."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class Occurrence(Struct, frozen=True, gc=False):
+    """What happened, told once or many times."""
+
+    regarding: ObjectReference
+    type: EventType
+    reason: str
+    note: str
+    action: str
+
+    @property
+    def key(self) -> Occurrence:
+        """What two of one series have in common: an object is the same in each version."""
+        return replace(self, regarding=replace(self.regarding, resource_version=""))
+
+
+class Details(Struct, frozen=True, gc=False):
+    """What an event says besides; no part of what makes two of them one series."""
+
+    related: ObjectReference | None = None
+    annotations: Mapping[str, str] = {}
+
+
+def occurrence(
+    regarding: ObjectReference, kind: EventType, reason: str, note: str, action: str
+) -> Occurrence:
+    """An occurrence as the API takes it: no text is too long."""
+    return Occurrence(
+        regarding,
+        kind,
+        shortened(reason, MAX_TEXT),
+        shortened(note, MAX_NOTE),
+        shortened(action, MAX_TEXT),
+    )
+
+
+def shortened(text: str, limit: int) -> str:
+    """``text`` in at most ``limit`` bytes of UTF-8, with a mark where it was cut."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    kept = encoded[: limit - len(_ELLIPSIS.encode())]
+    return kept.decode(errors="ignore") + _ELLIPSIS
+
+
+class Allowance(Struct, frozen=True, gc=False):
+    """So many events at once, and one more each ``period``."""
+
+    burst: int
+    period: float
+
+
+class Bucket(Struct, frozen=True, gc=False):
+    """What is left of an allowance: ``tokens`` at the time ``at``."""
+
+    tokens: float
+    at: float
+
+    def filled(self, allowance: Allowance, now: float) -> Bucket:
+        """The same bucket at ``now``."""
+        gained = max(now - self.at, 0.0) / allowance.period
+        return Bucket(min(self.tokens + gained, float(allowance.burst)), now)
+
+
+class Limiter:
+    """Buckets by key, the ``size`` latest ones."""
+
+    def __init__(self, allowance: Allowance, size: int) -> None:
+        self._allowance = allowance
+        self._size = size
+        self._buckets: OrderedDict[object, Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def may_take(self, key: object, now: float) -> bool:
+        """Whether an event of ``key`` is within its allowance."""
+        return self._filled(key, now).tokens >= 1
+
+    def take(self, key: object, now: float) -> None:
+        """Count one."""
+        bucket = self._filled(key, now)
+        self._buckets[key] = replace(bucket, tokens=bucket.tokens - 1)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > self._size:
+            self._buckets.popitem(last=False)
+
+    def _filled(self, key: object, now: float) -> Bucket:
+        full = Bucket(float(self._allowance.burst), now)
+        return self._buckets.get(key, full).filled(self._allowance, now)
+
+
+class Series(Struct):
+    """One event object and how often it happened."""
+
+    occurrence: Occurrence
+    name: str
+    first: str
+    """When it happened first, as the API writes it; the same for the last time."""
+    last: str
+    seen: float
+    reported: float = 0.0
+    """When the API server was last told; the count that it was told is ``told``."""
+    count: int = 1
+    told: int = 0
+    details: Details = Details()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it happened more often than the API server knows."""
+        return self.told != self.count
+
+
+class SeriesTable:
+    """The series that go on, the ``size`` latest ones; one ends after ``quiet`` seconds of none."""
+
+    def __init__(self, size: int, quiet: float) -> None:
+        self._size = size
+        self._quiet = quiet
+        self._found: OrderedDict[Occurrence, Series] = OrderedDict()
+        self._behind: dict[Occurrence, Series] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Series]:
+        return iter(self._found.values())
+
+    @property
+    def behind(self) -> Collection[Series]:
+        """Those that happened again since the API server was told."""
+        return self._behind.values()
+
+    def again(self, what: Occurrence, now: float, at: str) -> Series | None:
+        """Count it in its series; None if there is none that goes on."""
+        series = self._found.get(what.key)
+        if series is None or now - series.seen > self._quiet:
+            return None
+        series.count += 1
+        series.seen, series.last = now, at
+        self._found.move_to_end(what.key)
+        self._behind[what.key] = series
+        return series
+
+    def begin(self, series: Series) -> Series | None:
+        """Add a series; returns the one that is forgotten for it, if a count of that is lost."""
+        key = series.occurrence.key
+        before = self._found.get(key)
+        if before is None and len(self._found) >= self._size:
+            before = next(iter(self))
+        if before is not None:
+            self.forget(before)
+        self._found[key] = series
+        # One that was never told is on its way, with its count.
+        return before if before is not None and before.told and before.is_behind else None
+
+    def told(self, series: Series, count: int, now: float) -> None:
+        """Note what the API server knows of a series."""
+        series.told, series.reported = count, now
+        key = series.occurrence.key
+        if not series.is_behind and self._behind.get(key) is series:
+            del self._behind[key]
+
+    def forget(self, series: Series) -> None:
+        """Let the next occurrence begin a series of its own."""
+        key = series.occurrence.key
+        if self._found.get(key) is series:
+            del self._found[key]
+            self._behind.pop(key, None)

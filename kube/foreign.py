@@ -1,0 +1,222 @@
+"""Connections from kubeconfigs that strangers wrote: nothing in one reaches beyond its text (S37).
+
+No file of ours is read for it, no program run, and no server talked to that can't be verified.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+from msgspec import Struct
+from yarl import URL
+
+from certs.bundle import parse_certificates
+from certs.errors import CertificateError
+from kube.connection import Connection
+from kube.credentials import checked_token, claims_of
+from kube.errors import ConnectionSettingsError, one_line
+from kube.trust import client_context, load_authorities, load_pair
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+MAX_BYTES: Final = 64 * 1024
+"""Of YAML; reading it takes its time, and nothing else is done meanwhile."""
+_OF_CLUSTERS: Final = {
+    "certificate-authority": "names a file: give certificate-authority-data",
+    "insecure-skip-tls-verify": "is refused: give certificate-authority-data",
+    "proxy-url": "is refused: the cluster must be reached without it",
+}
+_OF_USERS: Final = {
+    "exec": "plugins are not run: give a token or a client certificate",
+    "auth-provider": "is refused: give a token or a client certificate",
+    "tokenFile": "names a file: give a token",
+    "client-certificate": "names a file: give client-certificate-data",
+    "client-key": "names a file: give client-key-data",
+    "username": "and password are refused: give a token or a client certificate",
+    "password": "and username are refused: give a token or a client certificate",
+    "as": "is refused: give credentials of the user itself",
+    "as-uid": "is refused: give credentials of the user itself",
+    "as-groups": "is refused: give credentials of the user itself",
+    "as-user-extra": "is refused: give credentials of the user itself",
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses aliases: a few lines of them can stand for more than fits into memory."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "an alias", None)
+        return super().compose_node(parent, index)
+
+
+class Access(Struct, frozen=True):
+    """A way into a cluster. ``expires`` is None for credentials that do not say so."""
+
+    connection: Connection
+    namespace: str
+    """Where objects go that name none; empty where the kubeconfig does not say."""
+    expires: datetime | None
+
+
+def access_from(text: bytes, source: str) -> Access:
+    """What a kubeconfig leads to. Raises ConnectionSettingsError, one line that names ``source``.
+
+    It must have exactly one context, one user and one cluster. Nothing is sent.
+    """
+    config = _config(text, source)
+    context = _only(config, "context", source)
+    cluster = _only(config, "cluster", source)
+    user = _only(config, "user", source)
+    _check_names(config, context[1], cluster[0], user[0], source)
+    for section, name, refused in (
+        (cluster[1], "cluster", _OF_CLUSTERS),
+        (user[1], "user", _OF_USERS),
+    ):
+        for field, why in refused.items():
+            if section.get(field):
+                raise _fault(source, f"{field} of its {name} {why}")
+    server = _server(cluster[1], source)
+    tls = _tls(cluster[1], source)
+    ends = [_load_pair(tls, user[1], source)]
+    token = None
+    if user[1].get("token"):
+        value = checked_token(str(user[1]["token"]), f"{source}: token")
+        token, claimed = _always(value), claims_of(value).exp
+        ends.append(None if claimed is None else _moment(claimed))
+    elif not user[1].get("client-certificate-data"):
+        raise _fault(source, "its user has neither a token nor client-certificate-data")
+    return Access(
+        connection=Connection(
+            server=server,
+            ssl=tls,
+            token=token,
+            user=user[0],
+            source=source,
+            server_name=_text(cluster[1], "tls-server-name", source) or None,
+        ),
+        namespace=_text(context[1], "namespace", source),
+        expires=min((end for end in ends if end is not None), default=None),
+    )
+
+
+def _config(text: bytes, source: str) -> dict[str, Any]:
+    if len(text) > MAX_BYTES:
+        raise _fault(source, f"is larger than {MAX_BYTES} bytes")
+    try:
+        found = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one
+    except yaml.composer.ComposerError:
+        raise _fault(source, "has aliases, which are refused") from None
+    except yaml.YAMLError as error:
+        # Its text would quote what may be a secret.
+        mark = getattr(error, "problem_mark", None)
+        raise _fault(source, f"is no YAML{f' in line {mark.line + 1}' if mark else ''}") from None
+    except Exception:  # noqa: BLE001 - values such as "!!bool x" fail in many ways
+        raise _fault(source, "is no YAML that can be read") from None
+    if not isinstance(found, dict):
+        raise _fault(source, "is no kubeconfig" if found is not None else "is empty")
+    return found
+
+
+def _only(config: dict[str, Any], kind: str, source: str) -> tuple[str, dict[str, Any]]:
+    """Name and content of the one section of a kind."""
+    sections = config.get(f"{kind}s")
+    count = len(sections) if isinstance(sections, list) else 0
+    if not isinstance(sections, list) or count != 1:
+        raise _fault(source, f"has {count} {kind}s, and must have exactly one")
+    section = sections[0]
+    name = section.get("name") if isinstance(section, dict) else None
+    content = section.get(kind) if isinstance(section, dict) else None
+    if not isinstance(name, str) or not name or not isinstance(content, dict):
+        raise _fault(source, f"its {kind} is not as it must be: it has a name and a {kind}")
+    return name, content
+
+
+def _check_names(
+    config: dict[str, Any], context: dict[str, Any], cluster: str, user: str, source: str
+) -> None:
+    for field, wanted in (("cluster", cluster), ("user", user)):
+        if context.get(field) != wanted:
+            named = one_line(str(context.get(field) or ""), 100)
+            raise _fault(source, f'its context names the {field} "{named}", which it has not')
+    chosen = config.get("current-context")
+    if chosen and chosen != config["contexts"][0]["name"]:
+        named = one_line(str(chosen), 100)
+        raise _fault(source, f'its current-context is "{named}", which it has not')
+
+
+def _server(cluster: dict[str, Any], source: str) -> str:
+    text = _text(cluster, "server", source)
+    try:
+        url = URL(text)
+        valid = url.scheme == "https" and url.host and url.port
+    except ValueError:
+        url, valid = URL(), False
+    if not valid or url.query_string or url.fragment or url.user or url.password:
+        raise _fault(source, f'server "{one_line(text, 100)}" is not like https://host:port')
+    return text.rstrip("/")
+
+
+def _tls(cluster: dict[str, Any], source: str) -> ssl.SSLContext:
+    context = client_context()
+    authorities = _data(cluster, "certificate-authority-data", source)
+    if authorities is None:
+        context.load_default_certs()
+    else:
+        text = authorities.decode(errors="replace")
+        load_authorities(context, text, f"{source}: certificate-authority-data")
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, user: dict[str, Any], source: str) -> datetime | None:
+    """Show the client certificate, if there is one; when it ends."""
+    certificate = _data(user, "client-certificate-data", source)
+    if certificate is None:
+        return None
+    load_pair(context, certificate, _data(user, "client-key-data", source) or b"", source)
+    try:
+        found = parse_certificates(certificate, f"{source}: client-certificate-data")
+    except CertificateError as error:
+        raise ConnectionSettingsError(str(error)) from None
+    return found[0].not_valid_after_utc
+
+
+def _data(section: dict[str, Any], field: str, source: str) -> bytes | None:
+    text = _text(section, field, source)
+    if not text:
+        return None
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise _fault(source, f"{field} is no base64") from None
+
+
+def _text(section: dict[str, Any], field: str, source: str) -> str:
+    found = section.get(field) or ""
+    if not isinstance(found, str):
+        raise _fault(source, f"{field} is no text")
+    return found
+
+
+def _moment(seconds: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _always(token: str) -> Callable[[], Awaitable[str]]:
+    async def get() -> str:
+        return token
+
+    return get
+
+
+def _fault(source: str, text: str) -> ConnectionSettingsError:
+    return ConnectionSettingsError(f"{source}: {text}")

@@ -1,0 +1,276 @@
+"""Connections from kubeconfig files, which kubernetes_asyncio reads and merges.
+
+Imported only where a kubeconfig is used. Of the library nothing but its reading is taken: it would
+send requests without time-outs, keep keys in temporary files, run plugins without an end, and its
+texts quote the users' secrets.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import yaml
+from kubernetes_asyncio.config.config_exception import ConfigException
+from kubernetes_asyncio.config.exec_provider import ExecProvider
+from kubernetes_asyncio.config.kube_config import ConfigNode, FileOrData, KubeConfigMerger
+from yarl import URL
+
+from kube.connection import Connection
+from kube.credentials import TokenFile, checked_token
+from kube.errors import ConnectionSettingsError, one_line
+from kube.oidc import OidcToken, Provider
+from kube.plugins import Command, PluginToken
+from kube.trust import client_context, load_authorities, load_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_EXEC_VERSIONS: Final = (
+    "client.authentication.k8s.io/v1",
+    "client.authentication.k8s.io/v1beta1",
+)
+_IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
+
+
+class Credentials(NamedTuple):
+    """What a Connection asks for tokens, and tells when they are refused."""
+
+    token: Callable[[], Awaitable[str | None]]
+    refused: Callable[[], None] | None
+
+
+def connection_from(paths: str, context: str | None) -> Connection:
+    """The connection of a context, by default the current one. Raises ConnectionSettingsError.
+
+    ``paths`` are files separated by colons, of which some may be missing.
+    """
+    try:
+        return _connection(_merged(paths), paths, context)
+    except OSError as error:
+        raise ConnectionSettingsError(
+            f"kubeconfig {paths}: {error.filename or ''} can't be read: {error.strerror}"
+        ) from error
+    except ConfigException:
+        # Its text shows the section that it is about, secrets included.
+        raise _fault(
+            f"kubeconfig {paths}", "is no kubeconfig: a section is not as it must be"
+        ) from None
+
+
+def _merged(paths: str) -> ConfigNode:
+    given = [Path(path).expanduser() for path in paths.split(":") if path]
+    if not any(path.exists() for path in given):
+        raise ConnectionSettingsError(f"kubeconfig {paths} is not there")
+    try:
+        found = KubeConfigMerger(paths).config
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise _fault(f"kubeconfig {paths}", f"is no YAML{where}") from None
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
+        raise _fault(f"kubeconfig {paths}", "is no kubeconfig") from error
+    if found is None:
+        raise _fault(f"kubeconfig {paths}", "is empty")
+    return found
+
+
+def _connection(config: ConfigNode, paths: str, context: str | None) -> Connection:
+    name = context or config.safe_get("current-context")
+    if not name:
+        raise _fault(f"kubeconfig {paths}", "has no current-context: name a context")
+    source = f"kubeconfig {paths}, context {name}"
+    chosen, _ = _section(config, "context", str(name), source)
+    cluster, cluster_path = _section(config, "cluster", str(chosen.get("cluster") or ""), source)
+    user_name = str(chosen.get("user") or "")
+    user, user_path = _section(config, "user", user_name, source) if user_name else ({}, "")
+    server = _server(cluster, source)
+    if URL(server).scheme == "http":
+        # No credentials where anybody can read them, as kubectl does it.
+        return Connection(server=server, user=user_name, source=source)
+    tls = _context(cluster, _folder(cluster_path), source)
+    _load_certificate(tls, user, _folder(user_path), source)
+    credentials = _credentials(user, _folder(user_path), cluster, tls, source)
+    return Connection(
+        server=server,
+        ssl=tls,
+        token=credentials and credentials.token,
+        refused=credentials and credentials.refused,
+        user=user_name,
+        source=source,
+        server_name=cluster.get("tls-server-name") or None,
+    )
+
+
+def _section(config: ConfigNode, kind: str, name: str, source: str) -> tuple[dict[str, Any], str]:
+    """The content of a named section, and the file that it stands in."""
+    node = (
+        config[f"{kind}s"].get_with_name(name, safe=True) if config.safe_get(f"{kind}s") else None
+    )
+    if node is None:
+        raise _fault(source, f'has no {kind} "{name}"')
+    content = node.safe_get(kind)
+    if content is None and kind == "user":
+        return {}, node.path or ""
+    if not isinstance(content, dict):
+        raise _fault(source, f'{kind} "{name}" is empty')
+    return content, node.path or ""
+
+
+def _server(cluster: dict[str, Any], source: str) -> str:
+    text = str(cluster.get("server") or "")
+    try:
+        url = URL(text)
+        valid = url.scheme in {"http", "https"} and url.host and url.port
+    except ValueError:
+        valid = False
+        url = URL()
+    if not valid or url.query_string or url.fragment or url.user or url.password:
+        raise _fault(source, f'server "{one_line(text, 100)}" is not like https://host:port')
+    if cluster.get("proxy-url"):
+        raise _fault(source, "proxy-url is not supported")
+    return text.rstrip("/")
+
+
+def _context(cluster: dict[str, Any], folder: Path, source: str) -> ssl.SSLContext:
+    context = client_context()
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        # The user has asked for it, in so many words.
+        context.verify_mode = ssl.CERT_NONE
+        return context
+    authorities = _content(cluster, "certificate-authority", folder, source)
+    if authorities is None:
+        context.load_default_certs()
+    else:
+        pem = authorities.decode(errors="replace")
+        load_authorities(context, pem, f"{source}: certificate-authority")
+    return context
+
+
+def _load_certificate(
+    context: ssl.SSLContext, user: dict[str, Any], folder: Path, source: str
+) -> None:
+    certificate = _content(user, "client-certificate", folder, source)
+    if certificate is not None:
+        key = _content(user, "client-key", folder, source) or b""
+        load_pair(context, certificate, key, source)
+
+
+def _content(section: dict[str, Any], field: str, folder: Path, source: str) -> bytes | None:
+    """What ``field`` names as a file or holds as data; None where it does neither."""
+    if not (section.get(field) or section.get(f"{field}-data")):
+        return None
+    encoded = FileOrData(section, field, file_base_path=str(folder)).as_data()
+    try:
+        return base64.b64decode(encoded or "", validate=True)
+    except (binascii.Error, ValueError):
+        raise _fault(source, f"{field}-data is no base64") from None
+
+
+def _credentials(
+    user: dict[str, Any],
+    folder: Path,
+    cluster: dict[str, Any],
+    context: ssl.SSLContext,
+    source: str,
+) -> Credentials | None:
+    """Where the user's tokens come from; None where a certificate alone must do."""
+    unsupported = [name for name in (*_IMPERSONATION, "username") if user.get(name)]
+    if unsupported:
+        # Left out, it would let us act as somebody with other rights.
+        raise _fault(source, f"{unsupported[0]} of a user is not supported")
+    if user.get("tokenFile"):
+        file = TokenFile(folder / str(user["tokenFile"]))
+        file.read()
+        return Credentials(file.get, file.expire)
+    if user.get("token"):
+        token = checked_token(str(user["token"]), f"{source}: token")
+        return Credentials(_always(token), None)
+    if user.get("exec"):
+        plugin = PluginToken(_command(user["exec"], folder, cluster, source), context)
+        return Credentials(plugin.get, plugin.expire)
+    if user.get("auth-provider"):
+        oidc = _oidc(user["auth-provider"], folder, source)
+        return Credentials(oidc.get, oidc.expire)
+    return None
+
+
+def _always(token: str) -> Callable[[], Awaitable[str]]:
+    async def get() -> str:
+        return token
+
+    return get
+
+
+def _command(
+    section: dict[str, Any], folder: Path, cluster: dict[str, Any], source: str
+) -> Command:
+    try:
+        provider = ExecProvider(ConfigNode("exec", section))
+    except (ConfigException, TypeError, KeyError):
+        raise _fault(source, "exec is not as it must be") from None
+    if provider.api_version not in _EXEC_VERSIONS:
+        version = one_line(str(provider.api_version), 100)
+        raise _fault(source, f"exec: apiVersion {version} is not supported")
+    if section.get("interactiveMode") == "Always":
+        raise _fault(source, "exec: the plugin needs a terminal (interactiveMode: Always)")
+    program, *arguments = (str(argument) for argument in provider.args)
+    # As in a shell: a bare name is looked for in PATH, anything else stands beside the file.
+    if os.sep in program:
+        program = str(folder / program)
+    return Command(
+        arguments=(program, *arguments),
+        environment={str(name): str(value) for name, value in provider.env.items()},
+        api_version=provider.api_version,
+        cluster=_told(cluster, folder, source) if section.get("provideClusterInfo") else None,
+        source=source,
+    )
+
+
+def _told(cluster: dict[str, Any], folder: Path, source: str) -> dict[str, Any]:
+    """What a plugin is told about the cluster."""
+    told = {
+        name: cluster[name]
+        for name in ("server", "tls-server-name", "insecure-skip-tls-verify")
+        if cluster.get(name)
+    }
+    authorities = _content(cluster, "certificate-authority", folder, source)
+    if authorities is not None:
+        told["certificate-authority-data"] = base64.b64encode(authorities).decode()
+    return told
+
+
+def _oidc(section: dict[str, Any], folder: Path, source: str) -> OidcToken:
+    if section.get("name") != "oidc":
+        name = one_line(str(section.get("name")), 100)
+        raise _fault(source, f"auth-provider {name} is not supported: use an exec plugin")
+    try:
+        provider = msgspec.convert(section.get("config"), Provider)
+    except msgspec.ValidationError as error:
+        raise _fault(source, f"auth-provider oidc: {error}") from None
+    context = client_context()
+    fields = {
+        "ca": provider.idp_certificate_authority,
+        "ca-data": provider.idp_certificate_authority_data,
+    }
+    authorities = _content(fields, "ca", folder, source)
+    if authorities is None:
+        context.load_default_certs()
+    else:
+        pem = authorities.decode(errors="replace")
+        load_authorities(context, pem, f"{source}: idp-certificate-authority")
+    return OidcToken(provider, context, source)
+
+
+def _folder(path: str) -> Path:
+    return Path(path).expanduser().absolute().parent
+
+
+def _fault(source: str, text: str) -> ConnectionSettingsError:
+    return ConnectionSettingsError(f"{source}: {text}")

@@ -1,0 +1,266 @@
+"""The Lease of an election, and what to do about it: functions of what was seen and when.
+
+No time that stands in a Lease is ever compared with a clock: a foreign Lease lasts, by our own
+clock, for its duration after we last saw it change. So no clock need agree with another.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from kube.resources import LEASES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+
+_RELEASED_SECONDS: Final = 1
+"""The duration of a Lease that its holder gave back; the least that the API takes."""
+_GRACE: Final = 0.8
+"""The share of the time between deadline and expiry in which work may end; the rest is margin."""
+_SPREAD: Final = 0.25
+"""The share of a wait that chance may add, so that candidates do not all come at once."""
+_PATIENCE: Final = 3
+"""Calls in vain that fit into a deadline."""
+
+
+class LeaseSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Who leads. Every field may be missing or null."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+    preferred_holder: str | None = None
+    strategy: str | None = None
+
+
+_NO_SPEC: Final = LeaseSpec()
+
+
+class Lease(Struct, frozen=True):
+    """A Lease as it is stored. ``metadata`` goes back whole, with the labels of others."""
+
+    metadata: dict[str, Any]
+    spec: LeaseSpec = _NO_SPEC
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion."""
+        return str(self.metadata.get("resourceVersion") or "")
+
+    @property
+    def holder(self) -> str:
+        """Who holds it; empty for nobody."""
+        return self.spec.holder_identity or ""
+
+
+class _Wire(Struct, frozen=True):
+    metadata: dict[str, Any]
+    spec: LeaseSpec | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Wire).decode
+
+
+def decode_lease(body: bytes) -> Lease:
+    """Read a Lease. Raises msgspec.DecodeError."""
+    wire = _decode(body)
+    return Lease(wire.metadata, wire.spec or _NO_SPEC)
+
+
+def encode_lease(lease: Lease) -> bytes:
+    """The JSON of a Lease."""
+    return msgspec.json.encode(
+        {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": lease.metadata,
+            "spec": lease.spec,
+        }
+    )
+
+
+def micro_time(instant: datetime) -> str:
+    """An aware ``instant`` as the API writes it: RFC 3339, UTC, microseconds."""
+    offset = instant.utcoffset()
+    if offset is None:
+        raise ValueError(f"{instant.isoformat()} has no time zone")
+    utc = instant.replace(tzinfo=None) - offset
+    return f"{utc.isoformat(timespec='microseconds')}Z"
+
+
+class Timing(Struct, frozen=True, gc=False):
+    """The times of an election, in seconds. Raises ValueError where they can't hold together.
+
+    A leader that could not renew for ``renew_deadline`` stops, and must have stopped ``grace``
+    later; others take the Lease ``lease_duration`` after they saw its last renewal.
+    """
+
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < 2 * self.retry_period <= self.renew_deadline < self.lease_duration:
+            raise ValueError(
+                "an election needs a lease_duration above renew_deadline, and that at least twice "
+                f"retry_period, not {self.lease_duration:g} s, {self.renew_deadline:g} s and "
+                f"{self.retry_period:g} s"
+            )
+
+    def wait(self, chance: float) -> float:
+        """How long after an attempt the next one begins; ``chance`` is from 0 to 1."""
+        return self.retry_period * (1 + _SPREAD * chance)
+
+    @property
+    def call_timeout(self) -> float:
+        """What one call may take, so that several fit into the deadline."""
+        return min(1.5 * self.retry_period, self.renew_deadline / _PATIENCE)
+
+    @property
+    def grace(self) -> float:
+        """What work may take to end once it is cancelled."""
+        return (self.lease_duration - self.renew_deadline) * _GRACE
+
+    @property
+    def whole_duration(self) -> int:
+        """The duration as the API takes it: rounded up, so that others wait long enough."""
+        return math.ceil(self.lease_duration)
+
+
+class Observation(Struct, frozen=True):
+    """What a candidate knows: the last Lease seen, None for none, and its consequence."""
+
+    lease: Lease | None
+    free_at: float
+    """The time of our own clock before which its holder may be at work."""
+
+
+def observe(
+    before: Observation | None, lease: Lease | None, now: float, default_duration: float
+) -> Observation:
+    """Take in what was read; ``now`` is the time after the answer.
+
+    A Lease that was deleted or emptied by hand frees nobody: the promise to its last holder
+    stands. Only a holder that gives it back (no holder, and one second) ends that at once.
+    """
+    if before is not None and _same(before.lease, lease):
+        return before
+    promised = now if before is None else max(before.free_at, now)
+    if lease is None:
+        return Observation(None, promised)
+    if lease.holder:
+        return Observation(lease, max(promised, now + _duration(lease.spec, default_duration)))
+    given_back = lease.spec.lease_duration_seconds == _RELEASED_SECONDS
+    return Observation(lease, now if given_back else promised)
+
+
+def _same(one: Lease | None, other: Lease | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.version == other.version and one.spec == other.spec
+
+
+def _duration(spec: LeaseSpec, default: float) -> float:
+    seconds = spec.lease_duration_seconds
+    return default if seconds is None or seconds <= 0 else float(seconds)
+
+
+class Acquire(Struct, frozen=True, gc=False):
+    """Write the Lease in our name."""
+
+
+class Renew(Struct, frozen=True, gc=False):
+    """It is ours; write it again."""
+
+
+class Wait(Struct, frozen=True, gc=False):
+    """Another may be at work, until this time of our clock at least."""
+
+    until: float
+
+
+class StepDown(Struct, frozen=True, gc=False):
+    """It is not ours any more."""
+
+    holder: str
+
+
+Action: TypeAlias = Acquire | Renew | Wait
+
+
+def decide(
+    observation: Observation, identity: str, now: float, written: Collection[str] = ()
+) -> Action:
+    """What a candidate does that does not lead.
+
+    ``written`` are the renewTimes of our latest attempts, whose answers may have been lost. A
+    Lease in our name that bears none of them was put there by somebody else's hand, and whoever
+    held it may still be at work.
+    """
+    lease = observation.lease
+    if lease is not None and lease.holder == identity and lease.spec.renew_time in written:
+        return Renew()
+    return Acquire() if now >= observation.free_at else Wait(observation.free_at)
+
+
+def decide_as_leader(lease: Lease | None, identity: str) -> Acquire | Renew | StepDown:
+    """What a leader within its deadline does about the Lease that it finds."""
+    if lease is None:
+        return Acquire()
+    return Renew() if lease.holder == identity else StepDown(lease.holder)
+
+
+def acquired(spec: LeaseSpec, identity: str, seconds: int, at: str) -> LeaseSpec:
+    """``spec`` taken over by ``identity``, if it is not in its name already.
+
+    ``at`` is the time, as the API writes it.
+    """
+    if spec.holder_identity == identity:
+        return renewed(spec, seconds, at)
+    before = spec.lease_transitions or 0
+    is_new = spec == _NO_SPEC
+    return msgspec.structs.replace(
+        spec,
+        holder_identity=identity,
+        lease_duration_seconds=seconds,
+        acquire_time=at,
+        renew_time=at,
+        lease_transitions=max(before, 0) + (not is_new),
+    )
+
+
+def renewed(spec: LeaseSpec, seconds: int, at: str) -> LeaseSpec:
+    """``spec`` with the same holder, at work since the same time."""
+    return msgspec.structs.replace(
+        spec,
+        lease_duration_seconds=seconds,
+        acquire_time=spec.acquire_time or at,
+        renew_time=at,
+        lease_transitions=max(spec.lease_transitions or 0, 0),
+    )
+
+
+def released(spec: LeaseSpec, at: str) -> LeaseSpec:
+    """``spec`` given back, so that the next one need not wait."""
+    return msgspec.structs.replace(
+        spec,
+        holder_identity="",
+        lease_duration_seconds=_RELEASED_SECONDS,
+        acquire_time=at,
+        renew_time=at,
+    )
+
+
+def new_lease(name: str, namespace: str, labels: Mapping[str, str]) -> Lease:
+    """A Lease that nobody holds, not stored yet."""
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+    if labels:
+        metadata["labels"] = dict(labels)
+    return Lease(metadata)

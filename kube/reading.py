@@ -1,0 +1,110 @@
+"""Objects out of their JSON, one at a time: what can't be read harms nothing but itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from kube.faults import WatchMetrics
+
+T = TypeVar("T")
+
+
+class Metadata(Struct, gc=False, rename="camel"):
+    """Which object it is; a bookmark has only a resource version."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """``namespace/name`` or ``name``; empty without a name."""
+        if self.namespace and self.name:
+            return f"{self.namespace}/{self.name}"
+        return self.name
+
+
+class _Object(Struct, gc=False):
+    metadata: Metadata
+
+
+_decode_object: Final = msgspec.json.Decoder(_Object).decode
+
+
+class Reader(Generic[T]):
+    """Decodes the objects of one resource, and logs each fault of an object once."""
+
+    def __init__(
+        self,
+        name: str,
+        decode: Callable[[msgspec.Raw], T],
+        undecodable: Callable[[str, msgspec.Raw, Exception], T | None] | None,
+        metrics: WatchMetrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._name = name
+        self._decode = decode
+        self._undecodable = undecodable
+        self._metrics = metrics
+        self._log = log
+        self._faults: dict[str, str] = {}
+        self._faults_of_list: dict[str, str] = {}
+
+    def start_list(self) -> None:
+        """All objects are read anew from here on."""
+        self._faults_of_list = {}
+
+    def end_list(self) -> None:
+        """All objects were read; the faults of those that are gone are forgotten."""
+        self._faults = self._faults_of_list
+
+    def metadata(self, raw: msgspec.Raw) -> Metadata | None:
+        """The metadata of any object, or None."""
+        try:
+            return _decode_object(raw).metadata
+        except (msgspec.DecodeError, RecursionError) as error:
+            self._reject("", error)
+            return None
+
+    def read(self, key: str, raw: msgspec.Raw) -> T | None:
+        """The object, or None where it can't be had."""
+        if not key:
+            self._reject(key, ValueError("metadata.name is missing"))
+            return None
+        try:
+            obj: T | None = self._decode(raw)
+        except Exception as error:  # noqa: BLE001 - one bad object harms no other, whatever it is
+            obj = self._rescue(key, raw, error)
+            if obj is None:
+                self._reject(key, error)
+                return None
+        self.forget(key)
+        return obj
+
+    def forget(self, key: str) -> None:
+        """Forget the fault of an object, which is gone or sound."""
+        self._faults.pop(key, None)
+
+    def _rescue(self, key: str, raw: msgspec.Raw, error: Exception) -> T | None:
+        if self._undecodable is None:
+            return None
+        try:
+            return self._undecodable(key, raw, error)
+        except Exception:  # noqa: BLE001 - as above
+            self._log.exception("object could not be replaced", key=key)
+            return None
+
+    def _reject(self, key: str, error: Exception) -> None:
+        text = str(error)
+        if self._faults.get(key) != text:
+            self._log.error("object left out, it can't be read", key=key, error=text)
+        self._faults[key] = self._faults_of_list[key] = text
+        self._metrics.undecodable(self._name)

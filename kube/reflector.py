@@ -1,0 +1,366 @@
+"""Mirrors one resource into a store: a list in pages, then a watch, whatever the API server does.
+
+What the store holds is what the server held when it last spoke (platform.md 1.2, 1.5). A watch goes
+on from the last resource version; where that is too old, a new list finds what changed and what was
+deleted meanwhile. Versions are opaque, so the order within a stream is the server's word and an
+event is applied as it comes: one that comes twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from kube.backoff import Backoff, Pace
+from kube.errors import (
+    ApiError,
+    BadAnswerError,
+    NotFoundError,
+    TooLargeError,
+    UnreachableError,
+)
+from kube.faults import NoWatchMetrics, after_fault
+from kube.reading import Reader
+from kube.store import Store
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import msgspec
+
+    from kube.client import Client
+    from kube.faults import WatchMetrics
+    from kube.resources import Resource
+    from kube.streams import WatchEvent
+
+T = TypeVar("T")
+
+ABSENT_BACKOFF: Final = Backoff(first=1.0, limit=60.0)
+STEADY: Final = 12.0
+"""Seconds after which a watch is sound though nothing came: a client waits less for its head."""
+_MAX_STARTS: Final = 2
+"""Requests in any second, the further pages of a list aside."""
+_SHORTEST_WATCH: Final = 300
+_SMALLER: Final = 8
+"""By which the pages shrink that are too large."""
+
+
+class Reflector(Generic[T]):
+    """Keeps ``store`` as the API server has it, while ``run`` runs.
+
+    ``decode`` makes an object of its JSON and must not keep the Raw, which holds a whole page.
+    ``undecodable`` gets what it raised and may give an object nevertheless; without one, the store
+    has nothing under that key and the log one line. ``on_change`` gets the keys that changed, all
+    of a list or of a received chunk at once. ``on_state`` is called when ``error``, ``absent`` or
+    ``synced`` changed. ``name`` stands in logs and metrics, by default the resource's plural.
+    """
+
+    def __init__(  # noqa: PLR0913 - what to watch, whom to tell, and how patient to be
+        self,
+        client: Client,
+        resource: Resource,
+        decode: Callable[[msgspec.Raw], T],
+        *,
+        store: Store[T] | None = None,
+        undecodable: Callable[[str, msgspec.Raw, Exception], T | None] | None = None,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        on_change: Callable[[frozenset[str]], None] | None = None,
+        on_state: Callable[[], None] | None = None,
+        page_size: int = 500,
+        backoff: Backoff = Backoff(),  # noqa: B008 - frozen
+        absent_backoff: Backoff = ABSENT_BACKOFF,
+        idle_timeout: float = 150.0,
+        clock: Callable[[], float] | None = None,
+        chance: Callable[[], float] = random.random,
+        metrics: WatchMetrics | None = None,
+        metadata_only: bool = False,
+        name: str = "",
+    ) -> None:
+        self.store: Store[T] = Store() if store is None else store
+        self.name = name or resource.plural
+        self.synced = asyncio.Event()
+        """Set for good after the first whole list, or once the resource was found absent."""
+        self.absent = False
+        """The API server does not know the resource: its definition is not there."""
+        self.error: str | None = None
+        """The last fault, in one line, while there is no contact."""
+        self.last_contact = -math.inf
+        """When, by the loop's clock, the last page, event or bookmark came."""
+        self._client = client
+        self._resource = resource
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._on_change = on_change
+        self._on_state = on_state
+        self._page_size = page_size
+        self._backoff = backoff
+        self._absent_backoff = absent_backoff
+        self._idle_timeout = idle_timeout
+        self._clock = clock or _loop_time
+        self._chance = chance
+        self._metrics = metrics or NoWatchMetrics()
+        self._metadata_only = metadata_only
+        self._log = get_logger("reflector").bind(resource=self.name)
+        self._reader = Reader(self.name, decode, undecodable, self._metrics, self._log)
+        self._pace = Pace(_MAX_STARTS, 1.0, self._clock)
+        self._woken = asyncio.Event()
+        # Where to watch from; empty for: list first.
+        self._version = ""
+        self._watched_from = ""
+        self._failures = 0
+        self._absences = 0
+        self._relisted = False
+        self._told_kinds: set[str] = set()
+        self._failed_listing = False
+        self._changed: set[str] = set()
+        self._events = 0
+        self._flushing: asyncio.Handle | None = None
+        self._state: tuple[str | None, bool, bool] = (None, False, False)
+
+    def wake(self) -> None:
+        """Look again now: ends a wait after a fault, or for a resource that is absent.
+
+        A wait that the API server asked for (Retry-After) is not cut short.
+        """
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Mirror until cancelled; it may be run again afterwards and goes on where it was."""
+        while True:
+            await asyncio.sleep(self._pace.wait())
+            # Whoever wakes us from here on may know more than the answer will.
+            self._woken.clear()
+            self._pace.start()
+            await (self._watch_once() if self._version else self._list_once())
+
+    async def _list_once(self) -> None:
+        try:
+            await self._list()
+        except NotFoundError as error:
+            if self._resource.is_built_in:
+                # Whoever says so is no API server, or not one yet.
+                await self._recover(error, listing=True)
+                return
+            self._note_absence(error)
+            wait = self._absent_backoff.delay(self._absences, self._chance())
+            self._absences += 1
+            await self._pause(wait)
+        except TooLargeError as error:
+            # A page has so many objects, however large people have made them.
+            self._page_size = max(self._page_size // _SMALLER, 1)
+            await self._recover(error, listing=True)
+        except ApiError as error:
+            await self._recover(error, listing=True)
+
+    async def _list(self) -> None:
+        started = self._clock()
+        objects: dict[str, T] = {}
+        version = token = ""
+        self._reader.start_list()
+        while True:
+            page = await self._client.list(
+                self._resource,
+                self._namespace,
+                limit=self._page_size,
+                continue_token=token,
+                label_selector=self._label_selector,
+                field_selector=self._field_selector,
+                metadata_only=self._metadata_only,
+                # The waits are ours; within a list the client's save the pages that came.
+                retries=None if token else 0,
+            )
+            self.last_contact = self._clock()
+            self._collect(page.items, objects)
+            # The first page's version: what happens while the others come is then watched too.
+            version = version or page.resource_version
+            before, token = token, page.continue_token
+            # Each item holds the page's whole text, and the next is about to come.
+            del page
+            if not token:
+                break
+            if token == before:
+                raise BadAnswerError("the list goes on from where it was", call=self._call("list"))
+        if not version:
+            raise BadAnswerError("a list without resourceVersion", call=self._call("list"))
+        self._version = version
+        self._reader.end_list()
+        self._absences = 0
+        changed = self.store.replace_all(objects)
+        self._metrics.listed(self.name, len(objects), self._clock() - started)
+        if self.absent:
+            self.absent = False
+            self._log.info("resource is there")
+        if self._failed_listing:
+            self._note_contact()
+        self._tell(changed)
+        self.synced.set()
+        self._tell_state()
+
+    def _collect(self, items: Iterable[msgspec.Raw], objects: dict[str, T]) -> None:
+        for raw in items:
+            metadata = self._reader.metadata(raw)
+            if metadata is None:
+                continue
+            key = metadata.key
+            obj = self._reader.read(key, raw)
+            if obj is not None:
+                # A list that changes nothing must not double what is held meanwhile.
+                held = self.store.get(key)
+                objects[key] = held if held is not None and held == obj else obj
+
+    async def _watch_once(self) -> None:
+        started = self._clock()
+        self._watched_from = self._version
+        fault: ApiError | None = None
+        try:
+            await self._watch()
+        except ApiError as error:
+            fault = error
+        is_sound = self._version != self._watched_from or self._clock() - started >= STEADY
+        if fault is None and not is_sound:
+            fault = UnreachableError("the watch ended at once", call=self._call("watch"))
+        if fault is not None:
+            await self._recover(fault, listing=False)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        settling = loop.call_later(STEADY, self._note_contact)
+        stream = self._client.watch(
+            self._resource,
+            self._namespace,
+            resource_version=self._version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            # Watches that began together must not all end together.
+            timeout_seconds=_SHORTEST_WATCH + int(_SHORTEST_WATCH * self._chance()),
+            idle_timeout=self._idle_timeout,
+            metadata_only=self._metadata_only,
+        )
+        try:
+            async with contextlib.aclosing(stream):
+                async for event in stream:
+                    self._apply(event)
+                    if self._flushing is None:
+                        # The loop runs again when all of the chunk is applied.
+                        self._flushing = loop.call_soon(self._flush)
+        finally:
+            settling.cancel()
+            if self._flushing is not None:
+                self._flushing.cancel()
+                self._flush()
+
+    def _apply(self, event: WatchEvent) -> None:
+        self._events += 1
+        metadata = self._reader.metadata(event.object)
+        if metadata is None:
+            return
+        if event.type in {"ADDED", "MODIFIED"}:
+            obj = self._reader.read(metadata.key, event.object)
+            # What can't be read is as good as deleted: the last version is not what is there.
+            if obj is None:
+                self._remove(metadata.key)
+            elif self.store.put(metadata.key, obj):
+                self._changed.add(metadata.key)
+        elif event.type == "DELETED":
+            self._reader.forget(metadata.key)
+            self._remove(metadata.key)
+        if metadata.resource_version:
+            self._version = metadata.resource_version
+
+    def _remove(self, key: str) -> None:
+        if self.store.remove(key):
+            self._changed.add(key)
+
+    def _flush(self) -> None:
+        """Tell what came since the last time."""
+        self._flushing = None
+        self.last_contact = self._clock()
+        self._metrics.events(self.name, self._events)
+        self._events = 0
+        changed, self._changed = self._changed, set()
+        # A stream that brings nothing new and ends is none that works.
+        if self._version != self._watched_from:
+            self._note_contact()
+        self._tell(changed)
+
+    async def _recover(self, error: ApiError, *, listing: bool) -> None:
+        """Note a fault and wait until the next attempt is due."""
+        plan = after_fault(error, listing=listing, failures=self._failures, relisted=self._relisted)
+        self._relisted = self._relisted or plan.at_once
+        self._failures += 1
+        if plan.relist:
+            self._version = ""
+        self._metrics.failed(self.name, type(error).__name__)
+        if not plan.quiet:
+            self._failed_listing = listing
+            self._note_fault(error)
+        if not plan.at_once:
+            # What the API server asks for comes first, and our own wait keeps clients apart.
+            await asyncio.sleep(error.retry_after or 0.0)
+            await self._pause(self._backoff.delay(self._failures - 1, self._chance()))
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+
+    def _note_absence(self, error: NotFoundError) -> None:
+        self.last_contact = self._clock()
+        self._note_contact()
+        if not self.absent:
+            self.absent = True
+            self._log.info("resource is absent", answer=str(error))
+        self._reader.start_list()
+        self._reader.end_list()
+        self._tell(self.store.replace_all({}))
+        self.synced.set()
+        self._tell_state()
+
+    def _note_fault(self, error: ApiError) -> None:
+        """Log the first fault of each kind since the last contact."""
+        kind = type(error).__name__
+        if kind not in self._told_kinds:
+            self._told_kinds.add(kind)
+            self._log.warning("no contact, what is held stays in force", error=str(error))
+        self.error = str(error)
+        self._tell_state()
+
+    def _note_contact(self) -> None:
+        self._failures = 0
+        self._relisted = False
+        self.last_contact = self._clock()
+        self._failed_listing = False
+        if self.error is not None:
+            self.error = None
+            self._told_kinds.clear()
+            self._log.info("in contact again")
+            self._tell_state()
+
+    def _tell(self, changed: set[str]) -> None:
+        if changed and self._on_change is not None:
+            try:
+                self._on_change(frozenset(changed))
+            except Exception:  # noqa: BLE001 - a listener's fault must not end the mirror
+                self._log.exception("on_change failed", keys=len(changed))
+
+    def _tell_state(self) -> None:
+        before, self._state = self._state, (self.error, self.absent, self.synced.is_set())
+        if before != self._state and self._on_state is not None:
+            try:
+                self._on_state()
+            except Exception:  # noqa: BLE001 - as above
+                self._log.exception("on_state failed")
+
+    def _call(self, verb: str) -> str:
+        return f"{verb} {self._resource.path(self._namespace)}"
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,35 @@
+"""Settings of the connection to the API server, the same in every process."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class ClusterSettings(
+    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
+):
+    """Which API server, and as whom."""
+
+    kubeconfig: Annotated[
+        str | None,
+        Meta(
+            description="kubeconfig file; by default $KUBECONFIG, then the pod's ServiceAccount, "
+            "then ~/.kube/config"
+        ),
+    ] = None
+    context: Annotated[
+        str | None, Meta(description="context of the kubeconfig; by default its current one")
+    ] = None
+    service_account_dir: Annotated[
+        str,
+        Meta(description="directory of the ServiceAccount's token, ca.crt and namespace in a pod"),
+    ] = "/var/run/secrets/kubernetes.io/serviceaccount"
+    namespace: Annotated[
+        str | None,
+        Meta(
+            description="our own namespace, which is never touched by admission; by default "
+            "$POD_NAMESPACE, then the ServiceAccount's"
+        ),
+    ] = None

@@ -1,0 +1,109 @@
+"""Objects by key with indexes: what a reflector mirrors and everybody else only reads.
+
+A key is ``namespace/name``, or ``name`` for a cluster-scoped object. Nothing here waits and nothing
+is locked: readers and the one writer share an event loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        Callable,
+        Hashable,
+        Iterable,
+        Iterator,
+        KeysView,
+        Mapping,
+        ValuesView,
+    )
+
+T = TypeVar("T")
+_ABSENT: Final = object()
+
+
+class Store(Generic[T]):
+    """The objects of one resource; only its reflector calls ``put``, ``remove``, ``replace_all``.
+
+    An index function gives the values under which an object is found. It must not raise.
+    """
+
+    def __init__(
+        self, indexes: Mapping[str, Callable[[T], Iterable[Hashable]]] | None = None
+    ) -> None:
+        self._objects: dict[str, T] = {}
+        self._functions = dict(indexes or {})
+        self._indexes: dict[str, dict[Hashable, dict[str, T]]] = {
+            name: {} for name in self._functions
+        }
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._objects
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._objects)
+
+    def get(self, key: str) -> T | None:
+        """The object, or None."""
+        return self._objects.get(key)
+
+    def keys(self) -> KeysView[str]:
+        """The keys now and later: a view, to be copied by who waits while walking it."""
+        return self._objects.keys()
+
+    def values(self) -> ValuesView[T]:
+        """The objects now and later: a view, to be copied by who waits while walking it."""
+        return self._objects.values()
+
+    def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
+        """The objects for which the index function ``name`` gives ``value``, in no fixed order.
+
+        Raises KeyError where there is no such index.
+        """
+        return tuple(self._indexes[name].get(value, {}).values())
+
+    def put(self, key: str, obj: T) -> bool:
+        """Hold ``obj`` under ``key``; tell whether anything changed."""
+        before = self._objects.get(key, _ABSENT)
+        if before == obj:
+            return False
+        self._forget(key)
+        self._objects[key] = obj
+        for name, function in self._functions.items():
+            index = self._indexes[name]
+            for value in function(obj):
+                index.setdefault(value, {})[key] = obj
+        return True
+
+    def remove(self, key: str) -> bool:
+        """Hold nothing under ``key``; tell whether anything changed."""
+        found = key in self._objects
+        self._forget(key)
+        self._objects.pop(key, None)
+        return found
+
+    def replace_all(self, objects: Mapping[str, T]) -> set[str]:
+        """Hold exactly ``objects``; the keys of what was added, changed or taken away."""
+        changed = {key for key, obj in objects.items() if self.put(key, obj)}
+        gone = self._objects.keys() - objects.keys()
+        for key in gone:
+            self.remove(key)
+        return changed | gone
+
+    def _forget(self, key: str) -> None:
+        """Take ``key`` out of the indexes, and out of memory the values that nothing has now."""
+        if key not in self._objects:
+            return
+        before = self._objects[key]
+        for name, function in self._functions.items():
+            index = self._indexes[name]
+            for value in function(before):
+                keys = index.get(value)
+                if keys is not None:
+                    keys.pop(key, None)
+                    if not keys:
+                        del index[value]

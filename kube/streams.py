@@ -1,0 +1,55 @@
+"""The lines of a watch, whatever the pieces in which they arrive."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+MAX_LINE: Final = 16 * 1024 * 1024
+"""Bytes of one event; etcd keeps no object that is a tenth of it."""
+
+
+class LineTooLongError(Exception):
+    """A line beyond the limit; the stream is of no more use."""
+
+
+class WatchEvent(Struct, frozen=True, gc=False):
+    """One event. ``object`` shares the memory of its own line only."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class LineSplitter:
+    """Bytes in, whole lines out, without their ends; empty lines are left out."""
+
+    def __init__(self, limit: int = MAX_LINE) -> None:
+        """``limit`` is in bytes, the end not counted."""
+        self._limit = limit
+        self._rest = bytearray()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a line has begun and not ended."""
+        return bool(self._rest)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that end in ``chunk``. Raises LineTooLongError."""
+        *ends, rest = chunk.split(b"\n")
+        lines = []
+        for end in ends:
+            self._check(end)
+            line = bytes(self._rest) + end if self._rest else end
+            self._rest.clear()
+            if line := line.removesuffix(b"\r"):
+                lines.append(line)
+        self._check(rest)
+        self._rest += rest
+        return lines
+
+    def _check(self, piece: bytes) -> None:
+        if len(self._rest) + len(piece) > self._limit:
+            self._rest.clear()
+            raise LineTooLongError(f"a line is longer than {self._limit} bytes")

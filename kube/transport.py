@@ -1,0 +1,261 @@
+"""One request and its answer: authorised, bounded in time and size, repeated where that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from importlib.metadata import PackageNotFoundError, version
+from io import BytesIO
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlencode
+
+import aiohttp
+from msgspec import Struct
+from yarl import URL
+
+from kube.errors import (
+    ApiError,
+    ConnectionSettingsError,
+    TooLargeError,
+    UnauthorizedError,
+    UnreachableError,
+    error_from,
+)
+from kube.failures import explain, was_cut_off
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable
+
+    from kube.connection import Connection
+
+Observer: TypeAlias = Callable[[str, int, float], None]
+"""Told of each answer: verb, status (0 for none), seconds until its head."""
+
+MAX_ANSWER: Final = 64 * 1024 * 1024
+"""Bytes of one answer: 500 objects of 128 KiB, where etcd takes up to 1.5 MiB each."""
+CONNECT_SECONDS: Final = 5.0
+MIN_WAIT: Final = 1.0
+"""Seconds before a repetition, also where the server says 0."""
+JSON: Final = "application/json"
+_BLOT: Final = b"***"
+_PIECE: Final = 1024 * 1024
+"""Bytes that are sent at once."""
+
+
+class Request(Struct, frozen=True, gc=False):
+    """One request. ``path`` is quoted already; ``verb`` is the one of permissions."""
+
+    verb: str
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    body: bytes | None = None
+    content_type: str = ""
+    accept: str = JSON
+
+    @property
+    def call(self) -> str:
+        """Its name in errors."""
+        return f"{self.verb} {self.path}"
+
+
+class Transport:
+    """The connections to one API server; every failure is an ApiError."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        user_agent: str,
+        timeout: float,
+        retries: int,
+        observer: Observer | None,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._connection = connection
+        self._user_agent = f"{user_agent}/{_version()}"
+        self._timeout = timeout
+        self._retries = retries
+        self._observer = observer
+        self._sleep = sleep
+        self._session: aiohttp.ClientSession | None = None
+        self._secret = b""
+        """The token that was sent last."""
+
+    def open(self) -> None:
+        """Make the session; needs a running loop."""
+        self._session = aiohttp.ClientSession(
+            connector=(self._connection.connector or _connector)(),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            timeout=_timeouts(self._timeout),
+            # Compression costs both sides more than a cluster's network does.
+            headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
+        )
+        # aiohttp repeats PUT and DELETE where a used connection breaks, though they may be done.
+        self._session._retry_connection = False  # noqa: SLF001 - there is no other switch
+
+    async def close(self) -> None:
+        """End all connections, those of running requests too."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def answer(
+        self, request: Request, *, seconds: float | None = None, retries: int | None = None
+    ) -> bytes:
+        """The whole answer, after the repetitions that are in order.
+
+        ``seconds`` are for each attempt; ``retries`` 0 allows none of any kind.
+        """
+        timeouts = _timeouts(self._timeout if seconds is None else seconds)
+        left = self._retries if retries is None else retries
+        may_resend = request.method == "GET" and left > 0
+        while True:
+            try:
+                response = await self._authorised(request, timeouts)
+                async with response:
+                    return await self._read(response, request)
+            except UnreachableError as error:
+                if not may_resend or not was_cut_off(error.__cause__):
+                    raise
+                may_resend = False
+            except ApiError as error:
+                if left <= 0 or not _asks_to_repeat(error):
+                    raise
+                left -= 1
+                wait = max(error.retry_after or 0.0, MIN_WAIT)
+                # Spread, as all others were sent away for the same time.
+                await self._sleep(wait * random.uniform(1.0, 1.2))  # noqa: S311 - no secret
+
+    async def chunks(
+        self, request: Request, *, total: float, idle: float
+    ) -> AsyncGenerator[bytes, None]:
+        """The pieces of a long answer as they come; the first one, like any other answer, soon."""
+        timeouts = aiohttp.ClientTimeout(total=total, sock_connect=CONNECT_SECONDS, sock_read=idle)
+        response = await self._authorised(request, timeouts)
+        async with response:
+            try:
+                async for chunk in response.content.iter_any():
+                    yield chunk
+            except (aiohttp.ClientError, OSError) as error:
+                raise self._unreachable(error, request) from error
+
+    async def _authorised(
+        self, request: Request, timeouts: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """The head of a good answer; a refused token is renewed once."""
+        try:
+            return await self._sent(request, timeouts)
+        except UnauthorizedError as error:
+            if error.status != HTTPStatus.UNAUTHORIZED or self._connection.refused is None:
+                raise
+        self._connection.refused()
+        return await self._sent(request, timeouts)
+
+    async def _sent(
+        self, request: Request, timeouts: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("the client is not open: use it in async with")
+        headers = await self._headers(request)
+        loop = asyncio.get_running_loop()
+        started, status = loop.time(), 0
+        try:
+            # A stream may be silent for long, but its head comes at once.
+            async with asyncio.timeout(self._timeout if timeouts.sock_read else None):
+                response = await self._session.request(
+                    request.method,
+                    self._url(request),
+                    data=_payload(request.body),
+                    headers=headers,
+                    timeout=timeouts,
+                    allow_redirects=False,
+                    server_hostname=self._connection.server_name,
+                    ssl=self._connection.ssl or True,
+                )
+            status = response.status
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(error, request) from error
+        finally:
+            if self._observer is not None:
+                self._observer(request.verb, status, loop.time() - started)
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            return response
+        async with response:
+            body = self.blotted(await self._read(response, request))
+        raise error_from(status, body, response.headers, call=request.call)
+
+    async def _headers(self, request: Request) -> dict[str, str]:
+        headers = {"Accept": request.accept}
+        if request.content_type:
+            headers["Content-Type"] = request.content_type
+        if self._connection.token is not None:
+            try:
+                token = await self._connection.token()
+            except ConnectionSettingsError as error:
+                raise UnauthorizedError(f"no credentials: {error}", call=request.call) from error
+            if token is not None:
+                self._secret = token.encode()
+                headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+    async def _read(self, response: aiohttp.ClientResponse, request: Request) -> bytes:
+        chunks, size = [], 0
+        try:
+            async for chunk in response.content.iter_any():
+                size += len(chunk)
+                if size > MAX_ANSWER:
+                    raise TooLargeError(
+                        f"an answer of more than {MAX_ANSWER} bytes",
+                        status=response.status,
+                        call=request.call,
+                    )
+                chunks.append(chunk)
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(error, request) from error
+        return b"".join(chunks)
+
+    def blotted(self, body: bytes) -> bytes:
+        """An answer that may be quoted: some say what they were asked, with our credentials."""
+        return body.replace(self._secret, _BLOT) if self._secret else body
+
+    def _url(self, request: Request) -> URL:
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        return URL(f"{self._connection.server}{request.path}{query}", encoded=True)
+
+    def _unreachable(self, error: Exception, request: Request) -> UnreachableError:
+        text = explain(error, self._connection.server, self._connection.source)
+        return UnreachableError(text, call=request.call)
+
+
+def _connector() -> aiohttp.BaseConnector:
+    # Each watch holds a connection for minutes: with a limit it would starve the others.
+    return aiohttp.TCPConnector(limit=0)
+
+
+def _timeouts(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_SECONDS, seconds))
+
+
+def _asks_to_repeat(error: ApiError) -> bool:
+    """Whether the server wants the request again, so that no verb is too dangerous."""
+    refused = (
+        error.status == HTTPStatus.TOO_MANY_REQUESTS
+        or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+    return refused and error.retry_after is not None
+
+
+def _payload(body: bytes | None) -> bytes | BytesIO | None:
+    """A large body as a stream: aiohttp warns of one that is sent in a piece."""
+    return BytesIO(body) if body is not None and len(body) > _PIECE else body
+
+
+def _version() -> str:
+    try:
+        return version("harbourmaster")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,224 @@
+"""A queue of keys for reconcilers: each key once, by one worker at a time, and again after a fault.
+
+A key says only that there is something to look at, so a hundred adds cost one look. What is added
+while a worker has the key is looked at again afterwards: the worker may have read before it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kube.backoff import Backoff
+from kube.errors import ApiError
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+RETRIES: Final = Backoff(first=0.05, limit=60.0)
+
+
+class QueueMetrics(Protocol):
+    """What a queue tells while it works; ``queue`` is its name."""
+
+    def depth(self, queue: str, keys: int) -> None:
+        """So many keys wait now."""
+
+    def retried(self, queue: str) -> None:
+        """A key is to be tried again after a fault."""
+
+    def waited(self, queue: str, seconds: float) -> None:
+        """A worker got a key that waited this long."""
+
+    def worked(self, queue: str, seconds: float) -> None:
+        """A worker is done with a key after this long."""
+
+
+class NoQueueMetrics:
+    """Counts nothing."""
+
+    def depth(self, queue: str, keys: int) -> None:
+        """Do nothing."""
+
+    def retried(self, queue: str) -> None:
+        """Do nothing."""
+
+    def waited(self, queue: str, seconds: float) -> None:
+        """Do nothing."""
+
+    def worked(self, queue: str, seconds: float) -> None:
+        """Do nothing."""
+
+
+class QueueShutDownError(Exception):
+    """The queue is shut down and empty: a worker's work is over."""
+
+
+class WorkQueue:
+    """Keys to look at. Belongs to one event loop; only ``get`` waits."""
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        backoff: Backoff = RETRIES,
+        metrics: QueueMetrics | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = name
+        self._backoff = backoff
+        self._metrics = metrics or NoQueueMetrics()
+        self._chance = chance
+        # What waits, with the time since when: in _ready, or in _active until its worker is done.
+        self._dirty: dict[str, float] = {}
+        self._ready: deque[str] = deque()
+        self._active: dict[str, float] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._failures: dict[str, int] = {}
+        self._changed = asyncio.Event()
+        self._shut_down = False
+
+    def __len__(self) -> int:
+        """How many keys wait, delayed ones aside."""
+        return len(self._dirty)
+
+    def add(self, key: str) -> None:
+        """Have ``key`` looked at soon; nothing where it waits already or the queue is shut down."""
+        if self._shut_down or key in self._dirty:
+            return
+        self._dirty[key] = _now()
+        self._metrics.depth(self.name, len(self._dirty))
+        if key not in self._active:
+            self._ready.append(key)
+            self._changed.set()
+
+    def add_after(self, key: str, seconds: float) -> None:
+        """Have ``key`` looked at in so many seconds, or earlier where that was asked for before.
+
+        An ``add`` meanwhile does not undo it.
+        """
+        if self._shut_down:
+            return
+        if not seconds > 0:
+            self.add(key)
+            return
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(seconds, self._due, key)
+
+    async def get(self) -> str:
+        """Wait for a key and take it; ``done`` gives it back.
+
+        Raises QueueShutDownError once the queue is shut down and nothing waits.
+        """
+        while not self._ready:
+            if self._shut_down and not self._dirty:
+                raise QueueShutDownError
+            self._changed.clear()
+            await self._changed.wait()
+        key = self._ready.popleft()
+        now = _now()
+        self._metrics.waited(self.name, now - self._dirty.pop(key))
+        self._metrics.depth(self.name, len(self._dirty))
+        self._active[key] = now
+        return key
+
+    def done(self, key: str) -> None:
+        """Give ``key`` back. Raises ValueError where nobody has it."""
+        if key not in self._active:
+            raise ValueError(f"no worker has {key}")
+        self._metrics.worked(self.name, _now() - self._active.pop(key))
+        if key in self._dirty:
+            self._ready.append(key)
+        self._changed.set()
+
+    def retry(self, key: str) -> None:
+        """Have ``key`` looked at again after a wait that grows until ``forget``."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self._metrics.retried(self.name)
+        self.add_after(key, self._backoff.delay(failures, self._chance()))
+
+    def forget(self, key: str) -> None:
+        """Forget the faults of ``key``: its next retry comes after the shortest wait."""
+        self._failures.pop(key, None)
+
+    def shutdown(self) -> None:
+        """Take no more keys and drop the delayed ones; what waits is still given to workers."""
+        self._shut_down = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._changed.set()
+
+    def _due(self, key: str) -> None:
+        del self._timers[key]
+        self.add(key)
+
+
+async def work(
+    queue: WorkQueue,
+    reconcile: Callable[[str], Awaitable[float | None]],
+    *,
+    workers: int = 1,
+    on_error: Callable[[str, Exception], None] | None = None,
+) -> None:
+    """Reconcile keys until cancelled, or until the queue is shut down and empty.
+
+    ``reconcile`` returns the seconds after which to look again, or None. What it raises is told to
+    ``on_error``, by default the log, and the key is tried again after a growing wait. A key whose
+    worker is cancelled goes back into the queue, for whoever works on it next.
+    """
+    tell = on_error or partial(_log_error, queue.name)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(workers):
+            group.create_task(_worker(queue, reconcile, tell))
+
+
+async def _worker(
+    queue: WorkQueue,
+    reconcile: Callable[[str], Awaitable[float | None]],
+    tell: Callable[[str, Exception], None],
+) -> None:
+    while True:
+        try:
+            key = await queue.get()
+        except QueueShutDownError:
+            return
+        try:
+            again = await reconcile(key)
+        except Exception as error:  # noqa: BLE001 - one key's fault, whatever it is
+            queue.retry(key)
+            tell(key, error)
+        except BaseException:
+            queue.add(key)
+            raise
+        else:
+            queue.forget(key)
+            if again is not None:
+                queue.add_after(key, again)
+        finally:
+            queue.done(key)
+        # A reconcile that never waits must not keep everybody else waiting.
+        await asyncio.sleep(0)
+
+
+def _log_error(queue: str, key: str, error: Exception) -> None:
+    log = get_logger("workqueue")
+    # What the API server says is one line; anything else is a bug, to be found by its traceback.
+    if isinstance(error, ApiError):
+        log.warning("reconcile failed", queue=queue, key=key, error=str(error))
+    else:
+        log.error("reconcile failed", queue=queue, key=key, exc_info=error)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,50 @@
+"""One watch of all definitions wakes each mirror whose kind is served from now on (design D13)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from kube.definitions import DefinitionsWatch
+from kube.reflector import Reflector
+from kube.resources import APPS, DEFINITIONS, TASKS
+from serving.background import running
+
+
+def definition(resource):
+    return {
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "status": {"conditions": [{"type": "Established", "status": "True"}]},
+    }
+
+
+def an_object(resource, name):
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name, "namespace": "web"},
+    }
+
+
+async def test_a_kind_that_comes_is_mirrored_at_once(api, client):
+    api.undefine(APPS)
+    api.undefine(TASKS)
+    woken = asyncio.Event()
+    mirrors = {
+        each: Reflector(client, each, msgspec.json.decode, on_change=lambda _keys: woken.set())
+        for each in (APPS, TASKS)
+    }
+    watch = DefinitionsWatch(client, mirrors)
+    async with asyncio.timeout(5), running(watch.run(), *(each.run() for each in mirrors.values())):
+        for mirror in mirrors.values():
+            await mirror.synced.wait()
+        assert all(each.absent for each in mirrors.values())
+        api.put(DEFINITIONS, definition(TASKS) | {"status": {}})
+        api.define(APPS)
+        api.put(APPS, an_object(APPS, "shop"))
+        api.put(DEFINITIONS, definition(APPS))
+        # Not after the minute that an absent kind waits by itself.
+        await woken.wait()
+        assert set(mirrors[APPS].store) == {"web/shop"}
+        assert mirrors[TASKS].absent

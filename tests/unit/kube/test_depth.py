@@ -1,0 +1,74 @@
+"""One object that is nested too deeply hides no other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+
+from helpers.fake_api import FakeApi
+from kube.depth import DEEPEST, STUB, shallow
+from kube.errors import BadAnswerError
+from kube.resources import APPLICATIONS
+
+
+def nested(levels):
+    return '{"a":' * levels + '"]}"' + "}" * levels
+
+
+def thing(name, levels):
+    spec = f'{{"x":[1],"y":{nested(levels)},"z":"\\"{{["}}'
+    return f'{{"metadata":{{"name":"{name}"}},"spec":{spec}}}'
+
+
+def page(*items):
+    return f'{{"metadata":{{"resourceVersion":"7"}},"items":[{",".join(items)}]}}'.encode()
+
+
+def test_what_is_not_deep_stays_as_it_is():
+    body = page(thing("a", 3), thing("b", DEEPEST - 4))
+    assert shallow(body, 5) == body
+
+
+def test_what_is_too_deep_is_a_text_in_its_place():
+    body = page(thing("a", 3), thing("b", 5000), thing("c", 3))
+    found = json.loads(shallow(body, 5))["items"]
+    assert found[1]["spec"] == {"x": [1], "y": json.loads(STUB), "z": '"{['}
+    assert [found[0], found[2]] == [json.loads(thing(name, 3)) for name in "ac"]
+
+
+@pytest.mark.parametrize("body", [b"", b"]]]]", b'{"a', b"[" * 9000])
+def test_what_is_no_json_stays_none(body):
+    assert shallow(body, 5) == body
+
+
+async def test_a_list_with_one_of_them_is_read():
+    async with FakeApi() as api, api.client() as client:
+        body = page(thing("a", 3), thing("b", 9000))
+        api.fail_next("list", "", kind="garbage", body=body)
+        found = await client.list(APPLICATIONS)
+        assert [json.loads(bytes(each))["metadata"]["name"] for each in found.items] == ["a", "b"]
+        api.fail_next("list", "", kind="garbage", body=b"[" * 9000)
+        with pytest.raises(BadAnswerError):
+            await client.list(APPLICATIONS)
+
+
+async def test_a_watch_with_one_of_them_goes_on():
+    async with FakeApi() as api, api.client() as client, asyncio.TaskGroup() as group:
+        version = (await client.list(APPLICATIONS)).resource_version
+        events = client.watch(
+            APPLICATIONS, resource_version=version, timeout_seconds=60, idle_timeout=10
+        )
+
+        async def first():
+            async with contextlib.aclosing(events):
+                return await anext(events)
+
+        task = group.create_task(first())
+        await api.until_watched()
+        event = f'{{"type":"ADDED","object":{thing("b", 9000)}}}\n'
+        api.send_raw(event.encode())
+        found = json.loads(bytes((await task).object))
+        assert found["spec"]["y"] == json.loads(STUB)

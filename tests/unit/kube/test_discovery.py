@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kube import discovery
+from kube.discovery import Discovery, UnknownKindError
+from kube.errors import BadAnswerError, ServerError
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, Resource
+
+BOATS = Resource("example.com", "v1", "boats", "Boat")
+
+
+@pytest.fixture
+async def known(api):
+    async with api.client(retries=0) as client:
+        yield Discovery(client)
+
+
+async def test_kinds_are_found_where_they_are_served(known):
+    assert await known.resource("v1", "ConfigMap") == CONFIG_MAPS
+    assert await known.resource("apps/v1", "Deployment") == DEPLOYMENTS
+    assert await known.resource("v1", "Namespace") == NAMESPACES
+
+
+async def test_a_version_is_asked_for_once(api, known):
+    await asyncio.gather(*(known.resource("v1", "ConfigMap") for _ in range(5)))
+    await known.resource("v1", "Namespace")
+    assert [each.path for each in api.requests] == ["/api/v1"]
+
+
+async def test_a_kind_that_comes_is_found_when_it_was_forgotten(api, known, monkeypatch):
+    with pytest.raises(UnknownKindError, match=r"no kind Boat in example\.com/v1"):
+        await known.resource("example.com/v1", "Boat")
+    api.define(BOATS)
+    with pytest.raises(UnknownKindError):
+        await known.resource("example.com/v1", "Boat")
+    known.forget("example.com/v1")
+    assert await known.resource("example.com/v1", "Boat") == BOATS
+    api.undefine(BOATS)
+    assert await known.resource("example.com/v1", "Boat") == BOATS
+    monkeypatch.setattr(discovery, "KNOWN_SECONDS", 0.0)
+    with pytest.raises(UnknownKindError):
+        await known.resource("example.com/v1", "Boat")
+
+
+async def test_a_missing_kind_is_asked_for_again_soon(api, known, monkeypatch):
+    monkeypatch.setattr(discovery, "MISSING_SECONDS", 0.0)
+    with pytest.raises(UnknownKindError):
+        await known.resource("example.com/v1", "Boat")
+    api.define(BOATS)
+    assert await known.resource("example.com/v1", "Boat") == BOATS
+
+
+async def test_a_part_of_a_kind_is_none(known):
+    found = await known.resource("apps/v1", "Deployment")
+    assert found.plural == "deployments"
+
+
+@pytest.mark.parametrize("version", ["", "/", "..", "a/..", "a/b/c", "x y", "../../api/v1"])
+async def test_versions_that_are_none_lead_nowhere_else(api, known, version):
+    with pytest.raises(UnknownKindError):
+        await known.resource(version, "ConfigMap")
+    assert all(each.path.count("/") <= 3 for each in api.requests)
+
+
+async def test_faults_are_no_answers(api, known):
+    api.fail_next(status=500)
+    with pytest.raises(ServerError):
+        await known.resource("v1", "ConfigMap")
+    api.fail_next(kind="garbage", body=b'{"resources": 7}')
+    with pytest.raises(BadAnswerError):
+        await known.resource("v1", "ConfigMap")
+    assert await known.resource("v1", "ConfigMap") == CONFIG_MAPS

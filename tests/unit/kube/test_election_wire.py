@@ -1,0 +1,161 @@
+"""Election through the real client against an API server that misbehaves, in real time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from helpers.logs import captured_log
+from kube.deadline import Deadman
+from kube.election import LeaderElection
+from kube.resources import LEASES
+
+# Together they take as long as a thousand others.
+pytestmark = pytest.mark.slow
+
+NAMESPACE = "harbourmaster-system"
+TIMES = {"lease_duration": 0.9, "renew_deadline": 0.5, "retry_period": 0.1}
+
+
+class Worker:
+    """A candidate, and when it worked."""
+
+    def __init__(self, client, name="a"):
+        self.changed = asyncio.Condition()
+        self.working = False
+        self.spans: list[list[float]] = []
+        self.stuck = False
+        self.election = LeaderElection(
+            client,
+            name="harbourmaster-controller",
+            namespace=NAMESPACE,
+            identity=name,
+            deadman=Deadman(self._note_stuck),
+            labels={"app.kubernetes.io/name": "harbourmaster"},
+            **TIMES,
+        )
+        self.task = asyncio.create_task(self.election.run(self.work))
+
+    def _note_stuck(self):
+        self.stuck = True
+
+    async def work(self):
+        self.spans.append([time.monotonic(), 0.0])
+        await self._set(working=True)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.spans[-1][1] = time.monotonic()
+            await self._set(working=False)
+
+    async def _set(self, *, working):
+        async with self.changed:
+            self.working = working
+            self.changed.notify_all()
+
+    async def until(self, *, working):
+        async with asyncio.timeout(10), self.changed:
+            await self.changed.wait_for(lambda: self.working == working)
+
+    async def stop(self):
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+@pytest.fixture
+async def start(client):
+    started = []
+
+    def begin(name="a"):
+        started.append(Worker(client, name))
+        return started[-1]
+
+    with captured_log():
+        yield begin
+        for each in started:
+            await each.stop()
+
+
+def stored(api):
+    return api.get(LEASES, "harbourmaster-controller", NAMESPACE)
+
+
+async def test_a_lease_is_made_with_our_labels_and_given_back(api, start):
+    a = start()
+    await a.until(working=True)
+    assert stored(api)["spec"]["holderIdentity"] == a.election.identity
+    assert stored(api)["metadata"]["labels"] == {"app.kubernetes.io/name": "harbourmaster"}
+    await a.stop()
+    assert a.task.cancelled()
+    assert stored(api)["spec"]["holderIdentity"] == ""
+    assert stored(api)["spec"]["leaseDurationSeconds"] == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "reset"},
+        {"kind": "hang"},
+        {"kind": "html", "status": 502},
+        {"kind": "garbage"},
+        {"kind": "torn"},
+        {"kind": "redirect"},
+        {"status": 429, "headers": {"Retry-After": "30"}},
+        {"status": 409},
+        {"status": 500},
+        {"status": 403},
+    ],
+    ids=lambda fault: f"{fault.get('kind', 'status')}-{fault.get('status', '')}",
+)
+async def test_work_ends_in_time_and_is_taken_up_again(api, start, fault):
+    a = start()
+    await a.until(working=True)
+    last = (await api.until_seen("PUT", count=2)).time
+    api.fail_next(count=None, **fault)
+    await a.until(working=False)
+    # Loop time and monotonic time are the same clock.
+    taken = [each.time for each in api.seen("PUT") if each.time <= last + 0.05]
+    assert a.spans[-1][1] <= max(taken) + TIMES["renew_deadline"] + 0.4 * 0.8
+    failed = len(api.requests)
+    await asyncio.sleep(0.3)
+    assert len(api.requests) - failed <= 8
+    api.heal()
+    await a.until(working=True)
+    assert len(a.spans) == 2
+
+
+async def test_the_next_one_works_as_soon_as_the_first_has_ended(start):
+    a = start()
+    await a.until(working=True)
+    b = start("b")
+    cancelled = time.monotonic()
+    await a.stop()
+    await b.until(working=True)
+    assert b.spans[0][0] >= a.spans[0][1]
+    assert b.spans[0][0] - cancelled < 1
+
+
+async def test_a_blocked_loop_ends_the_process_when_its_time_is_over(start):
+    a = start()
+    await a.until(working=True)
+    # The loop is busy, as with a computation that never yields.
+    time.sleep(1.2)  # noqa: ASYNC251 - that is the fault
+    assert a.stuck
+    a.stuck = False
+    await a.until(working=False)
+    await a.until(working=True)
+    assert a.spans[1][0] >= a.spans[0][1]
+
+
+async def test_a_lease_deleted_while_leading_is_made_again(api, start):
+    a = start()
+    await a.until(working=True)
+    api.remove(LEASES, "harbourmaster-controller", NAMESPACE)
+    seen = len(api.seen("create"))
+    await api.until_seen("create", count=seen + 1)
+    await api.until_seen("update", count=len(api.seen("update")) + 2)
+    assert stored(api)["spec"]["holderIdentity"] == a.election.identity
+    assert len(a.spans) == 1
+    assert a.working

@@ -1,0 +1,154 @@
+"""Which occurrences are one series, what is left of an allowance, and what the API takes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kube.event_series import (
+    Allowance,
+    Bucket,
+    Limiter,
+    ObjectReference,
+    Series,
+    SeriesTable,
+    occurrence,
+    shortened,
+)
+
+POD = ObjectReference("v1", "Pod", "a", "prod", uid="1", resource_version="7")
+
+
+def happened(note="it happened", regarding=POD, kind="Normal", reason="Done", action="Act"):
+    return occurrence(regarding, kind, reason, note, action)
+
+
+def series(what=None, seen=0.0, told=1, count=1):
+    what = what or happened()
+    return Series(what, "name", first="t", last="t", seen=seen, told=told, count=count)
+
+
+def test_a_reference_is_written_with_the_fields_that_it_has():
+    assert msgspec.json.decode(msgspec.json.encode(ObjectReference("v1", "Node", "n"))) == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": "n",
+    }
+    assert msgspec.json.decode(msgspec.json.encode(POD)) == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "a",
+        "namespace": "prod",
+        "uid": "1",
+        "resourceVersion": "7",
+    }
+
+
+@given(st.text(), st.integers(3, 40))
+@settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+def test_a_cut_text_fits_and_is_text(text, limit):
+    cut = shortened(text, limit)
+    assert len(cut.encode()) <= limit
+    assert cut == text or cut.endswith("…") or "?" in cut
+    assert text.startswith(cut.removesuffix("…")) or "?" in cut
+
+
+def test_a_note_is_cut_to_what_the_api_takes():
+    what = happened(note="ü" * 600, reason="R" * 200, action="A" * 200)
+    assert what.note == "ü" * 510 + "…"
+    assert (len(what.reason.encode()), len(what.action.encode())) == (128, 128)
+    assert happened(note="ü" * 512).note == "ü" * 512
+
+
+def test_half_a_character_is_no_error():
+    assert happened(note="\ud800").note == "?"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        happened(note="else"),
+        happened(kind="Warning"),
+        happened(reason="Else"),
+        happened(action="Else"),
+        happened(regarding=msgspec.structs.replace(POD, uid="2")),
+        happened(regarding=msgspec.structs.replace(POD, namespace="test")),
+    ],
+)
+def test_what_differs_is_another_series(other):
+    table = SeriesTable(10, 360)
+    table.begin(series())
+    assert table.again(other, 1.0, "u") is None
+
+
+def test_the_same_of_another_version_is_counted():
+    table = SeriesTable(10, 360)
+    begun = series()
+    table.begin(begun)
+    newer = msgspec.structs.replace(POD, resource_version="8")
+    assert table.again(happened(regarding=newer), 360.0, "u") is begun
+    assert (begun.count, begun.first, begun.last, begun.is_behind) == (2, "t", "u", True)
+
+
+def test_a_series_ends_when_it_was_quiet():
+    table = SeriesTable(10, 360)
+    table.begin(series())
+    assert table.again(happened(), 300.0, "u") is not None
+    assert table.again(happened(), 660.0, "u") is not None
+    assert table.again(happened(), 1020.1, "u") is None
+
+
+def test_the_oldest_series_is_forgotten_and_a_lost_count_is_told():
+    table = SeriesTable(2, 360)
+    one, two, three, four = (series(happened(note=note)) for note in ("1", "2", "3", "4"))
+    assert table.begin(one) is None
+    assert table.begin(two) is None
+    table.again(one.occurrence, 1.0, "u")
+    assert table.begin(three) is None
+    assert list(table) == [one, three]
+    assert table.begin(four) is one
+
+
+def test_a_series_that_begins_anew_replaces_the_old_one():
+    table = SeriesTable(2, 360)
+    old, new = series(count=3), series()
+    table.begin(old)
+    assert table.begin(new) is old
+    assert list(table) == [new]
+    table.forget(old)
+    assert list(table) == [new]
+    table.forget(new)
+    assert len(table) == 0
+
+
+def test_an_allowance_is_spent_and_comes_back():
+    limiter = Limiter(Allowance(burst=25, period=300), 10)
+    taken = 0
+    while limiter.may_take("a", 0.0):
+        limiter.take("a", 0.0)
+        taken += 1
+    assert taken == 25
+    assert limiter.may_take("b", 0.0)
+    assert not limiter.may_take("a", 299.9)
+    assert limiter.may_take("a", 300.0)
+    limiter.take("a", 300.0)
+    assert not limiter.may_take("a", 300.0)
+
+
+def test_no_more_comes_back_than_the_burst():
+    allowance = Allowance(burst=2, period=1)
+    assert Bucket(0.0, 0.0).filled(allowance, 1e9) == Bucket(2.0, 1e9)
+
+
+def test_a_clock_that_goes_back_takes_nothing():
+    assert Bucket(1.0, 10.0).filled(Allowance(2, 1), 5.0).tokens == 1.0
+
+
+def test_a_limiter_remembers_the_latest_ones():
+    limiter = Limiter(Allowance(1, 300), 2)
+    for key in "abc":
+        limiter.take(key, 0.0)
+    assert len(limiter) == 2
+    assert [limiter.may_take(key, 0.0) for key in "abc"] == [True, False, False]

@@ -1,0 +1,221 @@
+"""Kubeconfigs of strangers: used as they are, or refused in one line (S37)."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trustme
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.fake_api import FakeApi
+from kube.client import Client
+from kube.errors import ConnectionSettingsError
+from kube.foreign import MAX_BYTES, access_from
+
+SOURCE = "Secret team/one, key kubeconfig"
+HIDDEN = "hidden-c2VjcmV0"
+HERE = "config-that-must-not-be-read"
+
+
+# Each line is twice as much as the one before.
+BOMB = "\n".join(
+    ["a0: &a0 {k: v}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 40))]
+).encode()
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+def data(pem):
+    return base64.b64encode(pem).decode()
+
+
+@pytest.fixture(scope="module")
+def person(authority):
+    ends = datetime.now(UTC).replace(tzinfo=None) + timedelta(days=1)
+    issued = authority.issue_cert("person@example.com", not_after=ends)
+    return {
+        "client-certificate-data": data(issued.cert_chain_pems[0].bytes()),
+        "client-key-data": data(issued.private_key_pem.bytes()),
+    }
+
+
+def config(server="https://127.0.0.1:6443", user=None, **cluster):
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "one", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "me", "user": user or {"token": HIDDEN}}],
+        "contexts": [{"name": "c", "context": {"cluster": "one", "user": "me"}}],
+        "current-context": "c",
+    }
+
+
+def read(found):
+    return access_from(yaml.safe_dump(found).encode(), SOURCE)
+
+
+def refusal(found):
+    text = found if isinstance(found, bytes) else yaml.safe_dump(found).encode()
+    with pytest.raises(ConnectionSettingsError) as error:
+        access_from(text, SOURCE)
+    line = str(error.value)
+    assert line.startswith(SOURCE)
+    assert "\n" not in line
+    assert HIDDEN not in line
+    return line.removeprefix(f"{SOURCE}: ")
+
+
+async def test_token_certificate_and_authority_are_used(authority, person):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with FakeApi(tls=context) as api:
+        trust = {"certificate-authority-data": data(authority.cert_pem.bytes())}
+        access = read(config(api.url, {"token": "mine", **person}, **trust))
+        async with Client(access.connection) as client:
+            await client.request("GET", "/version")
+        assert api.requests[0].headers["Authorization"] == "Bearer mine"
+    assert access.namespace == ""
+    left = access.expires - datetime.now(UTC)
+    assert timedelta(hours=23) < left < timedelta(hours=25)
+
+
+def test_the_namespace_of_the_context():
+    found = config()
+    found["contexts"][0]["context"]["namespace"] = "team"
+    del found["current-context"]
+    access = read(found)
+    assert access.namespace == "team"
+    assert access.connection.user == "me"
+    assert access.expires is None
+
+
+def test_a_token_says_when_it_ends():
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": 1_800_000_000}).encode()).decode()
+    access = read(config(user={"token": f"a.{claims.rstrip('=')}.c"}))
+    assert access.expires == datetime.fromtimestamp(1_800_000_000, UTC)
+
+
+def with_user(**user):
+    return config(user={"token": HIDDEN, **user})
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (with_user(exec={"command": "touch"}), "exec of its user plugins are not run"),
+        (with_user(**{"auth-provider": {"name": "oidc"}}), "auth-provider of its user is refused"),
+        (with_user(tokenFile=HERE), "tokenFile of its user names a file: give a token"),
+        (with_user(**{"client-certificate": HERE}), "client-certificate of its user names a file"),
+        (with_user(**{"client-key": HERE}), "client-key of its user names a file"),
+        (with_user(username="a"), "username of its user and password are refused"),
+        (with_user(password=HIDDEN), "password of its user and username are refused"),
+        (with_user(**{"as": "admin"}), "as of its user is refused"),
+        (with_user(**{"as-groups": ["system:masters"]}), "as-groups of its user is refused"),
+        (
+            config(**{"certificate-authority": HERE}),
+            "certificate-authority of its cluster names a file",
+        ),
+        (
+            config(**{"insecure-skip-tls-verify": True}),
+            "insecure-skip-tls-verify of its cluster is refused",
+        ),
+        (config(**{"proxy-url": "http://x"}), "proxy-url of its cluster is refused"),
+        (config("http://127.0.0.1:8080"), 'server "http://127.0.0.1:8080" is not like https://'),
+        (config("https://me:you@x"), "is not like https://host:port"),
+        (config("https://x/?a=b"), "is not like https://host:port"),
+        (config(""), 'server "" is not like'),
+        (config("https://[x"), "is not like https://host:port"),
+        (config(**{"certificate-authority-data": "?"}), "certificate-authority-data is no base64"),
+        (config(**{"certificate-authority-data": "eA=="}), "has no certificates in PEM form"),
+        (config(**{"certificate-authority-data": 7}), "certificate-authority-data is no text"),
+        (config(user={"client-key-data": "eA=="}), "neither a token nor client-certificate-data"),
+        (config(user={"client-certificate-data": "eA=="}), "are no pair in PEM form"),
+        (config(user={"token": "a b"}), "token holds no token: it has spaces"),
+    ],
+)
+def test_what_reaches_beyond_its_text_is_refused(found, text):
+    assert text in refusal(found).replace(f"{SOURCE}: ", "")
+
+
+@pytest.mark.parametrize("kind", ["contexts", "clusters", "users"])
+def test_there_is_exactly_one_of_each(kind):
+    found = config()
+    found[kind] = [*found[kind], copy.deepcopy(found[kind][0])]
+    assert refusal(found) == f"has 2 {kind}, and must have exactly one"
+    found[kind] = []
+    assert refusal(found) == f"has 0 {kind}, and must have exactly one"
+    found[kind] = "x"
+    assert refusal(found) == f"has 0 {kind}, and must have exactly one"
+    for strange in (1, {}, {"name": "x"}, {"name": 1, kind[:-1]: {}}, {"name": "x", kind[:-1]: 1}):
+        found[kind] = [strange]
+        assert "is not as it must be" in refusal(found)
+
+
+@pytest.mark.parametrize("field", ["cluster", "user"])
+def test_the_context_names_what_is_there(field):
+    found = config()
+    found["contexts"][0]["context"][field] = "other"
+    assert refusal(found) == f'its context names the {field} "other", which it has not'
+
+
+def test_the_current_context_is_the_one():
+    text = 'its current-context is "x", which it has not'
+    assert refusal({**config(), "current-context": "x"}) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"", "is empty"),
+        (b"[]", "is empty"),
+        (b"- a", "is no kubeconfig"),
+        (b"hidden-c2VjcmV0", "is no kubeconfig"),
+        (b"a: [hidden-c2VjcmV0", "is no YAML in line 1"),
+        (b"\xff\xfe\x00", "is no YAML"),
+        (b"a: !!python/object/apply:os.system [hidden-c2VjcmV0]", "is no YAML in line 1"),
+        (BOMB, "has aliases, which are refused"),
+        (b"[" * 5000, "is no YAML that can be read"),
+        (b"a: !!bool x", "is no YAML that can be read"),
+        (b"a: !!int ''", "is no YAML that can be read"),
+        (b"a: " + b"1:" * 9000 + b"1.0", "is no YAML that can be read"),
+        (b"#" * (MAX_BYTES + 1), "is larger than"),
+    ],
+)
+def test_what_is_no_kubeconfig(text, reason):
+    if text == b"[]":
+        reason = "is no kubeconfig"
+    assert refusal(text).startswith(reason)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["name", "user", "cluster", "server", "token"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(["clusters", "users", "contexts", "current-context"]), values)
+def test_whatever_stands_there_is_read_or_refused_in_a_line(field, value):
+    line = SOURCE
+    try:
+        read({**config(), field: value})
+    except ConnectionSettingsError as error:
+        line = str(error)
+    assert line.startswith(SOURCE)
+    assert "\n" not in line

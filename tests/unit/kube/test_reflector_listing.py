@@ -1,0 +1,344 @@
+"""The first list and every later one: pages, deletions found, what can't be read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+
+import msgspec
+import pytest
+from msgspec import Struct
+from structlog.testing import capture_logs
+
+from helpers.scripted_api import END, ScriptedApi, Thing, event, mirrored
+from helpers.virtual_time import virtual
+from kube.client import Page
+from kube.errors import GoneError, ServerError
+from kube.store import Store
+
+
+@pytest.fixture
+def api():
+    return ScriptedApi()
+
+
+def fill(api, count):
+    for number in range(count):
+        api.put(f"thing-{number}", value=number)
+
+
+async def relist(api):
+    """Have the mirror list anew, which 410 makes it do."""
+    api.compact()
+    api.send(GoneError("too old resource version", status=410))
+    await asyncio.sleep(2)
+
+
+@virtual
+async def test_a_list_is_taken_page_by_page_and_told_at_once(api):
+    fill(api, 25)
+    async with mirrored(api, page_size=10) as mirror:
+        assert mirror.held == mirror.right
+        assert mirror.told == [frozenset(mirror.right)]
+        assert api.verbs() == ["list", "list", "list", "watch"]
+        assert [call.options["limit"] for call in api.calls[:3]] == [10, 10, 10]
+        assert api.calls[-1].options["resource_version"] == str(api.version)
+
+
+@virtual
+async def test_an_empty_list_syncs_and_tells_nothing(api):
+    async with mirrored(api) as mirror:
+        assert mirror.held == {}
+        assert mirror.told == []
+        assert mirror.states == [(None, False, True)]
+
+
+@virtual
+async def test_what_is_to_be_watched_is_asked_for_in_both_verbs(api):
+    chosen = {"label_selector": "a=b", "field_selector": "metadata.name=c", "metadata_only": True}
+    async with mirrored(api, **chosen):
+        for call in api.calls:
+            assert chosen.items() <= call.options.items()
+
+
+@virtual
+async def test_changes_between_two_pages_are_watched_from_the_first_pages_version(api):
+    fill(api, 15)
+    before = str(api.version)
+
+    class Changing(ScriptedApi):
+        async def list(self, *args, **options):
+            page = await ScriptedApi.list(api, *args, **options)
+            if page.continue_token:
+                api.put("late", value=1)
+                api.remove("thing-14")
+            # A server may tell a newer version with the last page.
+            return msgspec.structs.replace(
+                page, resource_version=str(api.version) if not page.continue_token else before
+            )
+
+        def watch(self, *args, **options):
+            return api.watch(*args, **options)
+
+    async with mirrored(Changing(), page_size=10) as mirror:
+        assert api.calls[-1].options["resource_version"] == before
+        mirror.api = api
+        assert mirror.held == mirror.right
+
+
+@virtual
+async def test_a_continue_token_that_expires_starts_the_list_again(api):
+    fill(api, 25)
+    api.faults.extend([None, GoneError("token too old", status=410, reason="Expired")])
+    async with mirrored(api, page_size=10) as mirror:
+        assert mirror.held == mirror.right
+        tokens = [bool(call.options["continue_token"]) for call in api.calls]
+        assert tokens == [False, True, False, True, True]
+        assert mirror.states == [(None, False, True)]
+
+
+@virtual
+async def test_a_list_that_expires_always_is_not_tried_in_a_loop(api):
+    api.down = GoneError("too old", status=410)
+    async with mirrored(api, synced=False) as mirror:
+        await asyncio.sleep(600)
+        assert len(api.calls) < 60
+        assert "410: too old" in mirror.reflector.error
+
+
+@virtual
+async def test_a_page_fault_restarts_the_list_and_shows_nothing_of_the_first_try(api):
+    fill(api, 25)
+    api.faults.extend([None, None, ServerError("no", status=500)])
+    async with mirrored(api, page_size=10) as mirror:
+        assert mirror.told == [frozenset(mirror.right)]
+        assert mirror.states[-1] == (None, False, True)
+
+
+@virtual
+async def test_objects_deleted_while_disconnected_are_found_by_the_next_list(api):
+    fill(api, 5)
+    async with mirrored(api) as mirror:
+        api.down = ServerError("no", status=500)
+        api.send(END)
+        await asyncio.sleep(1)
+        api.remove("thing-1")
+        api.remove("thing-3")
+        api.put("thing-2", value=20)
+        api.put("new", value=7)
+        api.compact()
+        api.down = None
+        await asyncio.sleep(60)
+        assert mirror.held == mirror.right
+        changed = {"prod/thing-1", "prod/thing-3", "prod/thing-2", "prod/new"}
+        assert mirror.told[1:] == [frozenset(changed)]
+
+
+@virtual
+async def test_a_list_that_changes_nothing_tells_nothing_and_keeps_the_very_objects(api):
+    fill(api, 3)
+    async with mirrored(api) as mirror:
+        before = {key: id(obj) for key, obj in mirror.held.items()}
+        await relist(api)
+        assert api.verbs().count("list") == 2
+        assert len(mirror.told) == 1
+        assert {key: id(obj) for key, obj in mirror.held.items()} == before
+
+
+@virtual
+async def test_a_list_that_changes_nothing_holds_nothing_twice(api):
+    """What is held while each page is asked for is counted: objects, and pages."""
+
+    class Counted(Struct, frozen=True, weakref=True):
+        value: int
+
+    class CountedPage:
+        def __init__(self, page):
+            self.items = page.items
+            self.resource_version = page.resource_version
+            self.continue_token = page.continue_token
+
+    def decode(raw):
+        one = Counted(msgspec.json.decode(raw)["value"])
+        objects.append(weakref.ref(one))
+        return one
+
+    class Counting(ScriptedApi):
+        async def list(self, *args, **options):
+            held.append([sum(one() is not None for one in made) for made in (objects, pages)])
+            page = CountedPage(await super().list(*args, **options))
+            pages.append(weakref.ref(page))
+            return page
+
+    held, objects, pages = [], [], []
+    counting = Counting()
+    fill(counting, 100)
+    async with mirrored(counting, decode=decode, page_size=10):
+        await relist(counting)
+    assert held == [[count, 0] for count in (*range(0, 100, 10), *[100] * 10)]
+
+
+@virtual
+async def test_ten_thousand_objects_are_listed_within_a_second(api):
+    fill(api, 10_000)
+    begin = time.process_time()
+    async with mirrored(api) as mirror:
+        assert len(mirror.held) == 10_000
+    # Most of it is the encoding by the server of the test.
+    assert time.process_time() - begin < 1
+    assert len(mirror.told) == 1
+
+
+@virtual
+async def test_the_stores_indexes_follow(api):
+    fill(api, 4)
+    store = Store({"parity": lambda thing: [thing.value % 2]})
+    async with mirrored(api, store=store) as mirror:
+        assert mirror.reflector.store is store
+        assert {thing.value for thing in store.by_index("parity", 1)} == {1, 3}
+        api.put("thing-1", value=2)
+        await asyncio.sleep(1)
+        assert {thing.value for thing in store.by_index("parity", 1)} == {3}
+
+
+@virtual
+async def test_an_object_that_can_not_be_read_is_left_out_with_one_line(api):
+    fill(api, 3)
+    api.put("bad", value="no number")
+    with capture_logs() as logs:
+        async with mirrored(api) as mirror:
+            assert set(mirror.held) == {"prod/thing-0", "prod/thing-1", "prod/thing-2"}
+            await relist(api)
+            await relist(api)
+            lines = [line for line in logs if line["log_level"] == "error"]
+            assert len(lines) == 1
+            assert lines[0]["key"] == "prod/bad"
+            assert "Expected `int`" in lines[0]["error"]
+            # Gone while nobody looked, and back with the same fault.
+            del api.objects["prod/bad"]
+            await relist(api)
+            api.put("bad", value="no number")
+            await asyncio.sleep(1)
+            assert len([line for line in logs if line["log_level"] == "error"]) == 2
+
+
+@pytest.mark.parametrize(
+    "obj", [{}, {"metadata": None}, {"metadata": {"name": 1}}, {"metadata": {"namespace": "a"}}, 1]
+)
+@virtual
+async def test_an_object_without_a_usable_name_is_left_out(api, obj):
+    fill(api, 2)
+    api.objects["nameless"] = obj
+    async with mirrored(api) as mirror:
+        assert set(mirror.held) == {"prod/thing-0", "prod/thing-1"}
+
+
+@virtual
+async def test_a_decoder_that_breaks_in_any_way_harms_one_object(api):
+    fill(api, 3)
+
+    def decode(raw):
+        if b'"value":1' in bytes(raw):
+            raise RecursionError
+        return Thing(5)
+
+    async with mirrored(api, decode=decode) as mirror:
+        assert mirror.held == {"prod/thing-0": Thing(5), "prod/thing-2": Thing(5)}
+
+
+@virtual
+async def test_a_fallback_may_stand_in_for_what_can_not_be_read(api):
+    asked = []
+
+    def undecodable(key, raw, error):
+        asked.append((key, bytes(raw), str(error)))
+        if key == "prod/worse":
+            raise ValueError("the fallback breaks too")
+        return Thing(-1) if key == "prod/bad" else None
+
+    fill(api, 1)
+    for name in ("bad", "worse", "worst"):
+        api.put(name, value="no number")
+    with capture_logs() as logs:
+        async with mirrored(api, undecodable=undecodable) as mirror:
+            assert mirror.held == {"prod/thing-0": Thing(0), "prod/bad": Thing(-1)}
+    assert [key for key, _, _ in asked] == ["prod/bad", "prod/worse", "prod/worst"]
+    assert b"no number" in asked[0][1]
+    left_out = [line["key"] for line in logs if "left out" in line["event"]]
+    assert left_out == ["prod/worse", "prod/worst"]
+
+
+@virtual
+async def test_a_list_without_a_version_is_a_fault(api):
+    class Versionless(ScriptedApi):
+        async def list(self, *args, **options):
+            page = await super().list(*args, **options)
+            return msgspec.structs.replace(page, resource_version="")
+
+    async with mirrored(Versionless(), synced=False) as mirror:
+        await asyncio.sleep(60)
+        assert "a list without resourceVersion" in mirror.reflector.error
+        assert not mirror.reflector.synced.is_set()
+
+
+@virtual
+async def test_a_list_that_goes_round_in_circles_is_a_fault(api):
+    class Circling(ScriptedApi):
+        async def list(self, *_args, **_options):
+            self.calls.append(None)
+            return Page((), "1", "again")
+
+    circling = Circling()
+    async with mirrored(circling, synced=False) as mirror:
+        await asyncio.sleep(60)
+        assert "goes on from where it was" in mirror.reflector.error
+        assert len(circling.calls) < 60
+
+
+@virtual
+async def test_the_wait_between_lists_is_the_mirrors_and_within_a_list_the_clients(api):
+    fill(api, 15)
+    async with mirrored(api, page_size=10):
+        assert [call.options["retries"] for call in api.calls[:2]] == [0, None]
+
+
+@virtual
+async def test_a_listener_that_raises_does_not_end_the_mirror(api):
+    def broken(_keys):
+        raise ValueError("a bug of the listener")
+
+    with capture_logs() as logs:
+        async with mirrored(api, on_change=broken) as mirror:
+            fill(api, 2)
+            await asyncio.sleep(1)
+            assert mirror.held == mirror.right
+    assert [line["event"] for line in logs] == ["on_change failed"]
+
+
+@virtual
+async def test_lists_events_and_faults_are_counted(api):
+    class Counts:
+        def __init__(self):
+            self.seen = []
+
+        def __getattr__(self, name):
+            return lambda *args: self.seen.append((name, *args))
+
+    counts = Counts()
+    fill(api, 2)
+    async with mirrored(api, metrics=counts, name="things"):
+        api.put("bad", value="x")
+        api.send(event("BOOKMARK", {"metadata": {"resourceVersion": str(api.version)}}))
+        await asyncio.sleep(1)
+        api.send(GoneError("too old", status=410))
+        await asyncio.sleep(1)
+    kinds = [(name, *args[:2]) for name, *args in counts.seen]
+    assert kinds == [
+        ("listed", "things", 2),
+        ("undecodable", "things"),
+        ("events", "things", 2),
+        ("failed", "things", "GoneError"),
+        ("undecodable", "things"),
+        ("listed", "things", 2),
+    ]

@@ -1,0 +1,149 @@
+"""Whatever happens in whatever order: in the end the store is what the server has."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.scripted_api import END, Hang, ScriptedApi, Thing, mirrored
+from helpers.virtual_time import run_virtually
+from kube.errors import (
+    ApiError,
+    BadAnswerError,
+    ForbiddenError,
+    GoneError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    UnreachableError,
+)
+
+NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
+# None stands for a value that can't be read.
+VALUES = st.none() | st.integers(0, 3)
+ERRORS = st.sampled_from(
+    [
+        UnreachableError("the connection broke"),
+        BadAnswerError("half a line", status=200),
+        GoneError("too old", status=410, reason="Expired"),
+        ServerError("<html>", status=502),
+        ServerError("busy", status=503, retry_after=2.0),
+        TooManyRequestsError("busy", status=429, retry_after=1.0),
+        UnauthorizedError("who", status=401),
+        ForbiddenError("no", status=403),
+        NotFoundError("no", status=404),
+        ApiError("bad", status=400),
+    ]
+)
+FAULTS = ERRORS | st.just(END) | st.just(Hang(10)) | st.none()
+STEPS = st.one_of(
+    st.tuples(st.just("put"), NAMES, VALUES),
+    st.tuples(st.just("put"), NAMES, VALUES),
+    st.tuples(st.just("remove"), NAMES),
+    st.tuples(st.just("rest"), st.sampled_from([0.0, 0.0005, 0.01, 0.3, 2.0, 20.0, 700.0])),
+    st.tuples(st.just("cut"), ERRORS | st.just(END)),
+    st.tuples(st.just("fail"), st.lists(FAULTS, max_size=6)),
+    st.tuples(st.just("down"), FAULTS),
+    st.tuples(st.just("compact")),
+    st.tuples(st.just("bookmark")),
+    st.tuples(st.just("absent"), st.booleans()),
+    st.tuples(st.just("wake")),
+    st.tuples(st.just("repeat")),
+)
+
+
+class Life:
+    """A server and its mirror; each step's name is a method's."""
+
+    def __init__(self, mirror):
+        self.api = mirror.api
+        self.reflector = mirror.reflector
+
+    async def put(self, name, value):
+        self.api.put(name, value="unreadable" if value is None else value)
+
+    async def remove(self, name):
+        if f"prod/{name}" in self.api.objects:
+            self.api.remove(name)
+
+    async def rest(self, seconds):
+        await asyncio.sleep(seconds)
+
+    async def cut(self, what):
+        self.api.send(what)
+
+    async def fail(self, faults):
+        self.api.faults.extend(faults)
+
+    async def down(self, fault):
+        self.api.down = fault
+
+    async def compact(self):
+        self.api.compact()
+
+    async def bookmark(self):
+        self.api.bookmark()
+
+    async def absent(self, absent):
+        self.api.absent = absent
+        if absent:
+            # As a real server does: with the definition go the objects and the watches.
+            for key in list(self.api.objects):
+                self.api.remove(key.partition("/")[2])
+            self.api.send(END)
+
+    async def wake(self):
+        self.reflector.wake()
+
+    async def repeat(self):
+        if self.api._history:
+            self.api.send(self.api._history[-1][1])
+
+    async def heal(self):
+        self.api.down = None
+        self.api.faults.clear()
+        self.api.absent = False
+        # The longest wait is one of 60 s, and one of 30 s comes before a list at the worst.
+        await asyncio.sleep(100)
+
+
+async def live(steps, page_size):
+    api = ScriptedApi()
+    known = {}
+
+    def note(keys):
+        for key in keys:
+            known[key] = mirror.reflector.store.get(key)
+
+    async with mirrored(api, synced=False, page_size=page_size, on_change=note) as mirror:
+        life = Life(mirror)
+        for name, *arguments in steps:
+            await getattr(life, name)(*arguments)
+        await life.heal()
+        readable = {
+            key: Thing(obj["value"])
+            for key, obj in api.objects.items()
+            if obj["value"] != "unreadable"
+        }
+        assert mirror.held == readable
+        assert {key: thing for key, thing in known.items() if thing is not None} == readable
+        assert mirror.reflector.error is None
+        assert mirror.reflector.synced.is_set()
+        assert not mirror.reflector.absent
+    starts = [call.time for call in api.calls if not call.options.get("continue_token")]
+    assert all(later - first >= 0.999 for first, later in zip(starts, starts[2:], strict=False))
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(st.lists(STEPS, max_size=40), st.sampled_from([1, 2, 500]))
+def test_the_store_equals_the_server_after_any_faults(steps, page_size):
+    run_virtually(live(steps, page_size))

@@ -1,0 +1,228 @@
+"""The mirror through the real client: bytes that are late, torn, foreign or missing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from helpers.scripted_api import Thing, decode_thing
+from kube.backoff import Backoff
+from kube.reflector import Reflector
+from kube.resources import POLICIES
+
+QUICK = Backoff(first=0.01, limit=0.05)
+ANSWERS = {
+    "proxy's page": {"status": 502, "kind": "html"},
+    "text": {"status": 503, "body": b"no healthy upstream"},
+    "busy": {"status": 503},
+    "unknown user": {"status": 401},
+    "no JSON": {"kind": "garbage"},
+    "a list for a watch": {"kind": "garbage", "body": b'{"kind":"PodList"}\n'},
+    "reset": {"kind": "reset"},
+    "silence": {"kind": "hang"},
+    "redirect": {"kind": "redirect"},
+    "too old": {"status": 410},
+}
+CUT = {"cut in half": {"kind": "torn"}}
+
+
+@pytest.fixture(autouse=True)
+def _no_pace(monkeypatch):
+    # That is shown in virtual time, where it costs none.
+    monkeypatch.setattr("kube.reflector._MAX_STARTS", 1000)
+
+
+def put(api, name, value):
+    spec = {"metadata": {"name": name, "namespace": "prod"}, "value": value}
+    api.put(POLICIES, spec)
+
+
+def right(api):
+    found = api.objects.all(POLICIES).items()
+    return {f"{namespace}/{name}": Thing(obj["value"]) for (namespace, name), obj in found}
+
+
+class Follower:
+    def __init__(self, client, **options):
+        self._moved = asyncio.Condition()
+        self.told = []
+        self.reflector = Reflector(
+            client,
+            POLICIES,
+            decode_thing,
+            on_change=self._note,
+            backoff=QUICK,
+            **{"idle_timeout": 30.0} | options,
+        )
+
+    def _note(self, keys):
+        self.told.append(keys)
+        self.moved = asyncio.ensure_future(self._announce())
+
+    async def _announce(self):
+        async with self._moved:
+            self._moved.notify_all()
+
+    @property
+    def held(self):
+        store = self.reflector.store
+        return dict(zip(store.keys(), store.values(), strict=True))
+
+    async def until_right(self, api):
+        async with asyncio.timeout(5), self._moved:
+            await self._moved.wait_for(lambda: self.held == right(api))
+
+
+@asynccontextmanager
+async def following(api, **options):
+    for number in range(3):
+        put(api, f"thing-{number}", number)
+    async with api.client(timeout=0.2, retries=0) as client:
+        follower = Follower(client, **options)
+        task = asyncio.create_task(follower.reflector.run())
+        try:
+            yield follower
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+    assert task.cancelled(), task.exception()
+
+
+async def test_pages_and_events_of_a_real_client(api):
+    async with following(api, page_size=2) as follower:
+        await api.until_watched()
+        assert follower.told == [frozenset(right(api))]
+        put(api, "new", 5)
+        api.remove(POLICIES, "thing-1", "prod")
+        await follower.until_right(api)
+
+
+@pytest.mark.parametrize("answer", (ANSWERS | CUT).values(), ids=ANSWERS | CUT)
+async def test_a_list_survives_any_answer(api, answer):
+    api.fail_next("list", "", 2, **answer)
+    async with following(api, page_size=2) as follower:
+        await follower.until_right(api)
+        assert len(api.seen("list")) >= 4
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+async def test_a_watch_survives_any_answer(api, answer):
+    api.fail_next("watch", "", 3, **answer)
+    async with following(api) as follower:
+        await api.until_seen("watch", "", 3)
+        put(api, "new", 7)
+        await follower.until_right(api)
+        await api.until_watched()
+
+
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        lambda api: api.tear_watches(),
+        lambda api: api.close_watches(),
+        lambda api: (api.send_raw(b'{"type":"ADDED","obj'), api.close_watches()),
+        lambda api: api.send_raw(b"HTTP/1.1 502 Bad Gateway\n"),
+        lambda api: api.send_raw(b'{"type":"ADDED"}\n'),
+        lambda api: api.send_raw(b'{"type":"ERROR","object":{"kind":"Status","code":500}}\n'),
+        lambda api: (api.compact(), api.close_watches()),
+        lambda api: api.silence(),
+    ],
+    ids=[
+        "reset within a line",
+        "end",
+        "end within a line",
+        "no JSON",
+        "no event",
+        "error event",
+        "compaction",
+        "silence",
+    ],
+)
+async def test_an_open_watch_survives_any_disturbance(api, disturb):
+    async with following(api, idle_timeout=0.3) as follower:
+        await api.until_watched()
+        put(api, "before", 5)
+        await follower.until_right(api)
+        disturb(api)
+        put(api, "thing-1", 10)
+        api.remove(POLICIES, "thing-2", "prod")
+        await api.until_seen("watch", "", 2)
+        api.release()
+        await follower.until_right(api)
+
+
+async def test_a_version_too_old_is_not_asked_for_again(api):
+    async with following(api) as follower:
+        await api.until_watched()
+        api.fail_next("watch", "", 1, kind="reset")
+        api.close_watches()
+        put(api, "new", 1)
+        api.compact()
+        await api.until_seen("list", "", 2)
+        await api.until_watched()
+        await follower.until_right(api)
+        put(api, "newer", 2)
+        await follower.until_right(api)
+        asked = [seen.query["resourceVersion"] for seen in api.seen("watch")]
+        # Twice before the list, as the reset told nothing, and never after it.
+        assert asked.count(asked[0]) == 3
+        assert len(asked) == 4
+        assert asked[-1] == str(int(asked[0]) + 1)
+
+
+async def test_a_bookmark_of_the_wire_moves_the_version(api):
+    async with following(api) as follower:
+        await api.until_watched()
+        api.objects.version += 50
+        api.bookmark()
+        put(api, "after", 1)
+        await follower.until_right(api)
+        version = str(api.objects.version)
+        api.close_watches()
+        await api.until_seen("watch", "", 2)
+        assert api.seen("watch")[-1].query["resourceVersion"] == version
+        assert api.seen("watch")[-1].query["allowWatchBookmarks"] == "true"
+
+
+async def test_a_definition_that_goes_and_comes_back(api):
+    async with following(api) as follower:
+        await api.until_watched()
+        api.undefine(POLICIES)
+        await follower.until_right(api)
+        await api.until_seen("list", "", 2)
+        api.define(POLICIES)
+        put(api, "again", 1)
+        follower.reflector.wake()
+        await follower.until_right(api)
+        assert not follower.reflector.absent
+
+
+async def test_what_is_forbidden_names_verb_resource_and_account(api):
+    api.forbid("list", POLICIES, "system:serviceaccount:harbourmaster-system:webhook")
+    async with following(api) as follower:
+        await api.until_seen("list", "", 3)
+        text = follower.reflector.error
+        assert "system:serviceaccount:harbourmaster-system:webhook" in text
+        assert 'cannot list resource "podschedulingpolicies"' in text
+        assert "kupid.gardener.cloud" in text
+        api.heal()
+        await follower.until_right(api)
+
+
+async def test_a_server_that_is_down_and_comes_back_on_its_port(api):
+    async with following(api) as follower:
+        await api.until_watched()
+        await api.stop()
+        await asyncio.sleep(0.1)
+        await api.start()
+        put(api, "new", 4)
+        await follower.until_right(api)
+
+
+async def test_a_mirror_that_is_cancelled_closes_its_watch(api):
+    async with following(api):
+        await api.until_watched()
+    async with asyncio.timeout(5):
+        await api.until_watched(0)

@@ -1,0 +1,114 @@
+"""Answers of what is no API server, and objects that somebody made to do harm."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from helpers.scripted_api import ScriptedApi, Thing, decode_thing, mirrored
+from helpers.virtual_time import virtual
+from kube import resources, transport
+from kube.errors import BadAnswerError, TooLargeError
+from kube.reflector import Reflector
+from kube.resources import CLUSTER_POLICIES, LEASES, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
+
+DEEP = b"[" * 5000 + b"]" * 5000
+
+
+@pytest.mark.parametrize("resource", [NAMESPACES, SECRETS, LEASES, MUTATING_WEBHOOKS])
+def test_what_every_api_server_has(resource):
+    assert resource.is_built_in
+
+
+def test_what_a_definition_brings():
+    assert not CLUSTER_POLICIES.is_built_in
+    assert not resources.POLICIES.is_built_in
+
+
+@virtual
+async def test_a_built_in_kind_is_never_absent():
+    api = ScriptedApi()
+    api.put("a", value=1)
+    async with mirrored(api, resource=NAMESPACES) as mirror:
+        api.absent = True
+        api.send(BadAnswerError("torn"))
+        await asyncio.sleep(600)
+        assert mirror.held == {"prod/a": Thing(1)}
+        assert not mirror.reflector.absent
+        assert "404 page not found" in (mirror.reflector.error or "")
+
+
+@virtual
+async def test_a_built_in_kind_that_was_never_there_is_not_synced():
+    api = ScriptedApi()
+    api.absent = True
+    async with mirrored(api, synced=False, resource=NAMESPACES) as mirror:
+        await asyncio.sleep(600)
+        assert not mirror.reflector.synced.is_set()
+        api.absent = False
+        await asyncio.sleep(60)
+        assert mirror.reflector.synced.is_set()
+
+
+async def test_a_proxys_page_does_not_say_that_something_is_absent(api, client):
+    api.fail_next(kind="html", status=404)
+    with pytest.raises(BadAnswerError, match="404: no answer of an API server"):
+        await client.list(CLUSTER_POLICIES)
+    api.fail_next(kind="html", status=404)
+    with pytest.raises(BadAnswerError):
+        await client.delete(NAMESPACES, "a", missing_ok=True)
+
+
+@virtual
+async def test_pages_shrink_until_they_fit():
+    api = ScriptedApi()
+    for number in range(70):
+        api.put(f"n-{number}", value=number)
+    api.faults += [TooLargeError("an answer of more than 1 bytes", status=200)] * 2
+    async with mirrored(api, page_size=500) as mirror:
+        assert mirror.held == mirror.right
+        assert [call.options["limit"] for call in api.calls[:4]] == [500, 62, 7, 7]
+
+
+async def test_large_objects_do_not_keep_a_list_from_coming(api, client, monkeypatch):
+    monkeypatch.setattr(transport, "MAX_ANSWER", 20_000)
+    for number in range(20):
+        annotations = {"a": "x" * 4000}
+        api.put(NAMESPACES, {"metadata": {"name": f"n-{number}", "annotations": annotations}})
+    reflector = Reflector(client, NAMESPACES, decode_thing, page_size=20)
+    task = asyncio.create_task(reflector.run())
+    async with asyncio.timeout(5):
+        await reflector.synced.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert len(reflector.store) == 20
+
+
+@pytest.mark.parametrize("body", [DEEP, b'{"metadata":{"name":"a"},"spec":' + DEEP + b"}"])
+async def test_an_answer_nested_too_deeply_is_a_bad_one(api, client, body):
+    api.fail_next(status=200, body=body)
+    with pytest.raises(BadAnswerError, match="recursion"):
+        await client.get(NAMESPACES, "a")
+    # Within a list it harms only itself.
+    api.fail_next(status=200, body=b'{"metadata":{"resourceVersion":"1"},"items":[' + body + b"]}")
+    assert len((await client.list(NAMESPACES)).items) == 1
+
+
+async def test_an_event_nested_too_deeply_is_left_out(api, client):
+    api.put(NAMESPACES, {"metadata": {"name": "a"}})
+    came = asyncio.Event()
+    reflector = Reflector(
+        client, NAMESPACES, decode_thing, on_change=lambda keys: "b" in keys and came.set()
+    )
+    task = asyncio.create_task(reflector.run())
+    await api.until_watched()
+    api.send_raw(b'{"type":"ADDED","object":' + DEEP + b"}\n")
+    # The stream goes on: the next one would bring the same event.
+    api.put(NAMESPACES, {"metadata": {"name": "b"}})
+    async with asyncio.timeout(5):
+        await came.wait()
+    assert len(api.seen("watch")) == 1
+    task.cancel()
+    await asyncio.wait([task])
+    assert list(reflector.store) == ["a", "b"]
