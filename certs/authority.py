@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
+from certs.bundle import parse_key
 from certs.errors import MissingNamesError, UnreadableError
 
 if TYPE_CHECKING:
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 AUTHORITY_LIFETIME: Final = timedelta(days=365)
 LEAF_LIFETIME: Final = timedelta(days=7)
 BACKDATED: Final = timedelta(minutes=5)
-"""How long before its making a certificate is valid, for clients whose clocks are behind."""
+"""How long before its making a certificate is valid, for clients whose clocks are behind; less for
+a certificate of less than 50 minutes, which would be due at its making (see ``backdated``)."""
 
 _MAX_COMMON_NAME: Final = 64
+_MIN_RSA_BITS: Final = 2048
 
 
 class KeyPair(Struct, frozen=True):
@@ -52,7 +55,7 @@ def create_authority(
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
+        .not_valid_before(now - backdated(lifetime))
         .not_valid_after(now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
@@ -73,13 +76,12 @@ def issue_leaf(
 ) -> KeyPair:
     """Make a server certificate for DNS names and IP addresses; it never outlives its authority.
 
-    Raises UnreadableError where the authority's key is of another kind than ours, and
-    MissingNamesError for a name that no certificate can have.
+    The authority may be somebody else's: of several certificates the first is the issuer, and its
+    key may be RSA. Raises UnreadableError where the key can't sign, and MissingNamesError for a
+    name that no certificate can have.
     """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
-    issuer_key = serialization.load_pem_private_key(authority.key, password=None)
-    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
-        raise UnreadableError("ca.key is no ECDSA key; remove ca.crt and ca.key to get new ones")
+    issuer_key = signing_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     common_name = next((name for name in names if len(name) <= _MAX_COMMON_NAME), "harbourmaster")
@@ -89,7 +91,7 @@ def issue_leaf(
         .issuer_name(issuer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(max(now - BACKDATED, issuer.not_valid_before_utc))
+        .not_valid_before(max(now - backdated(lifetime), issuer.not_valid_before_utc))
         .not_valid_after(min(now + lifetime, issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
@@ -102,6 +104,24 @@ def issue_leaf(
         .sign(issuer_key, hashes.SHA256())
     )
     return _pair(certificate, key)
+
+
+def backdated(lifetime: timedelta) -> timedelta:
+    """How long before its making a certificate of that lifetime is valid."""
+    return min(BACKDATED, lifetime / 10)
+
+
+def signing_key(key: bytes | None) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+    """Read ca.key. Raises UnreadableError for one that is of no use to sign with."""
+    found = parse_key(key, "ca.key")
+    if isinstance(found, ec.EllipticCurvePrivateKey):
+        return found
+    if isinstance(found, rsa.RSAPrivateKey) and found.key_size >= _MIN_RSA_BITS:
+        return found
+    raise UnreadableError(
+        f"ca.key is neither ECDSA nor RSA of {_MIN_RSA_BITS} bits; "
+        "remove ca.crt and ca.key to get new ones"
+    )
 
 
 def _alternative(name: str) -> x509.GeneralName:

@@ -21,7 +21,21 @@ from certs.errors import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+CA_CERTIFICATE: Final = "ca.crt"
+CA_KEY: Final = "ca.key"
+TLS_CERTIFICATE: Final = "tls.crt"
+TLS_KEY: Final = "tls.key"
+
 _MAX_CHAIN: Final = 8
+_STRANGE: Final = (
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""What the library raises, besides a ValueError, for a certificate unlike any other."""
 
 
 class BundleFiles(Struct, frozen=True, kw_only=True):
@@ -50,6 +64,8 @@ class Bundle(Struct, frozen=True, kw_only=True):
     authority_not_before: datetime | None = None
     authority_not_after: datetime | None = None
     """Of the first certificate of ca.crt; None without that file."""
+    anchor_der: bytes | None = None
+    """The certificate of ca.crt to which the leaf leads; None without that file."""
 
     @property
     def pair(self) -> bytes:
@@ -66,13 +82,14 @@ def parse_bundle(files: BundleFiles) -> Bundle:
     Raises UnreadableError, KeyMismatchError or ChainError. Time and names are ``verify_bundle``'s.
     """
     chain = parse_certificates(files.tls_crt, "tls.crt")
-    _check_pair(chain[0], files.tls_key, "tls.crt", "tls.key")
+    _check_pair(chain[0], parse_key(files.tls_key, "tls.key"), "tls.crt", "tls.key")
     authorities: Sequence[x509.Certificate] = ()
+    anchor = None
     if files.ca_crt is not None:
         authorities = parse_certificates(files.ca_crt, "ca.crt")
-        _check_chain(chain, authorities)
+        anchor = _anchor(chain, authorities).public_bytes(serialization.Encoding.DER)
         if files.ca_key is not None:
-            _check_pair(authorities[0], files.ca_key, "ca.crt", "ca.key")
+            _check_pair(authorities[0], parse_key(files.ca_key, "ca.key"), "ca.crt", "ca.key")
     return Bundle(
         files=files,
         leaf_der=chain[0].public_bytes(serialization.Encoding.DER),
@@ -81,6 +98,7 @@ def parse_bundle(files: BundleFiles) -> Bundle:
         names=_names(chain[0]),
         authority_not_before=authorities[0].not_valid_before_utc if authorities else None,
         authority_not_after=authorities[0].not_valid_after_utc if authorities else None,
+        anchor_der=anchor,
     )
 
 
@@ -102,60 +120,91 @@ def parse_certificates(pem: bytes | None, file: str) -> list[x509.Certificate]:
     if pem is None:
         raise UnreadableError(f"{file} is missing")
     try:
-        return x509.load_pem_x509_certificates(pem)
-    except ValueError:
+        found = x509.load_pem_x509_certificates(pem)
+        for certificate in found:
+            _read_through(certificate)
+    except (ValueError, *_STRANGE):
         raise UnreadableError(f"{file} holds no certificate in PEM form") from None
+    return found
+
+
+def parse_key(pem: bytes | None, file: str) -> PrivateKeyTypes:
+    """Read a private key; ``file`` is named in the UnreadableError."""
+    if pem is None:
+        raise UnreadableError(f"{file} is missing")
+    try:
+        return serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # A TypeError tells of an encrypted key. The library's text could quote the file.
+        raise UnreadableError(f"{file} holds no unencrypted private key in PEM form") from None
 
 
 def check_authority(certificate: bytes | None, key: bytes | None, now: datetime) -> None:
     """Check that ca.crt and ca.key can sign; the errors are those of a bundle."""
-    parsed = parse_certificates(certificate, "ca.crt")[0]
-    _check_pair(parsed, key, "ca.crt", "ca.key")
-    _check_window("ca.crt", parsed.not_valid_before_utc, parsed.not_valid_after_utc, now)
-    if not _is_authority(parsed):
-        raise ChainError("ca.crt is no certificate authority")
+    parsed = parse_certificates(certificate, CA_CERTIFICATE)[0]
+    check_issuer(parsed, parse_key(key, CA_KEY), now)
+
+
+def check_issuer(
+    certificate: x509.Certificate,
+    key: PrivateKeyTypes,
+    now: datetime,
+    files: tuple[str, str] = (CA_CERTIFICATE, CA_KEY),
+) -> None:
+    """Check that a certificate and a key can sign; the errors name them as ``files``.
+
+    Raises KeyMismatchError, ValidityError or ChainError.
+    """
+    file, key_file = files
+    _check_pair(certificate, key, file, key_file)
+    _check_window(file, certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
+    if not is_authority(certificate):
+        raise ChainError(f"{file} is no certificate authority")
+
+
+def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Whether ``issuer`` is an authority and its name and signature are those of the other."""
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return is_authority(issuer)
+
+
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Whether it may sign certificates."""
+    extensions = certificate.extensions
+    try:
+        if not extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            return False
+        return extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    except x509.ExtensionNotFound as error:
+        # Without a KeyUsage a key may be used for everything.
+        return error.oid == x509.KeyUsage.oid
 
 
 def _check_pair(
-    certificate: x509.Certificate, key: bytes | None, certificate_file: str, key_file: str
+    certificate: x509.Certificate, key: PrivateKeyTypes, certificate_file: str, key_file: str
 ) -> None:
-    if key is None:
-        raise UnreadableError(f"{key_file} is missing")
-    try:
-        public = serialization.load_pem_private_key(key, password=None).public_key()
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        # A TypeError tells of an encrypted key. The library's text could quote the file.
-        raise UnreadableError(f"{key_file} holds no unencrypted private key in PEM form") from None
-    if public != certificate.public_key():
+    if key.public_key() != certificate.public_key():
         raise KeyMismatchError(f"{key_file} is not the key of {certificate_file}")
 
 
-def _check_chain(chain: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]) -> None:
+def _anchor(
+    chain: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]
+) -> x509.Certificate:
     certificate = chain[0]
     for _ in range(_MAX_CHAIN):
-        if certificate in roots or any(_issued(certificate, root) for root in roots):
-            return
-        issuer = next((each for each in chain[1:] if _issued(certificate, each)), None)
+        if certificate in roots:
+            return certificate
+        root = next((each for each in roots if is_issued_by(certificate, each)), None)
+        if root is not None:
+            return root
+        issuer = next((each for each in chain[1:] if is_issued_by(certificate, each)), None)
         if issuer is None:
             break
         certificate = issuer
     raise ChainError("tls.crt was not issued by ca.crt")
-
-
-def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return _is_authority(issuer)
-
-
-def _is_authority(certificate: x509.Certificate) -> bool:
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-    except x509.ExtensionNotFound:
-        return False
-    return extension.value.ca
 
 
 def _names(certificate: x509.Certificate) -> frozenset[str]:
@@ -166,6 +215,18 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
     dns = extension.value.get_values_for_type(x509.DNSName)
     addresses = extension.value.get_values_for_type(x509.IPAddress)
     return frozenset((*dns, *map(str, addresses)))
+
+
+def _read_through(certificate: x509.Certificate) -> None:
+    # Most parts are parsed when they are asked for; a broken one must be known here.
+    certificate.public_key()
+    _ = (
+        certificate.extensions,
+        certificate.subject,
+        certificate.issuer,
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+    )
 
 
 def _check_window(file: str, not_before: datetime, not_after: datetime, now: datetime) -> None:

@@ -10,6 +10,7 @@ import os
 import ssl
 from typing import TYPE_CHECKING, Final, Literal
 
+import msgspec
 from msgspec import Struct
 
 from certs.errors import UnreadableError
@@ -29,6 +30,9 @@ class TlsOptions(Struct, frozen=True):
     client_ca: bytes | None = None
     """PEM of the authorities that may have signed a client's certificate, which is then required;
     None asks for no certificate."""
+    client_required: bool = True
+    """False asks for a certificate, and lets clients without one in; one that no authority has
+    signed, as any where there is none, ends the handshake all the same."""
 
 
 _DEFAULTS: Final = TlsOptions()
@@ -58,6 +62,16 @@ class CertificateHolder:
         self.bundle = bundle
         return True
 
+    def trust(self, client_ca: bytes | None) -> None:
+        """Ask clients for certificates of other authorities, from the next handshake on.
+
+        Only for a holder that lets clients without one in. Raises UnreadableError, and goes on
+        with the present ones.
+        """
+        options = msgspec.structs.replace(self._options, client_ca=client_ca)
+        self._current = _serving_context(self.bundle, options)
+        self._options = options
+
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _base: ssl.SSLContext) -> None:
         # Called for every handshake, with or without a server name.
         connection.context = self._current
@@ -71,8 +85,11 @@ def _context(options: TlsOptions) -> ssl.SSLContext:
     # No resumption: API servers don't, and a ticket would outlive the certificate.
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
-    if options.client_ca is not None:
+    if not options.client_required:
+        context.verify_mode = ssl.CERT_OPTIONAL
+    elif options.client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
+    if options.client_ca is not None:
         try:
             context.load_verify_locations(cadata=options.client_ca.decode("ascii"))
         except (ssl.SSLError, ValueError):

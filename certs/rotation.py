@@ -51,7 +51,7 @@ def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
     authority = parse_certificates(files.ca_crt, "ca.crt")[0]
     authority_due = renewal_time(authority.not_valid_before_utc, authority.not_valid_after_utc)
     if now >= authority_due:
-        return RenewAuthority(f"ca.crt is due for renewal since {authority_due.isoformat()}")
+        return RenewAuthority(overdue("ca.crt", authority_due))
     wanted = {canonical_name(name) for name in names}
     try:
         bundle = parse_bundle(files)
@@ -59,10 +59,10 @@ def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
     except CertificateError as error:
         return RenewLeaf(str(error))
     if bundle.names != wanted:
-        return RenewLeaf(f"tls.crt is for more names than {', '.join(sorted(wanted))}")
+        return RenewLeaf(too_many_names(wanted))
     leaf_due = leaf_renewal_time(bundle)
     if now >= leaf_due:
-        return RenewLeaf(f"tls.crt is due for renewal since {leaf_due.isoformat()}")
+        return RenewLeaf(overdue("tls.crt", leaf_due))
     return Keep(min(leaf_due, authority_due))
 
 
@@ -74,6 +74,16 @@ def renewal_time(not_before: datetime, not_after: datetime) -> datetime:
 def leaf_renewal_time(bundle: Bundle) -> datetime:
     """The instant at which the leaf of ``bundle`` is due."""
     return renewal_time(bundle.not_before, bundle.not_after)
+
+
+def overdue(file: str, due: datetime) -> str:
+    """Why a certificate past its renewal time is renewed."""
+    return f"{file} is due for renewal since {due.isoformat()}"
+
+
+def too_many_names(wanted: Collection[str]) -> str:
+    """Why a leaf for other names besides the wanted ones is renewed."""
+    return f"tls.crt is for more names than {', '.join(sorted(wanted))}"
 
 
 def canonical_name(name: str) -> str:

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from certs.authority import KeyPair, create_authority, issue_leaf
-from certs.bundle import BundleFiles, parse_bundle, verify_bundle
+from certs.bundle import (
+    CA_CERTIFICATE,
+    CA_KEY,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    BundleFiles,
+    parse_bundle,
+    verify_bundle,
+)
 from certs.errors import CertificateError, UnreadableError
 from certs.rotation import Keep, RenewLeaf, canonical_name, decide
 
@@ -22,10 +30,6 @@ if TYPE_CHECKING:
 
     from certs.bundle import Bundle
 
-CA_CERTIFICATE: Final = "ca.crt"
-CA_KEY: Final = "ca.key"
-TLS_CERTIFICATE: Final = "tls.crt"
-TLS_KEY: Final = "tls.key"
 _GENERATION: Final = "..data"
 """The symlink that the kubelet swaps when a mounted Secret changes."""
 
@@ -78,7 +82,8 @@ def read_files(directory: Path) -> BundleFiles:
     try:
         # Resolved once: certificate and key must not come from two sides of a swap.
         generation = (directory / _GENERATION).resolve(strict=True)
-    except OSError:
+    except (OSError, RuntimeError):
+        # Python 3.11 has a RuntimeError for links in a circle.
         generation = directory
     return BundleFiles(
         ca_crt=_read(generation / CA_CERTIFICATE),

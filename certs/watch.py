@@ -1,23 +1,28 @@
-"""Keeps what a server holds in step with its directory: woken by changes and by renewal times."""
+"""Keeps what a server holds in step with its directory: woken by changes and by renewal times.
+
+A mounted Secret may come after the server: ``wait_for`` awaits it, then ``keep_current`` goes on.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from watchfiles import awatch
 
 from certs.errors import CertificateError
+from certs.reload import CertificateHolder
 from certs.rotation import leaf_renewal_time, renewal_time
 from certs.store import ensure, is_foreign, load
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
-    from pathlib import Path
+    from collections.abc import AsyncGenerator, Callable, Collection
 
     from certs.bundle import Bundle
-    from certs.reload import CertificateHolder
 
 RESYNC: Final = 60.0
 """Seconds between looks that nothing asked for: file systems without events, clocks that jump."""
@@ -30,10 +35,35 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+async def wait_for(
+    directory: Path,
+    *,
+    on_error: Callable[[str], None],
+    resync: float = RESYNC,
+    clock: Callable[[], datetime] = utc_now,
+) -> Bundle:
+    """Await a pair of somebody else's that can be served; the directory need not be there yet.
+
+    ``on_error`` gets one line for each kind of fault met on the way.
+    """
+    told: set[str] = set()
+    async with aclosing(_occasions(directory, resync, clock, lambda: None)) as occasions:
+        while True:
+            await anext(occasions)
+            try:
+                bundle = load(directory, clock())
+                # OpenSSL has demands of its own.
+                CertificateHolder(bundle)
+            except CertificateError as error:
+                _tell_once(told, str(error), on_error)
+            else:
+                return bundle
+
+
 async def keep_current(  # noqa: PLR0913 - two callbacks and two knobs for tests
     holder: CertificateHolder,
     directory: Path,
-    names: Collection[str],
+    names: Collection[str] | None,
     *,
     on_change: Callable[[Bundle], None],
     on_error: Callable[[str], None],
@@ -42,25 +72,26 @@ async def keep_current(  # noqa: PLR0913 - two callbacks and two knobs for tests
 ) -> None:
     """Serve what the directory holds, until cancelled; make or renew it where it is ours.
 
+    ``names`` None: it is somebody else's even if ca.key lies there, and is only read.
     ``on_change`` is called after each swap. ``on_error`` gets one line when a new pair can't be
     used and the old one stays, once for each kind of fault until there is a good pair again.
     """
     # Who issues is settled at the start: a mount that is empty for a moment is not ours to fill.
-    foreign = is_foreign(holder.bundle.files)
-    fault = ""
-    async for _ in _occasions(holder, directory, resync, clock):
-        try:
-            now = clock()
-            bundle = load(directory, now) if foreign else ensure(directory, names, now)
-            changed = holder.offer(bundle)
-        except CertificateError as error:
-            if str(error) != fault:
-                fault = str(error)
-                on_error(f"{error}; the certificate of before is still served")
-            continue
-        fault = ""
-        if changed:
-            on_change(bundle)
+    wanted = None if is_foreign(holder.bundle.files) else names
+    told: set[str] = set()
+    occasions = _occasions(directory, resync, clock, lambda: next_renewal(holder.bundle))
+    async with aclosing(occasions):
+        async for _ in occasions:
+            try:
+                now = clock()
+                bundle = load(directory, now) if wanted is None else ensure(directory, wanted, now)
+                changed = holder.offer(bundle)
+            except CertificateError as error:
+                _tell_once(told, f"{error}; the certificate of before is still served", on_error)
+                continue
+            told.clear()
+            if changed:
+                on_change(bundle)
 
 
 def next_renewal(bundle: Bundle) -> datetime | None:
@@ -73,12 +104,18 @@ def next_renewal(bundle: Bundle) -> datetime | None:
     return due
 
 
+def _tell_once(told: set[str], text: str, on_error: Callable[[str], None]) -> None:
+    if text not in told:
+        told.add(text)
+        on_error(text)
+
+
 async def _occasions(
-    holder: CertificateHolder,
     directory: Path,
     resync: float,
     clock: Callable[[], datetime],
-) -> AsyncIterator[None]:
+    renewal: Callable[[], datetime | None],
+) -> AsyncGenerator[None]:
     """Yield when a look is due: at once, on a change, at the renewal time and every ``resync``."""
     changes = asyncio.Event()
     watcher = asyncio.create_task(_watch(directory, changes))
@@ -86,9 +123,11 @@ async def _occasions(
         while True:
             yield
             wait = resync
-            due = next_renewal(holder.bundle)
+            due = renewal()
             if due is not None:
-                wait = min(resync, max((due - clock()).total_seconds(), 0.0))
+                left = (due - clock()).total_seconds()
+                # What was due at this look could not be renewed.
+                wait = min(resync, left if left > 0 else _RETRY)
             try:
                 async with asyncio.timeout(wait):
                     await changes.wait()
@@ -102,11 +141,31 @@ async def _occasions(
 
 async def _watch(directory: Path, changes: asyncio.Event) -> None:
     while True:
+        # What came before the watch was in place is seen by a look after that.
+        asyncio.get_running_loop().call_soon(changes.set)
         try:
+            watched = _nearest(directory)
             # The directory and not the files: a mounted Secret changes by a swap of symlinks.
-            async for _ in awatch(directory, recursive=False, debounce=_DEBOUNCE_MS):
-                changes.set()
+            events = awatch(watched.path, watch_filter=None, recursive=False, debounce=_DEBOUNCE_MS)
+            async with aclosing(events):
+                async for _ in events:
+                    if _nearest(directory) != watched:
+                        break
+                    changes.set()
         except (OSError, RuntimeError):
             # The directory went away, or the system is out of watches (watchfiles raises a
             # RuntimeError for that); resync goes on meanwhile.
             await asyncio.sleep(_RETRY)
+
+
+class _Watched(Struct, frozen=True):
+    path: Path
+    inode: int
+
+
+def _nearest(directory: Path) -> _Watched:
+    """The directory, or what it will appear in."""
+    path = directory.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return _Watched(path, path.stat().st_ino)

@@ -7,12 +7,15 @@ from ipaddress import ip_address
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from certs.authority import BACKDATED, create_authority, issue_leaf
+from certs.authority import BACKDATED, KeyPair, backdated, create_authority, issue_leaf
 from certs.bundle import BundleFiles, parse_bundle
+from certs.errors import UnreadableError
 from certs.reload import CertificateHolder
+from helpers.authorities import foreign_authority, pem, rsa_key
 from helpers.handshakes import shake_hands, strict_client
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -107,3 +110,33 @@ def test_two_of_a_kind_differ():
 
 def test_the_text_of_a_pair_shows_nothing():
     assert repr(create_authority(NOW)) == "KeyPair(...)"
+
+
+@pytest.mark.parametrize("name", ["hm.svc", "127.0.0.1", "::1"])
+def test_a_strict_openssl_client_accepts_the_leaf_of_an_rsa_authority(name):
+    authority = KeyPair(*map(pem, foreign_authority(NOW, rsa_key())))
+    leaf = issue_leaf(NOW, authority, NAMES)
+    files = BundleFiles(ca_crt=authority.certificate, tls_crt=leaf.certificate, tls_key=leaf.key)
+    holder = CertificateHolder(parse_bundle(files))
+    shake_hands(holder.context, strict_client(authority.certificate), name)
+
+
+def test_a_key_that_clients_may_not_know_signs_nothing():
+    key = ed25519.Ed25519PrivateKey.generate()
+    encoded = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with pytest.raises(UnreadableError, match=r"ca\.key is neither ECDSA nor RSA"):
+        issue_leaf(NOW, KeyPair(create_authority(NOW).certificate, encoded), NAMES)
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "before"),
+    [
+        (timedelta(days=7), BACKDATED),
+        (timedelta(minutes=50), BACKDATED),
+        (timedelta(seconds=20), timedelta(seconds=2)),
+    ],
+)
+def test_short_lives_begin_a_tenth_earlier(lifetime, before):
+    assert backdated(lifetime) == before
+    leaf = parsed(issue_leaf(NOW, create_authority(NOW), NAMES, lifetime=lifetime))
+    assert leaf.not_valid_before_utc == NOW - before

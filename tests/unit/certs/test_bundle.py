@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 
 from certs.authority import create_authority, issue_leaf
-from certs.bundle import BundleFiles, check_authority, parse_bundle, verify_bundle
+from certs.bundle import (
+    BundleFiles,
+    check_authority,
+    check_issuer,
+    is_authority,
+    parse_bundle,
+    verify_bundle,
+)
 from certs.errors import (
     ChainError,
     KeyMismatchError,
@@ -121,6 +129,53 @@ def test_a_key_of_another_authority_is_a_mismatch(files, other):
 def test_a_leaf_of_another_authority_of_the_same_name_is_no_chain(files, other):
     with pytest.raises(ChainError, match=r"tls\.crt was not issued by ca\.crt"):
         parse_bundle(msgspec.structs.replace(files, ca_crt=other[0].certificate, ca_key=None))
+
+
+def test_a_certificate_with_broken_extensions_can_t_be_read(files):
+    # The key's bit string of the key usage extension becomes an integer; nothing else changes.
+    der = x509.load_pem_x509_certificate(files.tls_crt).public_bytes(serialization.Encoding.DER)
+    usage = bytes.fromhex("0603551d0f0101ff0404")
+    assert der.count(usage + b"\x03") == 1
+    broken = b64encode(der.replace(usage + b"\x03", usage + b"\x02"))
+    pem = b"-----BEGIN CERTIFICATE-----\n" + broken + b"\n-----END CERTIFICATE-----\n"
+    with pytest.raises(UnreadableError, match=r"tls\.crt holds no certificate"):
+        parse_bundle(msgspec.structs.replace(files, tls_crt=pem))
+
+
+def test_an_authority_that_may_not_sign_certificates_is_none(files):
+    key = serialization.load_pem_private_key(files.ca_key, None)
+    original = x509.load_pem_x509_certificate(files.ca_crt)
+    usage = original.extensions.get_extension_for_class(x509.KeyUsage).value
+    fields = {name.lstrip("_"): value for name, value in vars(usage).items()}
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(original.subject)
+        .issuer_name(original.issuer)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW)
+        .not_valid_after(NOW + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    )
+    assert is_authority(builder.sign(key, hashes.SHA256()))
+    forbidden = x509.KeyUsage(**{**fields, "key_cert_sign": False})
+    assert not is_authority(
+        builder.add_extension(forbidden, critical=True).sign(key, hashes.SHA256())
+    )
+
+
+def test_a_leaf_of_an_older_authority_in_ca_crt_is_good(files, other):
+    bundle = parse_bundle(
+        msgspec.structs.replace(files, ca_crt=other[0].certificate + files.ca_crt, ca_key=None)
+    )
+    assert bundle.authority_not_after == NOW + timedelta(days=365)
+
+
+def test_an_authority_under_another_name_is_named_so(files, other):
+    certificate = x509.load_pem_x509_certificate(files.ca_crt)
+    key = serialization.load_pem_private_key(other[0].key, None)
+    with pytest.raises(KeyMismatchError, match=r"^next-ca\.key is not the key of next-ca\.crt$"):
+        check_issuer(certificate, key, NOW, ("next-ca.crt", "next-ca.key"))
 
 
 def test_a_leaf_can_t_issue(files):

@@ -13,6 +13,7 @@ import trustme
 
 from certs.errors import KeyMismatchError, MissingNamesError, UnreadableError, ValidityError
 from certs.store import ensure, is_foreign, load, read_files, write_files
+from helpers.authorities import accepts, foreign_authority, pem, rsa_key
 
 NOW = datetime.now(UTC)
 NAMES = ("localhost", "127.0.0.1")
@@ -168,6 +169,13 @@ def test_a_mounted_secret_is_read_from_one_generation(tmp_path, monkeypatch):
     assert load(tmp_path, NOW).names == {"2.svc"}
 
 
+def test_links_in_a_circle_are_a_missing_file(tmp_path):
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "..1").symlink_to("..data")
+    with pytest.raises(UnreadableError, match=r"tls\.crt is missing"):
+        load(tmp_path, NOW)
+
+
 def test_a_file_far_too_large_is_not_read_on(tmp_path):
     (tmp_path / "tls.crt").write_bytes(bytes(2 * 1024 * 1024))
     with pytest.raises(UnreadableError, match="so it is no certificate"):
@@ -184,9 +192,21 @@ def test_a_name_that_no_certificate_can_have_is_one_line(tmp_path):
         ensure(tmp_path, ("höst",), NOW)
 
 
-def test_an_authority_with_a_key_of_another_kind_is_one_line(tmp_path):
-    authority = trustme.CA(key_type=trustme.KeyType.RSA)
-    (tmp_path / "ca.crt").write_bytes(authority.cert_pem.bytes())
-    (tmp_path / "ca.key").write_bytes(authority.private_key_pem.bytes())
-    with pytest.raises(UnreadableError, match=r"ca\.key is no ECDSA key"):
+def put_authority(directory, authority, key):
+    (directory / "ca.crt").write_bytes(pem(authority))
+    (directory / "ca.key").write_bytes(pem(key))
+
+
+def test_an_rsa_authority_issues_too(tmp_path):
+    authority = foreign_authority(NOW, rsa_key(), lifetime=timedelta(days=365))
+    put_authority(tmp_path, *authority)
+    ensure(tmp_path, NAMES, NOW)
+    files = contents(tmp_path)
+    assert accepts(files["ca.crt"], files["tls.crt"], "localhost", NOW)
+
+
+def test_an_authority_with_a_key_of_another_kind_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("certs.authority._MIN_RSA_BITS", 4096)
+    put_authority(tmp_path, *foreign_authority(NOW, rsa_key(), lifetime=timedelta(days=365)))
+    with pytest.raises(UnreadableError, match=r"ca\.key is neither ECDSA nor RSA of 4096 bits;"):
         ensure(tmp_path, NAMES, NOW)

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import trustme
 
+from certs.authority import create_authority, issue_leaf
+from certs.errors import UnreadableError
 from certs.reload import CertificateHolder
 from certs.store import ensure, load
-from certs.watch import keep_current, next_renewal
+from certs.watch import keep_current, next_renewal, wait_for
 
 NAMES = ("localhost",)
 START = datetime.now(UTC)
@@ -23,13 +25,13 @@ class Log:
 
 
 @asynccontextmanager
-async def kept(directory, bundle, *, resync=60.0, clock=lambda: START):
+async def kept(directory, bundle, *, names=NAMES, resync=60.0, clock=lambda: START):
     holder, log = CertificateHolder(bundle), Log()
     task = asyncio.create_task(
         keep_current(
             holder,
             directory,
-            NAMES,
+            names,
             on_change=log.changes.put_nowait,
             on_error=log.errors.put_nowait,
             resync=resync,
@@ -54,6 +56,51 @@ def put(directory, authority, name="hm.svc"):
     issued = authority.issue_cert(name)
     (directory / "tls.key").write_bytes(issued.private_key_pem.bytes())
     (directory / "tls.crt").write_bytes(b"".join(b.bytes() for b in issued.cert_chain_pems))
+
+
+class Mount:
+    """A Secret mounted by a kubelet: what changes is one link."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self._generation = 0
+
+    def show(self, files):
+        self._generation += 1
+        generation = self.directory / f"..{self._generation}"
+        generation.mkdir(parents=True)
+        for name, content in files.items():
+            (generation / name).write_bytes(content)
+            if not (self.directory / name).is_symlink():
+                (self.directory / name).symlink_to(f"..data/{name}")
+        new = self.directory / "..data_tmp"
+        new.symlink_to(generation.name)
+        new.rename(self.directory / "..data")
+
+
+def shown(authority, *older, name="hm.svc", made=START, **options):
+    """What replicas see of a Secret."""
+    leaf = issue_leaf(made, authority, (name,), **options)
+    bundle = b"".join(each.certificate for each in (authority, *older))
+    return {"ca.crt": bundle, "tls.crt": leaf.certificate, "tls.key": leaf.key}
+
+
+@asynccontextmanager
+async def awaited(directory, *, resync=60.0, clock=lambda: START):
+    log = Log()
+    task = asyncio.create_task(
+        wait_for(directory, on_error=log.errors.put_nowait, resync=resync, clock=clock)
+    )
+    try:
+        yield task, log
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def found(task):
+    async with asyncio.timeout(5):
+        return await task
 
 
 async def test_our_own_leaf_is_renewed_when_it_is_due(tmp_path):
@@ -166,3 +213,198 @@ async def test_a_directory_that_vanishes_and_returns_is_found_again(tmp_path):
 def test_a_foreign_bundle_has_no_renewal_of_ours(tmp_path):
     put(tmp_path, trustme.CA())
     assert next_renewal(load(tmp_path, START)) is None
+
+
+async def test_a_leaf_of_the_next_authority_is_served_with_both_in_ca_crt(tmp_path):
+    old, new = create_authority(START), create_authority(START)
+    mount = Mount(tmp_path)
+    mount.show(shown(old))
+    async with kept(tmp_path, load(tmp_path, START)) as (holder, log):
+        mount.show(shown(new, old, name="new.svc"))
+        assert (await soon(log.changes)).names == {"new.svc"}
+    assert log.errors.empty()
+    assert holder.bundle.files.ca_crt == new.certificate + old.certificate
+
+
+async def test_s3_a_mount_with_half_a_pair_keeps_the_old_one_and_is_told_once(tmp_path):
+    authority = create_authority(START)
+    mount = Mount(tmp_path)
+    mount.show(shown(authority))
+    async with kept(tmp_path, load(tmp_path, START), resync=0.05) as (holder, log):
+        before = holder.bundle
+        half = shown(authority)
+        mount.show({**half, "tls.crt": half["tls.crt"][:300]})
+        assert "tls.crt holds no certificate" in await soon(log.errors)
+        await asyncio.sleep(0.2)
+        assert log.errors.empty()
+        assert holder.bundle == before
+        mount.show(half)
+        await soon(log.changes)
+    assert holder.bundle.files.tls_crt == half["tls.crt"]
+
+
+async def test_a_mount_with_an_expired_authority_keeps_the_old_one(tmp_path):
+    mount = Mount(tmp_path)
+    mount.show(shown(create_authority(START)))
+    made = START - timedelta(days=366)
+    async with kept(tmp_path, load(tmp_path, START)) as (holder, log):
+        before = holder.bundle
+        mount.show(shown(create_authority(made), made=made))
+        assert "expired at" in await soon(log.errors)
+    assert holder.bundle == before
+
+
+async def test_faults_that_take_turns_are_told_once_each(tmp_path):
+    authority = create_authority(START)
+    mount = Mount(tmp_path)
+    good = shown(authority)
+    mount.show(good)
+    async with kept(tmp_path, load(tmp_path, START), resync=0.02) as (_, log):
+        for key in (b"", authority.key):
+            mount.show({**good, "tls.key": key})
+            await soon(log.errors)
+        for key in (b"", authority.key):
+            mount.show({**good, "tls.key": key})
+            await asyncio.sleep(0.1)
+        assert log.errors.empty()
+
+
+async def test_a_fault_that_comes_back_after_a_good_pair_is_told_again(tmp_path):
+    good = shown(create_authority(START))
+    mount = Mount(tmp_path)
+    mount.show(good)
+    async with kept(tmp_path, load(tmp_path, START)) as (_, log):
+        told = []
+        for name in ("one.svc", "two.svc"):
+            mount.show({**good, "tls.key": b""})
+            told.append(await soon(log.errors))
+            mount.show(shown(create_authority(START), name=name))
+            await soon(log.changes)
+    assert told[0] == told[1]
+
+
+async def test_a_change_between_the_first_look_and_the_watch_is_seen(tmp_path, monkeypatch):
+    authority = create_authority(START)
+    mount = Mount(tmp_path)
+    mount.show(shown(authority))
+    bundle = load(tmp_path, START)
+
+    def load_and_change(directory, now):
+        monkeypatch.undo()
+        before = load(directory, now)
+        mount.show(shown(authority, name="new.svc"))
+        return before
+
+    monkeypatch.setattr("certs.watch.load", load_and_change)
+    async with kept(tmp_path, bundle) as (_, log):
+        assert (await soon(log.changes)).names == {"new.svc"}
+
+
+async def test_a_directory_replaced_is_followed_by_events(tmp_path):
+    authority = create_authority(START)
+    directory = tmp_path / "mount"
+    Mount(directory).show(shown(authority))
+    async with kept(directory, load(directory, START)) as (_, log):
+        directory.rename(tmp_path / "away")
+        assert "tls.crt is missing" in await soon(log.errors)
+        Mount(directory).show(shown(authority, name="back.svc"))
+        assert (await soon(log.changes)).names == {"back.svc"}
+
+
+async def test_a_renewal_that_can_t_be_written_is_not_tried_without_pause(tmp_path, monkeypatch):
+    bundle = ensure(tmp_path, NAMES, START)
+    looks = []
+
+    def fail(*_):
+        looks.append(1)
+        raise UnreadableError("disk full")
+
+    monkeypatch.setattr("certs.watch.ensure", fail)
+    async with kept(tmp_path, bundle, clock=lambda: next_renewal(bundle)) as (_, log):
+        assert "disk full" in await soon(log.errors)
+        await asyncio.sleep(0.1)
+    assert len(looks) <= 2
+
+
+async def test_a_pair_that_is_there_is_found_at_once(tmp_path):
+    Mount(tmp_path).show(shown(create_authority(START)))
+    async with awaited(tmp_path) as (task, log):
+        assert await found(task) == load(tmp_path, START)
+    assert log.errors.empty()
+
+
+async def test_a_directory_that_comes_later_is_found_by_events(tmp_path):
+    directory = tmp_path / "run" / "certs"
+    async with awaited(directory) as (task, log):
+        assert await soon(log.errors) == f"{directory}: tls.crt is missing"
+        directory.parent.mkdir()
+        await asyncio.sleep(0.3)
+        Mount(directory).show(shown(create_authority(START)))
+        assert (await found(task)).names == {"hm.svc"}
+    assert log.errors.empty()
+
+
+async def test_an_empty_mount_is_awaited_until_its_secret_is_there(tmp_path):
+    mount = Mount(tmp_path)
+    mount.show({})
+    async with awaited(tmp_path) as (task, log):
+        assert "tls.crt is missing" in await soon(log.errors)
+        mount.show(shown(create_authority(START)))
+        assert (await found(task)).names == {"hm.svc"}
+
+
+async def test_each_kind_of_fault_is_told_once_while_waiting(tmp_path):
+    authority = create_authority(START)
+    good = shown(authority)
+    mount = Mount(tmp_path)
+    faulty = {
+        "holds no certificate": {**good, "tls.crt": good["tls.crt"][:300]},
+        "not the key": {**good, "tls.key": authority.key},
+        "was not issued by": {**good, "ca.crt": create_authority(START).certificate},
+        "expired at": shown(authority, lifetime=timedelta(0)),
+    }
+    async with awaited(tmp_path, resync=0.02) as (task, log):
+        assert "tls.crt is missing" in await soon(log.errors)
+        for text, files in faulty.items():
+            mount.show(files)
+            assert text in await soon(log.errors)
+        mount.show(faulty["not the key"])
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        mount.show(good)
+        await found(task)
+    assert log.errors.empty()
+
+
+async def test_a_pair_that_openssl_refuses_is_not_found(tmp_path, monkeypatch):
+    def refuse(_):
+        monkeypatch.undo()
+        raise UnreadableError("OpenSSL refuses tls.crt and tls.key")
+
+    monkeypatch.setattr("certs.watch.CertificateHolder", refuse)
+    Mount(tmp_path).show(shown(create_authority(START)))
+    async with awaited(tmp_path) as (task, log):
+        assert "OpenSSL refuses" in await soon(log.errors)
+        await found(task)
+
+
+async def test_waiting_makes_nothing_and_leaves_no_task(tmp_path):
+    before = asyncio.all_tasks()
+    async with awaited(tmp_path) as (_, log):
+        await soon(log.errors)
+    assert asyncio.all_tasks() == before
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_directory_with_all_of_a_secret_is_only_read(tmp_path):
+    bundle = ensure(tmp_path, NAMES, START)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    late = START + timedelta(days=6)
+    async with kept(tmp_path, bundle, names=None, resync=0.01, clock=lambda: late) as (holder, log):
+        await asyncio.sleep(0.05)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        assert log.errors.empty()
+        # What somebody else renews is served all the same.
+        ensure(tmp_path, NAMES, late)
+        assert (await soon(log.changes)).not_after > bundle.not_after
+        assert holder.bundle.names == frozenset(NAMES)

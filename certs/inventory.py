@@ -1,0 +1,206 @@
+"""What of a shared Secret's data can be used, and what is wrong with the rest."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from msgspec import Struct
+
+from certs.authority import KeyPair, backdated, signing_key
+from certs.bundle import (
+    CA_CERTIFICATE,
+    CA_KEY,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    Bundle,
+    BundleFiles,
+    check_issuer,
+    is_authority,
+    is_issued_by,
+    parse_bundle,
+    parse_certificates,
+    parse_key,
+    verify_bundle,
+)
+from certs.errors import CertificateError, ChainError, UnreadableError
+from certs.rotation import overdue, renewal_time
+from certs.secret import (
+    MAX_AUTHORITIES,
+    NEXT_CERTIFICATE,
+    NEXT_KEY,
+    encode,
+    next_authority,
+    read_authorities,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+ROUNDING: Final = timedelta(seconds=1)
+"""Certificates have whole seconds, so a life may be that much longer than it was asked for."""
+_SERVING: Final = frozenset(
+    (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE)
+)
+
+
+class Leaf(Struct, frozen=True):
+    """A pair that clients accept, now or as soon as their clocks and ours agree."""
+
+    bundle: Bundle
+    certificate: x509.Certificate
+    issuer: x509.Certificate
+
+
+class Inventory(Struct, frozen=True, kw_only=True):
+    """The usable parts; a fault says why its part is not there, or must be renewed."""
+
+    trusted: tuple[x509.Certificate, ...]
+    """Of ca.crt, the issuing one first."""
+    signer: KeyPair | None
+    """The issuing authority where it can sign."""
+    authority_fault: str
+    upcoming: KeyPair | None
+    upcoming_fault: str
+    leaf: Leaf | None
+    leaf_fault: str
+
+    def __repr__(self) -> str:
+        # Keys must never reach a log or a traceback.
+        return f"Inventory({self.authority_fault!r}, {self.upcoming_fault!r}, {self.leaf_fault!r})"
+
+
+def take_inventory(
+    now: datetime, data: Mapping[str, bytes], wanted: frozenset[str], lifetime: timedelta
+) -> Inventory:
+    """Read a Secret's data, whatever it holds; ``lifetime`` is what authorities should have."""
+    trusted = read_authorities(data.get(CA_CERTIFICATE), now)
+    leaf, leaf_fault = _find_leaf(now, data, (*trusted, *next_authority(data, now)), wanted)
+    # What is served decides who the issuer is, not what somebody put first into ca.crt.
+    candidates = trusted if leaf is None else (leaf.issuer,)
+    issuing, authority_fault = _find_signer(now, data, candidates)
+    signer = None
+    if issuing is not None:
+        signer = KeyPair(encode([issuing]), data[CA_KEY])
+        authority_fault = _must_go(issuing, CA_CERTIFICATE, now, lifetime)
+    first = issuing if leaf is None else leaf.issuer
+    if first is not None:
+        trusted = tuple(islice(dict.fromkeys((first, *trusted)), MAX_AUTHORITIES))
+    upcoming, upcoming_fault = _find_upcoming(now, data, lifetime)
+    return Inventory(
+        trusted=trusted,
+        signer=signer,
+        authority_fault=authority_fault,
+        upcoming=upcoming,
+        upcoming_fault=upcoming_fault,
+        leaf=leaf,
+        leaf_fault=leaf_fault,
+    )
+
+
+def unlike_ours(certificate: x509.Certificate, file: str, lifetime: timedelta) -> str:
+    """Why a certificate that may be good is none that we would have made; or nothing."""
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != ec.SECP256R1.name:
+        return f"{file} is not of ECDSA P-256"
+    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    if life > lifetime + backdated(lifetime) + ROUNDING:
+        return f"{file} lives for {life}, more than {lifetime}"
+    return ""
+
+
+def _find_leaf(
+    now: datetime,
+    data: Mapping[str, bytes],
+    trusted: Sequence[x509.Certificate],
+    wanted: frozenset[str],
+) -> tuple[Leaf | None, str]:
+    try:
+        return _read_leaf(now, data, trusted, wanted), ""
+    except CertificateError as error:
+        return None, str(error)
+
+
+def _read_leaf(
+    now: datetime,
+    data: Mapping[str, bytes],
+    trusted: Sequence[x509.Certificate],
+    wanted: frozenset[str],
+) -> Leaf:
+    chain = data.get(TLS_CERTIFICATE)
+    bundle = parse_bundle(BundleFiles(tls_crt=chain, tls_key=data.get(TLS_KEY)))
+    certificate = parse_certificates(chain, TLS_CERTIFICATE)[0]
+    issuer = next((each for each in trusted if is_issued_by(certificate, each)), None)
+    if issuer is None:
+        raise ChainError("tls.crt was not issued by ca.crt")
+    if is_authority(certificate) or not _is_for_servers(certificate):
+        raise ChainError("tls.crt is no server's certificate")
+    # A leaf for one of the names serves somebody, and a clock that is behind may be ours.
+    needed = wanted if wanted.isdisjoint(bundle.names) else ()
+    verify_bundle(bundle, max(now, bundle.not_before), needed)
+    return Leaf(bundle, certificate, issuer)
+
+
+def _is_for_servers(certificate: x509.Certificate) -> bool:
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    return not _SERVING.isdisjoint(usage)
+
+
+def _find_signer(
+    now: datetime, data: Mapping[str, bytes], candidates: Sequence[x509.Certificate]
+) -> tuple[x509.Certificate | None, str]:
+    if not candidates:
+        return None, _why_none(now, data, CA_CERTIFICATE)
+    try:
+        # Once for all: the library takes its time to check an RSA key.
+        key = signing_key(data.get(CA_KEY))
+    except UnreadableError as error:
+        return None, str(error)
+    faults = []
+    for each in candidates:
+        try:
+            check_issuer(each, key, now)
+        except CertificateError as error:
+            faults.append(str(error))
+        else:
+            return each, ""
+    return None, faults[0]
+
+
+def _find_upcoming(
+    now: datetime, data: Mapping[str, bytes], lifetime: timedelta
+) -> tuple[KeyPair | None, str]:
+    found = next_authority(data, now)
+    if not found:
+        return None, _why_none(now, data, NEXT_CERTIFICATE)
+    try:
+        key = parse_key(data.get(NEXT_KEY), NEXT_KEY)
+        check_issuer(found[0], key, now, (NEXT_CERTIFICATE, NEXT_KEY))
+    except CertificateError as error:
+        return None, str(error)
+    fault = _must_go(found[0], NEXT_CERTIFICATE, now, lifetime)
+    return (None, fault) if fault else (KeyPair(encode(found), data[NEXT_KEY]), "")
+
+
+def _why_none(now: datetime, data: Mapping[str, bytes], file: str) -> str:
+    try:
+        first = parse_certificates(data.get(file), file)[0]
+    except UnreadableError as error:
+        return str(error)
+    if now >= first.not_valid_after_utc:
+        return f"{file} expired at {first.not_valid_after_utc.isoformat()}"
+    return f"{file} holds no certificate authority that can be used"
+
+
+def _must_go(certificate: x509.Certificate, file: str, now: datetime, lifetime: timedelta) -> str:
+    fault = unlike_ours(certificate, file, lifetime)
+    due = renewal_time(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    return fault or (overdue(file, due) if now >= due else "")

@@ -1,0 +1,249 @@
+"""When to renew what in the Secret that replicas share, so that no handshake fails (design D15).
+
+A new authority is made known to every client before a leaf of it is served, and an old one stays
+trusted: its key is gone, and no leaf of it outlives it. No handshake fails while nobody is later
+than ``margins`` says. Only where ca.key is lost must all steps to a new authority fit into what is
+left of the leaf's life, for nothing can renew that leaf; its last third is what one can count on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
+
+from certs.authority import (
+    AUTHORITY_LIFETIME,
+    LEAF_LIFETIME,
+    backdated,
+    create_authority,
+    issue_leaf,
+)
+from certs.bundle import (
+    CA_CERTIFICATE,
+    CA_KEY,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    parse_certificates,
+    verify_bundle,
+)
+from certs.errors import CertificateError
+from certs.inventory import ROUNDING, Inventory, take_inventory, unlike_ours
+from certs.rotation import (
+    Keep,
+    canonical_name,
+    leaf_renewal_time,
+    overdue,
+    renewal_time,
+    too_many_names,
+)
+from certs.secret import MAX_AUTHORITIES, NEXT_CERTIFICATE, NEXT_KEY, encode, next_authority
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from certs.authority import KeyPair
+
+
+class Lifetimes(Struct, frozen=True, kw_only=True):
+    """How long certificates live, and how long a new authority is made known beforehand."""
+
+    authority: timedelta = AUTHORITY_LIFETIME
+    leaf: timedelta = LEAF_LIFETIME
+    publish: timedelta = timedelta(seconds=30)
+    """How long every caBundle must have held a new authority before a leaf of it is served."""
+
+
+class Margins(Struct, frozen=True, kw_only=True):
+    """How late others may be without a failed handshake."""
+
+    copies: timedelta
+    """How long after a write a client may still use the caBundle of before."""
+    leaf: timedelta
+    """How late the controller renews the leaf, and after that a replica reads it, together."""
+    authority: timedelta
+    """How late, together, the controller makes a new authority, puts it into every caBundle, sees
+    it there and goes over to it, and after that a replica reads the leaf."""
+
+
+class Await(Struct, frozen=True):
+    """A new authority is being made known; look again at ``until`` or when a caBundle changes."""
+
+    until: datetime
+
+
+class Write(Struct, frozen=True):
+    """Replace the data, and drop the time since when the next authority was known."""
+
+    data: dict[str, bytes]
+    reason: str
+    until: datetime
+    """When to look again after that."""
+
+    def __repr__(self) -> str:
+        # Keys must never reach a log or a traceback.
+        return f"Write({sorted(self.data)}, {self.reason!r}, until={self.until.isoformat()})"
+
+
+Action: TypeAlias = Keep | Await | Write
+
+_DEFAULTS: Final = Lifetimes()
+
+
+class _Case(Struct, frozen=True):
+    """What one decision is about."""
+
+    now: datetime
+    data: Mapping[str, bytes]
+    wanted: frozenset[str]
+    lifetimes: Lifetimes
+    held: Inventory
+
+    def __repr__(self) -> str:
+        return f"_Case({self.held!r})"
+
+    @property
+    def is_rotating(self) -> bool:
+        """Whether the issuing authority is being replaced, or must be."""
+        begun = NEXT_CERTIFICATE in self.data or NEXT_KEY in self.data
+        return begun or bool(self.held.authority_fault)
+
+
+def decide(
+    now: datetime,
+    data: Mapping[str, bytes],
+    names: Collection[str],
+    published_since: datetime | None = None,
+    lifetimes: Lifetimes = _DEFAULTS,
+) -> Action:
+    """Decide what to do with the Secret's data; any data has an answer.
+
+    ``published_since`` is what ``secret.published`` says. The presence of next-ca.crt or
+    next-ca.key, even empty, asks for a new authority. Raises MissingNamesError for a wanted name
+    that no certificate can have.
+    """
+    case = _case(now, data, frozenset(map(canonical_name, names)), lifetimes)
+    held = case.held
+    if held.leaf is None and held.signer is None:
+        # Clients accept nothing that is served now, so waiting would help nobody.
+        authority = held.upcoming or create_authority(now, lifetime=lifetimes.authority)
+        reason = f"{held.leaf_fault}; {held.authority_fault}: a new authority is used at once"
+        return _write(case, _go_over(case, authority), reason)
+    if held.upcoming is not None and _is_known(case, held.upcoming, published_since):
+        reason = "every caBundle holds the new authority: it is used from now on"
+        return _write(case, _go_over(case, held.upcoming), reason)
+    changes, reasons = _renewals(case)
+    if changes:
+        return _write(case, {**data, **changes}, "; ".join(reasons))
+    until = _next_look(case, published_since)
+    return Await(until) if case.is_rotating else Keep(until)
+
+
+def margins(lifetimes: Lifetimes = _DEFAULTS) -> Margins:
+    """The module's bounds for these lifetimes."""
+    leaf = lifetimes.leaf + backdated(lifetimes.leaf)
+    authority = lifetimes.authority + backdated(lifetimes.authority)
+    return Margins(
+        copies=lifetimes.publish,
+        leaf=leaf / 3 - ROUNDING,
+        authority=authority / 3 - ROUNDING - lifetimes.publish,
+    )
+
+
+def _case(
+    now: datetime, data: Mapping[str, bytes], wanted: frozenset[str], lifetimes: Lifetimes
+) -> _Case:
+    held = take_inventory(now, data, wanted, lifetimes.authority)
+    return _Case(now, data, wanted, lifetimes, held)
+
+
+def _is_known(case: _Case, upcoming: KeyPair, since: datetime | None) -> bool:
+    made = parse_certificates(upcoming.certificate, NEXT_CERTIFICATE)[0].not_valid_before_utc
+    # What was seen before it was made was seen of another authority.
+    return since is not None and since >= made and case.now - since >= case.lifetimes.publish
+
+
+def _go_over(case: _Case, authority: KeyPair) -> dict[str, bytes]:
+    leaf = issue_leaf(case.now, authority, sorted(case.wanted), lifetime=case.lifetimes.leaf)
+    first = parse_certificates(authority.certificate, CA_CERTIFICATE)[0]
+    # The one before must stay for replicas that are late; a foreign one not for its ten years.
+    trusted = dict.fromkeys((first, *case.held.trusted[:1]))
+    trusted |= dict.fromkeys(
+        each
+        for each in case.held.trusted[1:]
+        if not unlike_ours(each, CA_CERTIFICATE, case.lifetimes.authority)
+    )
+    kept = {key: case.data[key] for key in case.data if key not in {NEXT_CERTIFICATE, NEXT_KEY}}
+    return {
+        **kept,
+        CA_CERTIFICATE: encode(islice(trusted, MAX_AUTHORITIES)),
+        CA_KEY: authority.key,
+        TLS_CERTIFICATE: leaf.certificate,
+        TLS_KEY: leaf.key,
+    }
+
+
+def _renewals(case: _Case) -> tuple[dict[str, bytes], list[str]]:
+    """The keys that change, and why, while the issuing authority stays."""
+    now, held, lifetimes = case.now, case.held, case.lifetimes
+    changes: dict[str, bytes] = {}
+    reasons = []
+    leaf_fault = _leaf_fault(case)
+    if leaf_fault and held.signer is not None:
+        leaf = issue_leaf(now, held.signer, sorted(case.wanted), lifetime=lifetimes.leaf)
+        changes |= {TLS_CERTIFICATE: leaf.certificate, TLS_KEY: leaf.key}
+        reasons.append(leaf_fault)
+    if case.is_rotating and held.upcoming is None:
+        upcoming = create_authority(now, lifetime=lifetimes.authority)
+        changes |= {NEXT_CERTIFICATE: upcoming.certificate, NEXT_KEY: upcoming.key}
+        fault = held.authority_fault or held.upcoming_fault
+        reasons.append(f"{fault}: a new authority is made known")
+    trusted = encode(held.trusted)
+    if trusted != case.data.get(CA_CERTIFICATE):
+        changes[CA_CERTIFICATE] = trusted
+        reasons.append("ca.crt held more than authorities to trust, or in another order")
+    return changes, reasons
+
+
+def _leaf_fault(case: _Case) -> str:
+    leaf = case.held.leaf
+    if leaf is None:
+        return case.held.leaf_fault
+    try:
+        verify_bundle(leaf.bundle, case.now, case.wanted)
+    except CertificateError as error:
+        return str(error)
+    if not case.is_rotating:
+        # Otherwise it soon gets a successor anyway.
+        if leaf.bundle.names != case.wanted:
+            return too_many_names(case.wanted)
+        fault = unlike_ours(leaf.certificate, TLS_CERTIFICATE, case.lifetimes.leaf)
+        if fault:
+            return fault
+    due = leaf_renewal_time(leaf.bundle)
+    end = min(case.now + case.lifetimes.leaf, leaf.issuer.not_valid_after_utc)
+    # A leaf that ends with its authority gets no successor from it.
+    return overdue(TLS_CERTIFICATE, due) if case.now >= due and end > leaf.bundle.not_after else ""
+
+
+def _write(case: _Case, data: dict[str, bytes], reason: str) -> Write:
+    after = _case(case.now, data, case.wanted, case.lifetimes)
+    return Write(data, reason, _next_look(after, None))
+
+
+def _next_look(case: _Case, since: datetime | None) -> datetime:
+    held = case.held
+    instants = [each.not_valid_after_utc for each in held.trusted]
+    instants += [
+        renewal_time(each.not_valid_before_utc, each.not_valid_after_utc)
+        for each in (*held.trusted[:1], *next_authority(case.data, case.now))
+    ]
+    if held.leaf is not None:
+        instants += [held.leaf.bundle.not_after, leaf_renewal_time(held.leaf.bundle)]
+    if since is not None and held.upcoming is not None:
+        # A time ahead of the clock begins anew.
+        instants.append(case.lifetimes.publish + min(since, case.now))
+    return min(instant for instant in instants if instant > case.now)

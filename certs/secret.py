@@ -1,0 +1,101 @@
+"""The Secret that replicas share: which authorities its data holds, and what clients must trust.
+
+``ca.crt`` holds first the authority that issued ``tls.crt`` and has its key in ``ca.key``, then the
+older ones that are still trusted. ``next-ca.crt`` and ``next-ca.key`` are there while a new one is
+made known. What people put there by hand is read as far as it can be, and never an error.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from cryptography.hazmat.primitives import serialization
+
+from certs.bundle import CA_CERTIFICATE, is_authority, parse_certificates
+from certs.errors import UnreadableError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from datetime import datetime
+
+    from cryptography import x509
+
+NEXT_CERTIFICATE: Final = "next-ca.crt"
+NEXT_KEY: Final = "next-ca.key"
+
+MAX_AUTHORITIES: Final = 8
+"""Of ca.crt; a Secret must stay below 1 MiB, whatever was put there."""
+_MAX_BLOCK: Final = 16 * 1024
+_MAX_BYTES: Final = 1024 * 1024
+_BLOCK: Final = re.compile(
+    rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
+)
+
+
+def trust_bundle(data: Mapping[str, bytes], now: datetime) -> bytes:
+    """What each caBundle must hold now, PEM: the issuing, the next and the older authorities.
+
+    The order is that of their making, so that it changes only when an authority comes or goes.
+    Empty where there is none to trust: then ``overlap.decide`` asks for a write first.
+    """
+    known = {*read_authorities(data.get(CA_CERTIFICATE), now), *next_authority(data, now)}
+    return encode(sorted(known, key=_age))
+
+
+def published(
+    now: datetime,
+    data: Mapping[str, bytes],
+    observed: Collection[bytes],
+    since: datetime | None,
+) -> datetime | None:
+    """Since when every caBundle has held the next authority; None where one doesn't.
+
+    ``observed`` is one for each webhook that should be registered, empty where it is missing.
+    ``since`` is what this said before, not rounded down; a time that can't be true is replaced.
+    """
+    upcoming = next_authority(data, now)
+    if not upcoming or not observed:
+        return None
+    if not all(upcoming[0] in read_authorities(bundle, now, limit=None) for bundle in observed):
+        return None
+    if since is None or not upcoming[0].not_valid_before_utc <= since <= now:
+        return now
+    return since
+
+
+def next_authority(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certificate, ...]:
+    """The authority of next-ca.crt, or none."""
+    return read_authorities(data.get(NEXT_CERTIFICATE), now, limit=1)
+
+
+def read_authorities(
+    pem: bytes | None, now: datetime, *, limit: int | None = MAX_AUTHORITIES
+) -> tuple[x509.Certificate, ...]:
+    """The authorities that have not expired, each once, in order; all else is passed over."""
+    if pem is None or len(pem) > _MAX_BYTES:
+        return ()
+    return tuple(islice(dict.fromkeys(_authorities(pem, now)), limit))
+
+
+def encode(certificates: Iterable[x509.Certificate]) -> bytes:
+    """PEM, and nothing between the certificates."""
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
+
+
+def _authorities(pem: bytes, now: datetime) -> Iterable[x509.Certificate]:
+    for block in _BLOCK.findall(pem):
+        if len(block) > _MAX_BLOCK:
+            continue
+        try:
+            certificate = parse_certificates(block, CA_CERTIFICATE)[0]
+        except UnreadableError:
+            continue
+        if is_authority(certificate) and now < certificate.not_valid_after_utc:
+            yield certificate
+
+
+def _age(certificate: x509.Certificate) -> tuple[datetime, bytes]:
+    der = certificate.public_bytes(serialization.Encoding.DER)
+    return certificate.not_valid_before_utc, der

@@ -1,0 +1,269 @@
+"""What must hold for certificates in a shared Secret, whatever time, people and chance do to it."""
+
+from __future__ import annotations
+
+import os
+import random
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from certs.authority import KeyPair, create_authority, issue_leaf
+from certs.bundle import BundleFiles, parse_bundle, verify_bundle
+from certs.overlap import Lifetimes, Write, decide, margins
+from certs.rotation import Keep
+from certs.secret import encode, read_authorities, trust_bundle
+from helpers.authorities import accepts, foreign_authority, foreign_leaf, kupid_data, pem
+from helpers.rotating import NAME, START, Lags, World, settle
+
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000"))
+DAY = timedelta(days=1)
+THIRTEEN_MONTHS = 396 * DAY
+LONG = Lifetimes()
+SHORT = Lifetimes(
+    authority=timedelta(seconds=120), leaf=timedelta(seconds=20), publish=timedelta(seconds=2)
+)
+PROMPT = Lags(controller=0.01, replica=0, copies=0)
+
+common = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+many = settings(max_examples=max(CASES // 40, 1), **common)
+worlds = settings(max_examples=max(CASES // 800, 1), **common)
+seeds = st.integers(0, 2**32).map(random.Random)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 20000 else 900)]
+
+
+def seconds(span):
+    return span.total_seconds()
+
+
+@worlds
+@given(chance=seeds)
+def test_no_handshake_fails_in_thirteen_months_of_weeks_and_a_year(chance):
+    replica = 90.0
+    lags = Lags(
+        controller=seconds(margins(LONG).leaf) - replica,
+        replica=replica,
+        copies=seconds(margins(LONG).copies),
+    )
+    world = World(chance, LONG, lags, configurations=3, writes_fail=0.3)
+    world.run(seconds(THIRTEEN_MONTHS), hands=40)
+    assert world.failures() == []
+    assert world.promotions >= 1
+    assert world.replacements == 1
+
+
+@worlds
+@given(chance=seeds)
+def test_no_handshake_fails_in_twenty_minutes_of_seconds(chance):
+    lags = Lags(controller=4.0, replica=2.0, copies=seconds(margins(SHORT).copies))
+    world = World(chance, SHORT, lags, configurations=3, writes_fail=0.3)
+    world.run(1200, hands=20)
+    assert world.failures() == []
+    assert world.promotions >= 10
+    assert world.replacements == 1
+
+
+@worlds
+@given(chance=seeds)
+def test_no_handshake_fails_when_the_authority_s_key_gets_lost_and_the_controller_is_there(chance):
+    # Without the key the leaf gets no successor until the next authority is known.
+    lags = Lags(controller=3600.0, replica=90.0, copies=seconds(margins(LONG).copies))
+    world = World(chance, LONG, lags, writes_fail=0.3, spoiled=("ca.key", "tls.crt", "tls.key"))
+    world.run(seconds(THIRTEEN_MONTHS), hands=60)
+    assert world.failures() == []
+    assert world.replacements == 1
+
+
+@pytest.mark.parametrize("lifetimes", [LONG, SHORT], ids=["weeks", "seconds"])
+@pytest.mark.parametrize(
+    ("lag", "margin"),
+    [("controller", "leaf"), ("replica", "leaf"), ("copies", "copies")],
+)
+def test_each_margin_is_as_wide_as_it_says_and_no_wider(lifetimes, lag, margin):
+    span = seconds(lifetimes.authority) * 3
+    most = seconds(getattr(margins(lifetimes), margin))
+
+    def failures(lateness):
+        lags = Lags(**{**vars(PROMPT), lag: lateness})
+        world = World(Always(), lifetimes, lags)
+        world.run(span)
+        return world.failures()
+
+    assert failures(most - 0.1) == []
+    # The margins leave out what rounding to seconds and a prompt controller take.
+    assert failures(most + 3.0) != []
+
+
+def test_the_margin_of_an_authority_is_for_all_its_steps():
+    most = seconds(margins(SHORT).authority)
+    due = seconds(SHORT.authority) - seconds(SHORT.publish) - most
+
+    def failures(lateness):
+        lags = Lags(controller=0.5, replica=0, copies=0)
+        world = World(Always(), SHORT, lags, blocked_until=due + lateness)
+        world.run(seconds(SHORT.authority) * 2)
+        return world.failures()
+
+    assert failures(most - 2.0) == []
+    assert failures(most + 4.0) != []
+
+
+@pytest.mark.parametrize("jump", [-THIRTEEN_MONTHS, -DAY, -3 * DAY, THIRTEEN_MONTHS], ids=str)
+def test_after_a_jump_of_the_clock_and_one_back_all_is_well(jump):
+    now, data = settle(START, {}, (NAME,), LONG)
+    for instant in (now + 3 * DAY, now + jump, now + 2 * DAY, now + 6 * DAY):
+        later, data = settle(instant, data, (NAME,), LONG)
+        assert accepts(trust_bundle(data, later), data["tls.crt"], NAME, later)
+
+
+class Always:
+    """Chance that takes the worst: every lag at its longest."""
+
+    def choice(self, options):
+        return max(options)
+
+    def uniform(self, _, most):
+        return most
+
+    def random(self):
+        return 0.0
+
+
+def _ours(made):
+    authority = create_authority(made)
+    leaf = issue_leaf(made, authority, (NAME,))
+    return [authority.certificate, authority.key, leaf.certificate, leaf.key]
+
+
+def _pool():
+    kupid = kupid_data(START, (NAME,))
+    short = foreign_authority(START, lifetime=300 * DAY)
+    stranger = foreign_leaf(START, short, ("other.svc",), lifetime=7 * DAY)
+    first = KeyPair(*_ours(START)[:2])
+    wide = issue_leaf(START, first, (NAME, "more.svc"))
+    return [
+        *_ours(START),
+        *_ours(START - 300 * DAY),
+        *_ours(START - 400 * DAY),
+        *_ours(START + 30 * DAY),
+        *kupid.values(),
+        *map(pem, short),
+        *map(pem, stranger),
+        first.certificate,
+        first.key,
+        wide.certificate,
+        wide.key,
+    ]
+
+
+POOL = _pool()
+SETS = [
+    dict(zip(("ca.crt", "ca.key", "tls.crt", "tls.key"), POOL[start : start + 4], strict=True))
+    for start in (0, 4, 8, 12, 16)
+]
+KEYS = ("ca.crt", "ca.key", "tls.crt", "tls.key", "next-ca.crt", "next-ca.key", "note")
+pieces = st.sampled_from(POOL)
+
+
+@st.composite
+def truncated(draw):
+    piece = draw(pieces)
+    return piece[draw(st.integers(0, len(piece))) : draw(st.integers(0, len(piece)))]
+
+
+@st.composite
+def damaged(draw):
+    piece = bytearray(draw(pieces))
+    piece[draw(st.integers(0, len(piece) - 1))] = draw(st.integers(0, 255))
+    return bytes(piece)
+
+
+values = st.one_of(
+    pieces,
+    st.lists(st.one_of(pieces, truncated()), max_size=4).map(b"".join),
+    truncated(),
+    damaged(),
+    st.binary(max_size=64),
+    st.sampled_from([b"", bytes(2**20 + 1), POOL[0] * 100]),
+)
+
+
+@st.composite
+def secrets(draw):
+    data = dict(draw(st.sampled_from([{}, *SETS])))
+    if draw(st.booleans()):
+        made = draw(st.sampled_from(SETS))
+        data |= {"next-ca.crt": made["ca.crt"], "next-ca.key": made["ca.key"]}
+    data |= draw(st.dictionaries(st.sampled_from(KEYS), values, max_size=4))
+    for key in draw(st.sets(st.sampled_from(KEYS), max_size=2)):
+        data.pop(key, None)
+    return data
+
+
+instants = st.sampled_from(
+    [START + days * DAY for days in (-400, -30, -1, 0, 1, 5, 8, 40, 250, 300, 396, 9000)]
+)
+wanted = st.sampled_from([(NAME,), (NAME, "10.0.0.1"), ("other.svc",), (NAME, "more.svc")])
+
+
+def replica_files(data):
+    return BundleFiles(ca_crt=data["ca.crt"], tls_crt=data["tls.crt"], tls_key=data["tls.key"])
+
+
+def accepted(trust, data, now):
+    """Whether clients of that trust accept a whole pair."""
+    try:
+        parse_bundle(BundleFiles(tls_crt=data.get("tls.crt"), tls_key=data.get("tls.key")))
+        return accepts(trust, data["tls.crt"], NAME, now)
+    except Exception:  # noqa: BLE001 - no pair, for whatever reason
+        return False
+
+
+@many
+@given(data=secrets(), now=instants, since=st.none() | instants, names=wanted)
+def test_whatever_the_secret_holds_has_one_answer_that_breaks_no_trust(data, now, since, names):
+    before = dict(data)
+    action = decide(now, data, names, since)
+    assert data == before
+    assert action.until > now
+    trusted = trust_bundle(data, now)
+    if not isinstance(action, Write):
+        bundle = parse_bundle(replica_files(data))
+        assert isinstance(action, Keep) or "next-ca.crt" in data
+        if isinstance(action, Keep):
+            verify_bundle(bundle, now, names)
+        return
+
+    after = action.data
+    assert not isinstance(decide(now, after, names), Write)
+    # Replicas can load it, and what others keep there stays.
+    bundle = parse_bundle(replica_files(after))
+    assert after.get("note") == data.get("note")
+    known = trust_bundle(after, now)
+    if bundle.not_before <= now and NAME in names:
+        assert accepted(known, after, now)
+    if accepted(trusted, data, now) and NAME in names:
+        # Who is late with the leaf or with the caBundle still gets through.
+        assert accepted(known, data, now)
+        assert accepted(trusted, after, now)
+    issuing = encode(read_authorities(data.get("ca.crt"), now))
+    if since is None and accepted(issuing, data, now) and NAME in names:
+        # Nobody is known to have the next authority yet.
+        assert accepted(issuing, after, now)
+    secret_lines = after["tls.key"].decode().splitlines()[1:-1]
+    assert not any(line in repr(action) for line in secret_lines)
+
+
+@many
+@given(data=secrets(), now=instants, names=wanted)
+def test_from_anything_there_is_a_way_to_certificates_of_ours(data, now, names):
+    later, data = settle(now, data, names, LONG)
+    verify_bundle(parse_bundle(replica_files(data)), later, names)
+    assert later <= now + LONG.publish
+    assert decide(later, data, names) == decide(later, data, names, later)

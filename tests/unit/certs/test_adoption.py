@@ -1,0 +1,99 @@
+"""A Secret as kupid leaves it is taken over without a failed handshake."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from certs.bundle import BundleFiles, parse_bundle
+from certs.overlap import Lifetimes, Write, decide
+from certs.reload import CertificateHolder
+from certs.secret import trust_bundle
+from helpers.authorities import KUPID_NAMES, accepts, kupid_data
+from helpers.handshakes import shake_hands, strict_client
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+NAME = "hm.harbourmaster-system.svc"
+NAMES = (NAME,)
+SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+PUBLISH = Lifetimes().publish
+
+
+def written(now, data, names=NAMES, since=None, **options):
+    action = decide(now, data, names, since, **options)
+    assert isinstance(action, Write), action
+    return action
+
+
+def first(data, key="ca.crt"):
+    return x509.load_pem_x509_certificates(data[key])[0]
+
+
+def served(data, now, name=NAME):
+    return accepts(trust_bundle(data, now), data["tls.crt"], name, now)
+
+
+def same_leaf(one, other):
+    return one["tls.crt"] == other["tls.crt"] and one["tls.key"] == other["tls.key"]
+
+
+@pytest.fixture(scope="module")
+def kupid():
+    return kupid_data(NOW)
+
+
+def test_kupid_s_secret_issues_a_leaf_for_our_names_and_gets_a_next_authority(kupid):
+    data = written(NOW, kupid).data
+    assert first(data) == first(kupid)
+    assert "next-ca.crt" in data
+    assert served(data, NOW)
+    leaf_key = first(data, "tls.crt").public_key()
+    assert isinstance(leaf_key, ec.EllipticCurvePublicKey)
+
+
+def test_kupid_s_leaf_is_served_until_the_next_authority_is_known(kupid):
+    name = KUPID_NAMES[2]
+    data = written(NOW, kupid, (name,)).data
+    assert same_leaf(data, kupid)
+    since = NOW + SECOND
+    after = written(since + PUBLISH, data, (name,), since).data
+    assert served(after, since + PUBLISH, name)
+    assert accepts(trust_bundle(after, since), kupid["tls.crt"], name, since + PUBLISH)
+    assert kupid["ca.key"] not in after.values()
+
+
+def test_kupid_s_ten_years_end_with_the_rotation_after_that(kupid):
+    data = written(NOW, kupid).data
+    data = written(NOW + PUBLISH, data, since=NOW).data
+    assert first(kupid) in x509.load_pem_x509_certificates(data["ca.crt"])
+    due = NOW + timedelta(days=244)
+    data = written(due, data).data
+    data = written(due + PUBLISH, data, since=due).data
+    assert first(kupid) not in x509.load_pem_x509_certificates(data["ca.crt"])
+
+
+def test_an_rsa_key_too_short_is_a_lost_key(kupid, monkeypatch):
+    monkeypatch.setattr("certs.authority._MIN_RSA_BITS", 3072)
+    data = written(NOW, kupid, (KUPID_NAMES[0],)).data
+    assert same_leaf(data, kupid)
+    assert "next-ca.crt" in data
+
+
+def test_a_strict_openssl_client_goes_through_an_adoption():
+    now = datetime.now(UTC)
+    lifetimes = Lifetimes(publish=timedelta(0))
+    data = kupid_data(now - DAY)
+    clients, holders = [], []
+    for _ in range(2):
+        data = written(now, data, since=now, lifetimes=lifetimes).data
+        clients.append(strict_client(trust_bundle(data, now)))
+        files = BundleFiles(ca_crt=data["ca.crt"], tls_crt=data["tls.crt"], tls_key=data["tls.key"])
+        holders.append(CertificateHolder(parse_bundle(files)))
+    for holder in holders:
+        for client in clients:
+            peer = shake_hands(holder.context, client, NAME).getpeercert(binary_form=True)
+            assert peer == holder.bundle.leaf_der

@@ -1,0 +1,377 @@
+"""What is done with the shared Secret when: every test is one instant in its life."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from certs.authority import BACKDATED, create_authority
+from certs.bundle import BundleFiles, parse_bundle
+from certs.errors import MissingNamesError
+from certs.overlap import Await, Lifetimes, Write, decide, margins
+from certs.rotation import Keep
+from certs.secret import trust_bundle
+from helpers.authorities import (
+    accepts,
+    foreign_authority,
+    foreign_leaf,
+    pem,
+)
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+NAME = "hm.harbourmaster-system.svc"
+NAMES = (NAME,)
+SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+PUBLISH = Lifetimes().publish
+LEAF_DUE = NOW - BACKDATED + (timedelta(days=7) + BACKDATED) * 2 / 3
+AUTHORITY_DUE = NOW - BACKDATED + (timedelta(days=365) + BACKDATED) * 2 / 3
+AUTHORITY_END = NOW + timedelta(days=365)
+
+
+def written(now, data, names=NAMES, since=None, **options):
+    action = decide(now, data, names, since, **options)
+    assert isinstance(action, Write), action
+    assert action.until > now
+    # One write is enough: the next look finds nothing more to do.
+    assert not isinstance(decide(now, action.data, names, **options), Write)
+    return action
+
+
+def without(data, *keys):
+    return {key: value for key, value in data.items() if key not in keys}
+
+
+def first(data, key="ca.crt"):
+    return x509.load_pem_x509_certificates(data[key])[0]
+
+
+def served(data, now, name=NAME):
+    return accepts(trust_bundle(data, now), data["tls.crt"], name, now)
+
+
+def same_leaf(one, other):
+    return one["tls.crt"] == other["tls.crt"] and one["tls.key"] == other["tls.key"]
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    return written(NOW, {}).data
+
+
+@pytest.fixture(scope="module")
+def rotating(fresh):
+    """The data when its authority was due and a next one was made; the leaf is a new one too."""
+    return written(AUTHORITY_DUE, fresh).data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"ca.crt": b"", "ca.key": b"", "tls.crt": b"", "tls.key": b""},
+        {"ca.crt": b"\xff" * 9, "ca.key": b"x", "tls.crt": b"-----BEGIN CERTIFICATE-----"},
+    ],
+    ids=["absent", "empty", "garbage"],
+)
+def test_without_any_trust_all_is_made_at_once(data):
+    action = written(NOW, data)
+    assert sorted(action.data) == ["ca.crt", "ca.key", "tls.crt", "tls.key"]
+    assert served(action.data, NOW)
+    assert action.until == LEAF_DUE
+
+
+def test_a_fresh_secret_is_kept_until_its_leaf_is_due(fresh):
+    assert decide(NOW, fresh, NAMES) == Keep(LEAF_DUE)
+    assert decide(LEAF_DUE - SECOND, fresh, NAMES) == Keep(LEAF_DUE)
+
+
+def test_a_due_leaf_is_renewed_by_the_same_authority(fresh):
+    action = written(LEAF_DUE, fresh)
+    assert action.reason == f"tls.crt is due for renewal since {LEAF_DUE.isoformat()}"
+    assert first(action.data) == first(fresh)
+    assert not same_leaf(action.data, fresh)
+    assert served(action.data, LEAF_DUE)
+
+
+@pytest.mark.parametrize("names", [(NAME, "new.svc"), ("new.svc",)], ids=str)
+def test_new_names_renew_the_leaf(fresh, names):
+    data = written(NOW, fresh, names).data
+    assert first(data) == first(fresh)
+    assert all(served(data, NOW, name) for name in names)
+
+
+def test_names_no_longer_wanted_leave_the_leaf(fresh):
+    more = written(NOW, fresh, (NAME, "old.svc")).data
+    assert "more names" in written(NOW, more).reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tls.crt": b""}, {"tls.key": b"x"}, {"tls.crt": b"x" * 2**20}],
+    ids=["empty", "no key", "huge"],
+)
+def test_a_broken_pair_is_renewed_by_the_same_authority(fresh, change):
+    data = written(NOW, {**fresh, **change}).data
+    assert first(data) == first(fresh)
+    assert served(data, NOW)
+
+
+def test_a_pair_of_two_halves_is_renewed(fresh):
+    other = written(LEAF_DUE, fresh).data
+    data = written(LEAF_DUE, {**fresh, "tls.crt": other["tls.crt"]}).data
+    assert parse_bundle(BundleFiles(tls_crt=data["tls.crt"], tls_key=data["tls.key"]))
+
+
+def test_a_leaf_for_clients_is_renewed():
+    authority = foreign_authority(NOW, lifetime=timedelta(days=300))
+    usage = ExtendedKeyUsageOID.CLIENT_AUTH
+    leaf = foreign_leaf(NOW, authority, NAMES, lifetime=timedelta(days=7), usage=usage)
+    keys = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+    data = dict(zip(keys, map(pem, (*authority, *leaf)), strict=True))
+    assert written(NOW, data).reason == "tls.crt is no server's certificate"
+
+
+def test_a_leaf_that_ends_with_its_authority_gets_no_successor(fresh):
+    late = AUTHORITY_END - DAY
+    data = written(late, fresh).data
+    assert first(data, "tls.crt").not_valid_after_utc == AUTHORITY_END
+    last = AUTHORITY_END - SECOND
+    assert decide(last, data, NAMES) == Await(AUTHORITY_END)
+
+
+def test_a_due_authority_gets_a_next_one_while_the_old_leaf_is_served(fresh, rotating):
+    assert first(rotating) == first(fresh)
+    assert first(rotating, "next-ca.crt") != first(fresh)
+    assert served(rotating, AUTHORITY_DUE)
+    assert trust_bundle(rotating, AUTHORITY_DUE).count(b"BEGIN") == 2
+
+
+def test_the_next_authority_waits_until_it_is_known(rotating):
+    since = AUTHORITY_DUE + DAY
+    assert isinstance(decide(since, rotating, NAMES), Await)
+    assert decide(since, rotating, NAMES, since) == Await(since + PUBLISH)
+    last = since + PUBLISH - SECOND
+    assert decide(last, rotating, NAMES, since) == Await(since + PUBLISH)
+
+
+def test_a_known_authority_takes_over(fresh, rotating):
+    now = AUTHORITY_DUE + PUBLISH
+    data = written(now, rotating, since=AUTHORITY_DUE).data
+    assert sorted(data) == ["ca.crt", "ca.key", "tls.crt", "tls.key"]
+    authorities = x509.load_pem_x509_certificates(data["ca.crt"])
+    assert authorities == [first(rotating, "next-ca.crt"), first(fresh)]
+    assert data["ca.key"] == rotating["next-ca.key"]
+    # Both leaves are good for whoever has the caBundle of before or after.
+    assert trust_bundle(data, now) == trust_bundle(rotating, now)
+    assert served(data, now)
+    assert accepts(trust_bundle(data, now), rotating["tls.crt"], NAME, now)
+
+
+def test_no_key_of_before_is_left_after_that(fresh, rotating):
+    data = written(AUTHORITY_DUE + PUBLISH, rotating, since=AUTHORITY_DUE).data
+    assert fresh["ca.key"] not in data.values()
+
+
+@pytest.mark.parametrize(
+    "since", [AUTHORITY_DUE - DAY, AUTHORITY_DUE + DAY, datetime.max.replace(tzinfo=UTC)], ids=str
+)
+def test_a_time_that_can_t_be_true_is_no_publication(rotating, since):
+    assert isinstance(decide(AUTHORITY_DUE + PUBLISH, rotating, NAMES, since), Await)
+
+
+def test_an_old_authority_is_dropped_when_it_has_expired(rotating):
+    data = written(AUTHORITY_DUE + PUBLISH, rotating, since=AUTHORITY_DUE).data
+    renewed = written(AUTHORITY_END - DAY, data).data
+    assert trust_bundle(renewed, AUTHORITY_END - SECOND).count(b"BEGIN") == 2
+    assert decide(AUTHORITY_END - DAY, renewed, NAMES) == Keep(AUTHORITY_END)
+    assert trust_bundle(renewed, AUTHORITY_END).count(b"BEGIN") == 1
+    assert written(AUTHORITY_END, renewed).data["ca.crt"].count(b"BEGIN") == 1
+
+
+def test_a_due_leaf_is_renewed_while_the_next_authority_waits(rotating):
+    now = AUTHORITY_DUE + timedelta(days=5)
+    data = written(now, rotating).data
+    assert without(data, "tls.crt", "tls.key") == without(rotating, "tls.crt", "tls.key")
+    assert served(data, now)
+
+
+def test_more_names_are_no_reason_to_renew_while_the_next_authority_waits(rotating):
+    wide = written(AUTHORITY_DUE, rotating, (NAME, "old.svc")).data
+    assert isinstance(decide(AUTHORITY_DUE, wide, NAMES), Await)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: without(data, "next-ca.key"),
+        lambda data: without(data, "next-ca.crt"),
+        lambda data: {**data, "next-ca.crt": data["next-ca.crt"][:200]},
+        lambda data: {**data, "next-ca.key": data["ca.key"]},
+        lambda data: {**data, "next-ca.crt": data["tls.crt"], "next-ca.key": data["tls.key"]},
+    ],
+    ids=["no key", "no certificate", "half", "another key", "no authority"],
+)
+def test_a_broken_next_authority_is_made_anew(rotating, spoil):
+    now = AUTHORITY_DUE + PUBLISH
+    action = written(now, spoil(rotating), since=AUTHORITY_DUE)
+    assert first(action.data, "next-ca.crt") != first(rotating, "next-ca.crt")
+    assert same_leaf(action.data, rotating)
+
+
+def test_a_next_authority_that_is_itself_due_is_made_anew(rotating):
+    # Its own two thirds are over only when the issuing one is long gone, so that one is younger.
+    issuing = written(NOW + timedelta(days=400), {}).data
+    data = {key: rotating[key] for key in ("next-ca.crt", "next-ca.key")} | issuing
+    now = AUTHORITY_DUE + timedelta(days=244)
+    action = written(now, data, since=AUTHORITY_DUE)
+    assert "next-ca.crt is due for renewal" in action.reason
+    assert first(action.data, "next-ca.crt") != first(data, "next-ca.crt")
+
+
+def test_an_empty_next_authority_asks_for_one(fresh):
+    action = written(NOW, {**fresh, "next-ca.crt": b""})
+    assert action.data["next-ca.key"]
+    assert same_leaf(action.data, fresh)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"x", "other"])
+def test_a_lost_key_starts_a_next_authority_and_the_leaf_is_served_on(fresh, key):
+    lost = without(fresh, "ca.key")
+    if key is not None:
+        lost["ca.key"] = create_authority(NOW).key if key == "other" else key
+    data = written(NOW, lost).data
+    assert "next-ca.crt" in data
+    assert same_leaf(data, fresh)
+    after = written(NOW + PUBLISH, data, since=NOW).data
+    assert served(after, NOW + PUBLISH)
+    assert after["ca.crt"].count(b"BEGIN") == 2
+
+
+def test_a_leaf_for_some_of_the_names_is_served_on_without_the_key(fresh):
+    data = written(NOW, without(fresh, "ca.key"), (NAME, "new.svc")).data
+    assert same_leaf(data, fresh)
+    assert served(written(NOW, without(fresh, "ca.key"), ("new.svc",)).data, NOW, "new.svc")
+
+
+def test_a_lost_key_and_a_lost_leaf_are_replaced_at_once(fresh):
+    data = written(NOW, without(fresh, "ca.key", "tls.key")).data
+    assert served(data, NOW)
+    # Replicas may still have the leaf in memory.
+    assert accepts(trust_bundle(data, NOW), fresh["tls.crt"], NAME, NOW)
+
+
+def test_a_next_authority_is_used_at_once_where_nothing_else_is_left(rotating):
+    now = AUTHORITY_DUE
+    data = written(now, without(rotating, "ca.key", "tls.crt")).data
+    assert first(data) == first(rotating, "next-ca.crt")
+    assert "next-ca.crt" not in data
+
+
+def test_all_expired_is_made_anew_and_not_trusted_on(fresh):
+    now = NOW + timedelta(days=396)
+    data = written(now, fresh).data
+    assert data["ca.crt"].count(b"BEGIN") == 1
+    assert first(data) != first(fresh)
+    assert served(data, now)
+
+
+def test_a_clock_far_behind_changes_nothing_before_the_new_authority_is_known(fresh):
+    early = NOW - timedelta(days=396)
+    data = written(early, fresh).data
+    assert same_leaf(data, fresh)
+    after = written(early + PUBLISH, data, since=early).data
+    assert served(after, early + PUBLISH)
+    assert first(fresh) in x509.load_pem_x509_certificates(after["ca.crt"])
+
+
+def test_a_clock_somewhat_behind_gets_a_leaf_of_the_same_authority(fresh):
+    renewed = written(LEAF_DUE, fresh).data
+    data = written(LEAF_DUE - DAY, renewed).data
+    assert first(data) == first(fresh)
+    assert served(data, LEAF_DUE - DAY)
+
+
+def test_what_is_no_authority_is_taken_out_of_ca_crt(fresh):
+    untidy = b"# ours\n" + fresh["tls.crt"] + fresh["ca.crt"] * 2 + fresh["ca.crt"][:100]
+    data = written(NOW, {**fresh, "ca.crt": untidy}).data
+    assert data == fresh
+
+
+def test_the_issuing_authority_is_put_first(fresh):
+    older = create_authority(NOW).certificate
+    data = written(NOW, {**fresh, "ca.crt": older + fresh["ca.crt"]}).data
+    assert data == {**fresh, "ca.crt": fresh["ca.crt"] + older}
+
+
+def test_an_authority_put_first_by_hand_must_be_known_before_it_issues(fresh):
+    other = create_authority(NOW)
+    ca_crt = other.certificate + fresh["ca.crt"]
+    data = written(NOW, {**fresh, "ca.crt": ca_crt, "ca.key": other.key}).data
+    assert same_leaf(data, fresh)
+    assert "next-ca.crt" in data
+
+
+def test_a_leaf_that_the_next_authority_has_issued_already_is_served_on(fresh):
+    other = written(NOW, {}).data
+    early = {**other, "ca.crt": fresh["ca.crt"], "ca.key": fresh["ca.key"]}
+    early |= {"next-ca.crt": other["ca.crt"], "next-ca.key": other["ca.key"]}
+    data = written(NOW, early).data
+    assert same_leaf(data, early)
+    assert data["ca.crt"] == other["ca.crt"] + fresh["ca.crt"]
+    full = early["ca.crt"] + b"".join(create_authority(NOW).certificate for _ in range(7))
+    assert same_leaf(written(NOW, {**early, "ca.crt": full}).data, early)
+
+
+def test_authorities_without_number_don_t_fill_the_secret(fresh):
+    many = b"".join(create_authority(NOW).certificate for _ in range(20))
+    data = written(NOW, {**fresh, "ca.crt": fresh["ca.crt"] + many}).data
+    assert data["ca.crt"].count(b"BEGIN") == 8
+    lost = without(data, "ca.key", "tls.key")
+    assert written(NOW, lost).data["ca.crt"].count(b"BEGIN") == 8
+
+
+def test_other_keys_of_the_secret_stay(fresh):
+    assert written(LEAF_DUE, {**fresh, "note": b"mine"}).data["note"] == b"mine"
+
+
+def test_an_authority_of_our_kind_that_lives_too_long_is_due(fresh):
+    shorter = Lifetimes(authority=timedelta(days=30))
+    action = written(NOW, fresh, lifetimes=shorter)
+    assert "365 days" in action.reason
+    assert "next-ca.crt" in action.data
+
+
+def test_a_leaf_that_lives_too_long_is_renewed(fresh):
+    action = written(NOW, fresh, lifetimes=Lifetimes(leaf=DAY))
+    assert first(action.data, "tls.crt").not_valid_after_utc == NOW + DAY
+    assert first(action.data) == first(fresh)
+
+
+def test_a_name_that_no_certificate_can_have_is_the_settings_fault():
+    with pytest.raises(MissingNamesError):
+        decide(NOW, {}, ("höst",))
+
+
+def test_the_text_of_a_write_shows_no_contents(fresh):
+    action = written(LEAF_DUE, fresh)
+    shown = repr(action) + str(action)
+    secrets = action.data["tls.key"].decode().splitlines()[1:-1]
+    assert not any(line in shown for line in secrets)
+    assert "next-ca" not in shown
+
+
+def test_margins_are_what_the_last_thirds_leave():
+    found = margins(Lifetimes())
+    assert found.copies == timedelta(seconds=30)
+    assert timedelta(days=2.3) < found.leaf < timedelta(days=7) / 3 + BACKDATED
+    assert timedelta(days=121) < found.authority < timedelta(days=365) / 3 + BACKDATED
+
+
+def test_certificates_of_seconds_are_not_due_at_their_making():
+    short = Lifetimes(leaf=timedelta(seconds=20), authority=timedelta(seconds=120))
+    action = written(NOW, {}, lifetimes=short)
+    assert action.until - NOW > timedelta(seconds=12)
