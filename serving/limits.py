@@ -5,9 +5,9 @@ The API server repeats a call refused with 429 and ``Retry-After`` within its ow
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
+from serving.heartbeat import Heartbeat
 from serving.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -50,16 +50,17 @@ class Limits:
         self.max_bytes = body_bytes
         self.max_lag = lag
         self._metrics = metrics
-        self._heartbeat: asyncio.TimerHandle | None = None
+        self._heartbeat: Heartbeat | None = None
 
     def start(self) -> None:
         """Begin to measure the running event loop's lag."""
-        self._schedule(asyncio.get_running_loop())
+        self._heartbeat = Heartbeat(HEARTBEAT, self._note_lag)
+        self._heartbeat.start()
 
     def stop(self) -> None:
         """Stop measuring."""
         if self._heartbeat is not None:
-            self._heartbeat.cancel()
+            self._heartbeat.stop()
             self._heartbeat = None
 
     def admit(self) -> Admission:
@@ -73,15 +74,10 @@ class Limits:
         # The connection stays: new handshakes would only add to the load.
         return Refusal(429, _TEXTS[reason], retry_after=_RETRY_AFTER, close=False)
 
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        due = loop.time() + HEARTBEAT
-        self._heartbeat = loop.call_at(due, self._beat, loop, due)
-
-    def _beat(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        self.lag = max(loop.time() - due, 0.0)
+    def _note_lag(self, seconds: float) -> None:
+        self.lag = seconds
         if self._metrics is not None:
-            self._metrics.event_loop_lag.set(self.lag)
-        self._schedule(loop)
+            self._metrics.event_loop_lag.set(seconds)
 
 
 class Admission:

@@ -107,7 +107,8 @@ async def test_no_request_fails_while_a_second_server_takes_over(holder, trustin
     await second.stop()
     assert failed == []
     assert set(answered) == {200}
-    assert len(answered) > 500
+    # Each asked before and after; how often is the machine's matter.
+    assert len(answered) > 2 * len(clients)
     assert summary.cut == 0
 
 

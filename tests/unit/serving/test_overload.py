@@ -14,6 +14,9 @@ from serving.readiness import Readiness
 from serving.refusals import Refusal
 from telemetry.metrics import REQUESTS_SHED, create_metrics
 
+# Together they take as long as a thousand others.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def metrics():

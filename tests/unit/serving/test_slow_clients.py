@@ -9,6 +9,9 @@ import pytest
 
 from helpers.raw_http import Connection, Echo, post, post_chunked
 
+# Together they take as long as a thousand others.
+pytestmark = pytest.mark.slow
+
 
 async def elapsed(awaitable):
     begun = asyncio.get_running_loop().time()

@@ -1,0 +1,64 @@
+"""The end of every command: its exit code, and its error in one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from serving.options import SettingsError, add_settings, settings_from
+from serving.settings import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import msgspec
+
+EXIT_USAGE: Final = 2
+_INTERRUPTED: Final = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """One that takes flags by their whole names: a new flag must not change what an old one is."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the base class has them all
+        super().__init__(allow_abbrev=False, **options)
+
+
+def exit_code(name: str, command: Callable[[], int]) -> int:
+    """Run a command: 0 done, 1 some input was bad, 2 can't be used."""
+    try:
+        return command()
+    except BrokenPipeError:
+        # The reader went away; Python would complain once more when it flushes on exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (SettingsError, StartError) as error:
+        text = str(error)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        text = f"{where}{error.strerror or error}"
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    print(f"{name}: {text}", file=sys.stderr)  # noqa: T201 - a command prints
+    return EXIT_USAGE
+
+
+def run_process(
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    settings: type[msgspec.Struct],
+    describe: Callable[[msgspec.ValidationError], str],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run one process by its settings alone and return its exit code."""
+    parser = Parser(prog=name, description=run.__doc__)
+    add_settings(parser, settings)
+    parsed = parser.parse_args(arguments)
+
+    def command() -> int:
+        parsed.settings = settings_from(parsed, settings, describe)
+        return run(parsed)
+
+    return exit_code(name, command)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+from serving.documents import Document, Problem, files_in, parse_documents, read_documents
+
+LAUGHS = (
+    "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+    + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
+    + "kind: Policy\n"
+)
+MERGES = "x: &x {a: 1}\n" + "".join(
+    f"x{i}: &x{i} {{<<: [{', '.join([f'*x{i - 1}' if i else '*x'] * 9)}]}}\n" for i in range(6)
+)
+
+
+def parse(text):
+    return list(parse_documents(text, "f.yaml"))
+
+
+def test_each_document_comes_with_its_place():
+    first, second = parse("kind: A\n---\n---\nkind: B\n")
+    assert (first.number, first.value) == (1, {"kind": "A"})
+    assert (second.number, second.value) == (3, {"kind": "B"})
+
+
+def test_json_is_read_too():
+    (found,) = parse('{"kind": "A", "n": [1, null]}')
+    assert found.value == {"kind": "A", "n": [1, None]}
+
+
+def test_items_of_a_list_are_documents_of_their_own():
+    found = parse("kind: PolicyList\nitems: [{kind: A}, 5, {kind: B}]")
+    assert [item.value["kind"] for item in found if isinstance(item, Document)] == ["A", "B"]
+    assert [str(item) for item in found if isinstance(item, Problem)] == [
+        "f.yaml, document 1: items[1]: expected an object"
+    ]
+
+
+def test_documents_before_a_syntax_error_are_kept():
+    good, bad = parse("kind: A\n---\nkind: [\n")
+    assert good.value == {"kind": "A"}
+    assert str(bad).startswith("f.yaml, document 2: line ")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("just text", "expected an object"),
+        ("kind: A\nkind: B\n", 'line 2: key "kind" twice'),
+        ("spec: {a: 1, a: 2}", 'key "a" twice'),
+        ("a: !!python/object/apply:os.system [true]", "could not determine a constructor"),
+        (LAUGHS, "aliases expand to more than"),
+        (MERGES, "expand to more than"),
+        ("a: &a [*a]", "an alias that contains itself"),
+        ("a: " + "9" * 5000, "line 1"),
+        ("a: !!int x", "line 1"),
+        ("a: !!float x", "line 1"),
+        ("a: !!bool x", "line 1"),
+        ("a: !!timestamp 2020-99-99", "line 1"),
+        ("a: !!set {b}", "line 1"),
+        ("[" * 5000 + "]" * 5000, "nested"),
+        ("[" * 5000, "did not find expected node content"),
+        ("{a: " * 300 + "1" + "}" * 300, "nested more than 200 levels deep"),
+        ("a: \x00", "control characters are not allowed"),
+        ("? {a: 1}\n: b\n", "unhashable key"),
+    ],
+)
+def test_s30_a_bad_document_is_one_line(text, says):
+    (found,) = parse(text)
+    assert isinstance(found, Problem)
+    assert says in str(found)
+    assert "\n" not in str(found)
+
+
+def test_a_date_stays_text():
+    (found,) = parse("value: 2020-01-01")
+    assert found.value == {"value": "2020-01-01"}
+
+
+def test_a_merge_key_may_repeat():
+    (found,) = parse("base: &b {a: 1}\nother:\n  <<: *b\n  b: 2\n")
+    assert found.value["other"] == {"a": 1, "b": 2}
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
+    (found,) = read_documents(tmp_path / "absent.yaml")
+    assert str(found).endswith("absent.yaml: cannot be read: No such file or directory")
+
+
+def test_files_are_sorted_and_hidden_or_foreign_ones_left_out(tmp_path):
+    for name in ("b.yaml", "a.yml", "c.json", ".hidden.yaml", "notes.txt", "..data"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder.yaml").mkdir()
+    assert [path.name for path in files_in(tmp_path)] == ["a.yml", "b.yaml", "c.json"]

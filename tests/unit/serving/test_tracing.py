@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from helpers.tracing import Collector
+from serving.settings import StartError, TracingSettings
+from serving.tracing import start_tracing
+from telemetry.metrics import SPANS, span_counter
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+def start(registry, **settings):
+    counter = span_counter(registry)
+    return start_tracing(TracingSettings(**settings), "harbourmaster-x", "1.2", counter)
+
+
+def test_nothing_is_traced_unless_an_endpoint_is_given(registry):
+    assert start(registry, sample_ratio=1.0) is None
+
+
+def test_what_keeps_it_from_tracing_keeps_it_from_starting(registry):
+    with pytest.raises(StartError, match=r"^--tracing-endpoint: "):
+        start(registry, endpoint="collector")
+
+
+@pytest.mark.parametrize(("pod", "instance"), [("pod-1", "pod-1"), ("", "machine")])
+async def test_spans_say_who_sent_them_and_are_counted(registry, monkeypatch, pod, instance):
+    monkeypatch.setenv("POD_NAME", pod)
+    monkeypatch.setattr("socket.gethostname", lambda: "machine")
+    async with Collector() as collector:
+        tracer = start(registry, endpoint=collector.url, sample_ratio=1.0)
+        tracer.record(tracer.sampled(), "x", (1.0, 2.0), {})
+        await tracer.close()
+        ((_, resource),) = collector.spans()
+    assert resource.items() >= {
+        ("service.name", "harbourmaster-x"),
+        ("service.version", "1.2"),
+        ("service.instance.id", instance),
+    }
+    assert registry.get_sample_value(SPANS, {"outcome": "exported"}) == 1
+    assert registry.get_sample_value(SPANS, {"outcome": "failed"}) == 0
