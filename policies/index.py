@@ -60,6 +60,8 @@ class PolicySet(Struct, frozen=True, gc=False):
     cluster_size: int
     namespaced_size: int
     invalid: int
+    references: frozenset[str]
+    """Of all, also of those that can never match."""
 
     def match(
         self, namespace: str, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
@@ -90,7 +92,9 @@ def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
     namespaced: dict[str, list[CompiledPolicy]] = {}
     sizes = {True: 0, False: 0}
     invalid = 0
+    references: set[str] = set()
     for policy in policies:
+        references.add(policy.reference)
         sizes[policy.namespace is None] += 1
         invalid += policy.fault is not None
         if policy.pods is None or (policy.namespace is None and policy.namespaces is None):
@@ -105,6 +109,7 @@ def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
         cluster_size=sizes[True],
         namespaced_size=sizes[False],
         invalid=invalid,
+        references=frozenset(references),
     )
 
 

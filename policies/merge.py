@@ -37,12 +37,17 @@ class MergeOptions(Struct, frozen=True, gc=False):
     """Leave out required node affinity that what is there excludes, instead of ANDing it."""
     node_name_as_field: bool = False
     """Turn a policy's nodeName into required node affinity: a gated pod may not have a nodeName."""
+    waiting_scheduler: str = ""
+    """With which pods wait that have no gate, where the pod waits; no policy sets it there."""
+    keeps_scheduler: bool = False
+    """The pod waits with that scheduler and not at a gate, so no policy sets another."""
 
 
 class Note(Struct, frozen=True, gc=False):
     """Something the user is told: one line, and a code that tools can count.
 
-    Of the merge: ``policy-invalid``, ``affinity-too-large`` and ``affinity-conflict``.
+    Of the merge: ``policy-invalid``, ``policy-scheduler-name``, ``affinity-too-large`` and
+    ``affinity-conflict``.
     """
 
     code: str
@@ -105,7 +110,7 @@ class _Merge:
         if policy.node_selector:
             self._merge_node_selector(policy)
         if policy.scheduler_name:
-            self._merge_scheduler_name(policy.scheduler_name)
+            self._merge_scheduler_name(policy.reference, policy.scheduler_name)
         if policy.tolerations:
             self._merge_tolerations(policy)
 
@@ -173,12 +178,26 @@ class _Merge:
                 self._labels[key] = self._added_labels[key] = value
                 self._label_sources[key] = policy.reference
 
-    def _merge_scheduler_name(self, name: str) -> None:
+    def _merge_scheduler_name(self, reference: str, name: str) -> None:
         current = self._spec.scheduler_name
         is_default = current == DEFAULT_SCHEDULER
         is_unset = not current or (is_default and self._options.treat_default_scheduler_as_unset)
-        if is_unset and self._scheduler_name is None:
+        if not is_unset or self._scheduler_name is not None:
+            return
+        gate, keeps = self._options.waiting_scheduler, self._options.keeps_scheduler
+        if not keeps and name != gate:
             self._scheduler_name = name
+            return
+        # The first policy counts here too, though nothing comes of it.
+        self._scheduler_name = ""
+        if name != gate:
+            why = f"pods wait for their checks with {gate}"
+        elif not keeps:
+            why = "pods that wait for their checks with that scheduler have no gate"
+        else:
+            return
+        text = f"schedulerName {name} of {reference} is left out: {why}"
+        self._notes.append(Note("policy-scheduler-name", text))
 
     def _merge_tolerations(self, policy: CompiledPolicy) -> None:
         keys = self._toleration_keys

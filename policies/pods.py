@@ -82,14 +82,18 @@ class _JobTemplate(Struct, frozen=True, gc=False):
     spec: _TemplateSpec | None = None
 
 
-class _Spec(PodSpec, frozen=True, gc=False, rename="camel"):
+class WorkloadSpec(PodSpec, frozen=True, gc=False, rename="camel"):
+    """A pod spec, or what holds one."""
+
     template: _Template | None = None
     job_template: _JobTemplate | None = None
     # Not ours, but an object that no API server could have decoded is refused as a whole.
     replicas: int | None = None
 
 
-class _Meta(Struct, frozen=True, gc=False, rename="camel"):
+class ObjectMeta(Struct, frozen=True, gc=False, rename="camel"):
+    """The part of an object's metadata that is looked at."""
+
     labels: Raw = _EMPTY
     annotations: Raw = _EMPTY
     deletion_timestamp: str | None = None
@@ -100,8 +104,8 @@ class Workload(Struct, frozen=True, gc=False, rename="camel"):
 
     api_version: str | None = None
     kind: str | None = None
-    metadata: _Meta | None = None
-    spec: _Spec | None = None
+    metadata: ObjectMeta | None = None
+    spec: WorkloadSpec | None = None
 
 
 class PodView(Struct, frozen=True, gc=False):
@@ -166,7 +170,7 @@ class Kind(Struct, frozen=True, gc=False):
         """Decode an object and view it. Raises MalformedError."""
         return self.view(decode(_workload_decoder, data, ""))
 
-    def _template(self, spec: _Spec | None) -> _Template | None:
+    def _template(self, spec: WorkloadSpec | None) -> _Template | None:
         if spec is None:
             return None
         if self.shape == "template":

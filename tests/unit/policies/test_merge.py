@@ -264,3 +264,46 @@ def test_node_name_as_a_field_that_the_pod_excludes_is_noted():
     skipped = merged(pod, policy, node_name_as_field=True, skip_conflicts=True)
     assert skipped.codes == ["affinity-conflict"]
     assert skipped.operations == []
+
+
+# A scheduler for pods that wait
+
+KEEPS = {"waiting_scheduler": "waiting", "keeps_scheduler": True}
+PLAIN = {"waiting_scheduler": "waiting"}
+
+
+@pytest.mark.parametrize("before", [{}, {"schedulerName": "default-scheduler"}])
+def test_scheduler_name_is_left_out_where_the_pod_waits_with_one(before):
+    policies = [cluster_policy("c1", schedulerName="s1"), cluster_policy("c2", schedulerName="s2")]
+    result = merged(workload(**before), *policies, **KEEPS)
+    assert result.operations == []
+    (note,) = result.notes
+    assert note.code == "policy-scheduler-name"
+    assert note.text == (
+        "schedulerName s1 of ClusterPodSchedulingPolicy c1 is left out: "
+        "pods wait for their checks with waiting"
+    )
+
+
+@pytest.mark.parametrize("own", ["waiting", "s3"])
+def test_nobody_is_told_of_a_scheduler_name_that_the_pod_has_kept_anyway(own):
+    result = merged(workload(schedulerName=own), cluster_policy(schedulerName="s1"), **KEEPS)
+    assert (result.operations, result.notes) == ([], [])
+
+
+def test_the_scheduler_that_pods_wait_with_is_not_left_out_but_there_already():
+    result = merged(workload(), cluster_policy(schedulerName="waiting"), **KEEPS)
+    assert (result.operations, result.notes) == ([], [])
+
+
+def test_at_a_gate_only_the_scheduler_that_pods_wait_with_is_left_out():
+    assert merged(workload(), cluster_policy(schedulerName="s1"), **PLAIN).spec[
+        "schedulerName"
+    ] == ("s1")
+    policies = [
+        cluster_policy("c1", schedulerName="waiting"),
+        cluster_policy("c2", schedulerName="s2"),
+    ]
+    result = merged(workload(), *policies, **PLAIN)
+    assert result.operations == []
+    assert result.codes == ["policy-scheduler-name"]
