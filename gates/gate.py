@@ -1,0 +1,63 @@
+"""The patch that makes a pod wait: its annotations and our gate, or our scheduler's name, no more.
+
+(keptn.md 2.8, 6)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gates.metadata import PARENT_KEY, UNRESOLVED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GATE: Final = "keptn-prechecks-gate"
+PROVISIONAL: Final[Mapping[str, str]] = {PARENT_KEY: UNRESOLVED}
+"""The annotations of a pod that is gated before it is known whether it must wait."""
+SCHEDULER_NAME: Final = "keptn-scheduler"
+"""The scheduler with which pods wait that have no gate, unless settings name another."""
+
+_GATES: Final = "/spec/schedulingGates"
+_ANNOTATIONS: Final = "/metadata/annotations"
+_SCHEDULER_NAME: Final = "/spec/schedulerName"
+
+
+def placement(
+    annotations: Mapping[str, str],
+    *,
+    has_annotations: bool,
+    gates: list[Any] | None,
+    scheduler_name: str | None = None,
+) -> list[dict[str, Any]]:
+    """The operations of a JSON Patch that set ``annotations`` on a pod and append our gate.
+
+    ``has_annotations``: the pod has a map of them, be it empty. ``gates`` are those it has, ours
+    perhaps among them, and stay as they are. With ``scheduler_name`` the pod gets that instead of
+    a gate; empty for one that has it.
+    """
+    operations: list[dict[str, Any]] = []
+    if scheduler_name is not None:
+        if scheduler_name:
+            operations.append(_add(_SCHEDULER_NAME, scheduler_name))
+    elif gates is None:
+        operations.append(_add(_GATES, [{"name": GATE}]))
+    elif not is_gated(gates):
+        operations.append(_add(f"{_GATES}/-", {"name": GATE}))
+    if annotations and not has_annotations:
+        operations.append(_add(_ANNOTATIONS, dict(annotations)))
+    else:
+        operations += [
+            _add(f"{_ANNOTATIONS}/{key.replace('~', '~0').replace('/', '~1')}", value)
+            for key, value in annotations.items()
+        ]
+    return operations
+
+
+def is_gated(gates: list[Any]) -> bool:
+    """Whether our gate is one of them."""
+    return any(isinstance(each, dict) and each.get("name") == GATE for each in gates)
+
+
+def _add(path: str, value: object) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}

@@ -1,0 +1,97 @@
+"""What a pod must carry of its own and of its parent's metadata before it waits (keptn.md 2.3-2.5).
+
+Admission and the controller, which resolves pods gated before their owner was known, both ask here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gates.metadata import (
+    APP_KEY,
+    APP_TYPE_KEY,
+    CONTAINER_KEY,
+    SINGLE_SERVICE,
+    VERSION_KEY,
+    WORKLOAD_KEY,
+    inheritable,
+)
+from gates.version import version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gates.metadata import Metadata
+    from gates.version import Container
+
+
+class Tracking(Struct, frozen=True):
+    """The annotations that a tracked pod gets, and what there is to say about them."""
+
+    annotations: dict[str, str]
+    """To be set on the pod, whatever it has under these keys; none that it already has."""
+    missing_container: str = ""
+    """The container that was to give the version and is not in the pod; the version is a hash."""
+
+
+def own(
+    pod: Metadata, containers: Callable[[], Sequence[Container]], *, version_from_tag: bool = False
+) -> Tracking | None:
+    """For a pod that names its workload; None for one that doesn't, which may ``inherit``.
+
+    ``containers`` is called where the version is to be computed.
+    """
+    workload = pod.get(WORKLOAD_KEY)
+    if not workload:
+        return None
+    found: dict[str, str] = {}
+    missing = ""
+    if not pod.get(VERSION_KEY):
+        missing = _add_version(found, containers(), pod, from_tag=version_from_tag)
+    return _tracking(pod, workload, found, missing)
+
+
+def inherit(
+    pod: Metadata,
+    parent: Metadata,
+    containers: Callable[[], Sequence[Container]],
+    *,
+    version_from_tag: bool = False,
+) -> Tracking | None:
+    """For a pod that names no workload, by its parent; None where that names none either.
+
+    The parent's values replace the pod's; those that only the pod has stay.
+    """
+    workload = parent.get(WORKLOAD_KEY)
+    if not workload:
+        return None
+    found = {WORKLOAD_KEY: workload, VERSION_KEY: parent.get(VERSION_KEY)}
+    missing = ""
+    if not found[VERSION_KEY]:
+        missing = _add_version(found, containers(), parent, from_tag=version_from_tag)
+    found.update(inheritable(parent))
+    return _tracking(pod, workload, found, missing)
+
+
+def _add_version(
+    found: dict[str, str], containers: Sequence[Container], named_by: Metadata, *, from_tag: bool
+) -> str:
+    """Compute the version; returns the container that was to give it, where that is not there."""
+    container = named_by.get(CONTAINER_KEY)
+    version = version_of(containers, container, from_tag=from_tag)
+    found[VERSION_KEY] = version.text
+    return container if version.misses_container else ""
+
+
+def _tracking(
+    pod: Metadata, workload: str, found: dict[str, str], missing_container: str
+) -> Tracking:
+    if not found.get(APP_KEY) and not pod.get(APP_KEY):
+        found[APP_KEY] = workload
+        found[APP_TYPE_KEY] = SINGLE_SERVICE
+    held = pod.annotations
+    return Tracking(
+        {key: value for key, value in found.items() if held.get(key) != value}, missing_container
+    )

@@ -1,0 +1,73 @@
+"""Names of Keptn's objects, made from what people wrote (keptn.md 2.6, 3.1)."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import Final
+
+NAME_LIMIT: Final = 253
+"""What the API takes as a name."""
+NAME_LEAST: Final = 80
+"""Characters that a part keeps while others can still be cut."""
+JOB_NAME_LIMIT: Final = 63
+"""A Job's name becomes a label of its pods."""
+_HASH: Final = 8
+_DIGITS: Final = 90_000
+_LOWEST: Final = 10_000
+
+
+def sanitise(text: str) -> str:
+    """Lower case, with ``_`` as ``-``: how Keptn makes a name of a label's value."""
+    return text.lower().replace("_", "-")
+
+
+def resource_name(limit: int, least: int, *parts: str) -> str:
+    """Join parts with ``-`` so that the name fits: all but the last are cut at their ends.
+
+    What still does not fit, a long last part or a single one, is cut and ends in a hash of the
+    whole, so that no name is ever refused for its length.
+    """
+    while len(parts) * least > limit:
+        least //= 2
+    kept = list(parts)
+    for index in range(len(kept) - 1):
+        excess = len("-".join(kept)) - limit
+        if excess <= 0:
+            break
+        kept[index] = kept[index][: max(len(kept[index]) - excess, least)]
+    return _fitting(sanitise("-".join(kept)), limit, sanitise("-".join(parts)))
+
+
+def _fitting(name: str, limit: int, whole: str) -> str:
+    if len(name) <= limit:
+        return name
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:_HASH]
+    return f"{name[: limit - _HASH - 1].rstrip('-.')}-{digest}"
+
+
+def workload_name(app: str, workload: str) -> str:
+    """The KeptnWorkload of a workload of an app."""
+    return resource_name(NAME_LIMIT, NAME_LEAST, app, workload)
+
+
+def version_name(workload: str, version: str) -> str:
+    """The KeptnWorkloadVersion of a KeptnWorkload, by its name, in a version."""
+    return resource_name(NAME_LIMIT, NAME_LEAST, workload, version)
+
+
+def app_version_name(app: str, version: str, generation: int) -> str:
+    """The KeptnAppVersion of a generation of a KeptnApp (keptn.md 3.1)."""
+    return resource_name(NAME_LIMIT, NAME_LEAST, app, version, generation_hash(generation))
+
+
+@lru_cache(maxsize=4096)
+def generation_hash(generation: int) -> str:
+    """Eight hexadecimal digits that stand for a generation."""
+    return hashlib.sha256(str(generation).encode()).hexdigest()[:_HASH]
+
+
+def digits(seed: str) -> str:
+    """Five digits where Keptn takes random ones: for a seed the same, so nothing is made twice."""
+    number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")
+    return str(_LOWEST + number % _DIGITS)

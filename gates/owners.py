@@ -1,0 +1,81 @@
+"""Which owner of a pod counts, and from which object the pod may inherit (keptn.md 2.3, 2.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+REPLICA_SET: Final = "ReplicaSet"
+DEPLOYMENT: Final = "Deployment"
+STATEFUL_SET: Final = "StatefulSet"
+DAEMON_SET: Final = "DaemonSet"
+ROLLOUT: Final = "Rollout"
+SUPPORTED: Final = frozenset((REPLICA_SET, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, ROLLOUT))
+"""Kinds whose pods are gated; Jobs', bare pods and all others never are."""
+
+_GROUPS: Final = frozenset(("", "apps", "extensions"))
+_ROLLOUT_GROUPS: Final = frozenset(("", "argoproj.io"))
+
+
+class Owner(Protocol):
+    """An owner reference."""
+
+    @property
+    def api_version(self) -> str: ...  # noqa: D102 - as the API has it
+
+    @property
+    def kind(self) -> str: ...  # noqa: D102 - as the API has it
+
+
+class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
+    """An owner reference with what is used of it."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+AnyOwner = TypeVar("AnyOwner", bound=Owner)
+
+
+def supported_owner(owners: Iterable[AnyOwner]) -> AnyOwner | None:
+    """The last owner of a supported kind; None for a pod that nobody gates.
+
+    Only the kind counts, so that other StatefulSets than Kubernetes' stay gated by what their pods
+    carry themselves.
+    """
+    found = None
+    for owner in owners:
+        if owner.kind in SUPPORTED:
+            found = owner
+    return found
+
+
+def is_parent(owner: Owner) -> bool:
+    """Whether a pod of this owner inherits from the owner itself."""
+    return owner.kind in {STATEFUL_SET, DAEMON_SET} and _is_served(owner)
+
+
+def is_replica_set(owner: Owner) -> bool:
+    """Whether a pod of this owner inherits from the owner's own owner, see ``parent_of``."""
+    return owner.kind == REPLICA_SET and _is_served(owner)
+
+
+def parent_of(owners: Iterable[AnyOwner]) -> AnyOwner | None:
+    """Of a ReplicaSet's owners the Deployment or Rollout that its pods inherit from, if any."""
+    owner = supported_owner(owners)
+    if owner is None or owner.kind not in {DEPLOYMENT, ROLLOUT} or not _is_served(owner):
+        return None
+    return owner
+
+
+def _is_served(owner: Owner) -> bool:
+    """Whether the kind is Kubernetes' or Argo's, and no namesake of another group."""
+    group, slash, _ = owner.api_version.rpartition("/")
+    groups = _ROLLOUT_GROUPS if owner.kind == ROLLOUT else _GROUPS
+    return group in groups or not slash

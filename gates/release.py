@@ -1,0 +1,168 @@
+"""When a waiting pod may go, and the patch that lets it (design D8, D9, keptn.md 3.6).
+
+One that waits inside its scheduler and not at a gate is only nudged: the scheduler asks again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from gates.gate import GATE
+from gates.metadata import REMOVED_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+OURS: Final = "gates.harbourmaster.dev/"
+"""How the names of our annotations begin."""
+RELEASED_KEY: Final = f"{OURS}released"
+"""On a pod that was let go without its checks; the value says why: EXPIRED or BY_HAND."""
+EXPIRED: Final = "expired"
+BY_HAND: Final = "by-hand"
+RELEASED_BY_KEY: Final = f"{OURS}released-by"
+RELEASED_REASON_KEY: Final = f"{OURS}released-reason"
+CHECKS_KEY: Final = f"{OURS}checks"
+"""On a pod that waits in its scheduler: what it was told of its checks, one of those below.
+
+Behind PASSED stands a number where the scheduler was asked to look again: passed-2, passed-3.
+"""
+WAITING: Final = "waiting"
+CHECKING: Final = "checking"
+"""The checks have begun, and a scheduler that is asked names them."""
+LATE: Final = "late"
+FAILED: Final = "failed"
+PASSED: Final = "passed"
+
+_PASSED: Final = frozenset(("Succeeded", "Warning"))
+_BEGUN: Final = frozenset(("Progressing", "Succeeded", "Failed", "Warning"))
+"""Deprecated is none of them: so a deployment is called whose checks failed."""
+_DIGITS: Final = 9
+"""Of the number behind PASSED; whoever makes a pod may write longer ones."""
+_ANNOTATIONS: Final = "/metadata/annotations"
+
+
+class Approval(Struct, frozen=True):
+    """What a workload version says: the states of its first phases, and whose pods are meant.
+
+    ``owners`` are uids of ReplicaSets, StatefulSets or DaemonSets.
+    """
+
+    pre_tasks: str
+    pre_evaluations: str
+    deployment: str
+    owners: frozenset[str]
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the checks before the deployment passed, so that it has begun."""
+        return (
+            self.pre_tasks in _PASSED
+            and self.pre_evaluations in _PASSED
+            and self.deployment in _BEGUN
+        )
+
+
+def may_go(approval: Approval | None, owner: str) -> bool:
+    """Whether a pod of the owner with this uid is free, by the approval of its very version."""
+    return approval is not None and approval.is_given and bool(owner) and owner in approval.owners
+
+
+def removal(
+    uid: str,
+    gates: Sequence[str],
+    annotations: Mapping[str, str] | None,
+    *,
+    add: Mapping[str, str] | None = None,
+    drop: Iterable[str] = (),
+    revision: str = "",
+) -> list[dict[str, Any]] | None:
+    """The JSON Patch that takes our gate, and no other, off this very pod; None where it has none.
+
+    ``annotations`` are those that it has, None for no map of them. Those in ``add`` are set, those
+    in ``drop`` are taken away where it has them. The patch fails where gates have moved, or where
+    the name belongs to another pod by now; and with ``revision``, the resource version at which
+    there was no map, where there may be one by now: it would be written over.
+    """
+    if GATE not in gates:
+        return None
+    at = f"/spec/schedulingGates/{list(gates).index(GATE)}"
+    added = {REMOVED_KEY: "true", **(add or {})}
+    operations: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": f"{at}/name", "value": GATE},
+        {"op": "remove", "path": at},
+    ]
+    return operations + _annotated(annotations, added, drop, revision)
+
+
+def nudge(
+    uid: str,
+    annotations: Mapping[str, str] | None,
+    add: Mapping[str, str],
+    *,
+    drop: Iterable[str] = (),
+    revision: str = "",
+) -> list[dict[str, Any]] | None:
+    """The JSON Patch by which the scheduler of this very pod looks at it again.
+
+    Arguments as of ``removal``. None where the pod has all of it: nobody would wake.
+    """
+    has = annotations or {}
+    drop = [key for key in drop if key in has]
+    added = {key: value for key, value in add.items() if has.get(key) != value}
+    if not added and not drop:
+        return None
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        *_annotated(annotations, added, drop, revision),
+    ]
+
+
+def to_tell(told: str, state: str, *, again: bool = False) -> str:
+    """What a pod is to be told that was told ``told``, by its state now; empty for nothing.
+
+    Each state is told once, the first one only if it is news. ``again``: that the checks passed is
+    not known to whoever was asked.
+    """
+    if not told:
+        return "" if state == WAITING else state
+    known, _, number = told.partition("-")
+    if known != state:
+        return state
+    if not again or state != PASSED:
+        return ""
+    is_ours = number.isdecimal() and len(number) <= _DIGITS
+    return f"{PASSED}-{int(number) + 1 if is_ours else 2}"
+
+
+def is_told_passed(told: str) -> bool:
+    """Whether a value of CHECKS_KEY says that the checks passed."""
+    return told.partition("-")[0] == PASSED
+
+
+def _annotated(
+    annotations: Mapping[str, str] | None,
+    added: Mapping[str, str],
+    drop: Iterable[str],
+    revision: str,
+) -> list[dict[str, Any]]:
+    if annotations is None:
+        # Set to what it was, it makes any other version a conflict.
+        held = {"op": "replace", "path": "/metadata/resourceVersion", "value": revision}
+        whole = {"op": "add", "path": _ANNOTATIONS, "value": dict(added)}
+        return [held, whole] if revision else [whole]
+    return [
+        *({"op": "add", "path": annotation(key), "value": value} for key, value in added.items()),
+        *(
+            {"op": "remove", "path": annotation(key)}
+            for key in dict.fromkeys(drop)
+            if key in annotations and key not in added
+        ),
+    ]
+
+
+def annotation(key: str) -> str:
+    """The JSON pointer of an annotation."""
+    return f"{_ANNOTATIONS}/{key.replace('~', '~0').replace('/', '~1')}"

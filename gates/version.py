@@ -1,0 +1,96 @@
+"""The version of a workload that names none: a tag of an image, or a hash (keptn.md 2.5)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_OFFSET: Final = 0x811C9DC5
+_PRIME: Final = 0x01000193
+_MASK: Final = 0xFFFFFFFF
+_LATEST: Final = "latest"
+_DIGEST_DIGITS: Final = 12
+_REMEMBERED: Final = 16 * 1024
+"""Characters of a text whose hash is worth remembering; 256 such texts are kept."""
+
+
+class EnvVar(Struct, frozen=True, gc=False):
+    """A variable of a container; one that takes its value from elsewhere has none here."""
+
+    name: str = ""
+    value: str | None = None
+
+
+class Container(Struct, frozen=True, gc=False):
+    """A container as far as its pod's version depends on it."""
+
+    name: str = ""
+    image: str | None = None
+    env: tuple[EnvVar, ...] | None = None
+
+
+class Version(Struct, frozen=True, gc=False):
+    """A version, and whether the container that was to give it is not there."""
+
+    text: str
+    misses_container: bool = False
+
+
+def version_of(
+    containers: Sequence[Container], container: str = "", *, from_tag: bool = False
+) -> Version:
+    """The version of a pod with these containers, init containers left out.
+
+    The image of the container of that name gives it by its tag, or digest; so does, with
+    ``from_tag``, the only container of a pod that names none. Otherwise it is a hash.
+    """
+    named = [each for each in containers if each.name == container] if container else []
+    if from_tag and not container and len(containers) == 1:
+        named = list(containers)
+    for each in named:
+        tag = image_version(each.image or "")
+        if tag:
+            return Version(tag)
+    return Version(str(fnv1a(_running_text(containers))), bool(container) and not named)
+
+
+def image_version(image: str) -> str:
+    """The tag of an image, but for ``latest``; without one, 12 digits of its digest, or nothing.
+
+    A colon before a slash belongs to a port.
+    """
+    name, _, digest = image.partition("@")
+    _, colon, tag = name.rpartition(":")
+    if colon and "/" not in tag and tag and tag != _LATEST:
+        return tag
+    return digest.rpartition(":")[2][:_DIGEST_DIGITS]
+
+
+def fnv1a(text: str) -> int:
+    """The 32-bit FNV-1a hash of the text as UTF-8."""
+    return _remembered(text) if len(text) <= _REMEMBERED else _computed(text)
+
+
+def _computed(text: str) -> int:
+    found = _OFFSET
+    for byte in text.encode():
+        found = ((found ^ byte) * _PRIME) & _MASK
+    return found
+
+
+# The pods of one workload all have the same text, and a hash costs some 50 ns a byte.
+_remembered: Final = lru_cache(maxsize=256)(_computed)
+
+
+def _running_text(containers: Sequence[Container]) -> str:
+    parts: list[str] = []
+    for each in containers:
+        parts += (each.name, each.image or "")
+        for variable in each.env or ():
+            parts += (variable.name, variable.value or "")
+    return "".join(parts)

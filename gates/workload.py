@@ -1,0 +1,70 @@
+"""What a gated pod says of its workload, for the objects made of it (keptn.md 2.6, 2.7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gates.metadata import (
+    APP_KEY,
+    APP_TYPE_KEY,
+    METADATA_KEY,
+    POST_EVALUATIONS_KEY,
+    POST_TASKS_KEY,
+    PRE_EVALUATIONS_KEY,
+    PRE_TASKS_KEY,
+    SINGLE_SERVICE,
+    VERSION_KEY,
+    WORKLOAD_KEY,
+    lookup,
+    names_of,
+    pairs_of,
+)
+from gates.names import sanitise
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class WorkloadMetadata(Struct, frozen=True):
+    """A workload as one of its pods describes it.
+
+    ``app`` and ``workload`` are fit for names of objects, ``version`` is in lower case and empty
+    where the pod has none. ``is_single_service``: no app was named, so the workload is one.
+    """
+
+    app: str
+    workload: str
+    version: str
+    pre_deployment_tasks: tuple[str, ...] = ()
+    post_deployment_tasks: tuple[str, ...] = ()
+    pre_deployment_evaluations: tuple[str, ...] = ()
+    post_deployment_evaluations: tuple[str, ...] = ()
+    metadata: dict[str, str] = {}
+    is_single_service: bool = False
+
+
+def workload_of(
+    annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> WorkloadMetadata | None:
+    """The workload that a pod with these belongs to; None where it names none."""
+    workload = lookup(annotations, labels, WORKLOAD_KEY)
+    if not workload:
+        return None
+    app = lookup(annotations, labels, APP_KEY)
+
+    def names(key: str) -> tuple[str, ...]:
+        return names_of(lookup(annotations, labels, key))
+
+    return WorkloadMetadata(
+        app=sanitise(app or workload),
+        workload=sanitise(workload),
+        version=lookup(annotations, labels, VERSION_KEY).lower(),
+        pre_deployment_tasks=names(PRE_TASKS_KEY),
+        post_deployment_tasks=names(POST_TASKS_KEY),
+        pre_deployment_evaluations=names(PRE_EVALUATIONS_KEY),
+        post_deployment_evaluations=names(POST_EVALUATIONS_KEY),
+        metadata=pairs_of(lookup(annotations, labels, METADATA_KEY)),
+        is_single_service=not app or annotations.get(APP_TYPE_KEY) == SINGLE_SERVICE,
+    )

@@ -1,0 +1,90 @@
+"""Names of Keptn's objects; the vectors are those of Keptn's own tests (keptn.md 2.6, 3.1)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gates.names import (
+    app_version_name,
+    digits,
+    generation_hash,
+    resource_name,
+    sanitise,
+    version_name,
+    workload_name,
+)
+
+
+@pytest.mark.parametrize(
+    ("least", "parts", "expected"),
+    [
+        (5, ("str1111111111111111111111", "str2", "str3"), "str1111111-str2-str3"),
+        (5, ("str1", "str222222222222222222222222", "str3"), "str1-str2222222-str3"),
+        (5, ("str111111111111111111111", "str22222222", "str3"), "str11-str222222-str3"),
+        (100, ("str111111111111111111111", "str22222222", "str3"), "str111-str22222-str3"),
+    ],
+)
+def test_parts_are_cut_as_keptn_cuts_them(least, parts, expected):
+    assert resource_name(20, least, *parts) == expected
+
+
+def test_a_long_app_leaves_room_for_workload_and_version():
+    name = resource_name(253, 80, "a" * 300, "w", "1.0")
+    assert len(name) == 253
+    assert name.endswith("aa-w-1.0")
+    assert resource_name(253, 80, "a" * 200, "w" * 200, "1.0") == f"{'a' * 80}-{'w' * 168}-1.0"
+
+
+@pytest.mark.parametrize("parts", [("a" * 300,), ("a" * 300, "b" * 300, "c" * 300)])
+def test_what_can_not_be_cut_ends_in_a_hash(parts):
+    name = resource_name(253, 80, *parts)
+    other = resource_name(253, 80, *parts[:-1], parts[-1][:-1] + "x")
+    assert len(name) == 253
+    assert re.fullmatch(r"[a-c-]+-[0-9a-f]{8}", name)
+    assert other != name
+
+
+@given(
+    st.integers(20, 253),
+    st.lists(
+        st.text("aB_1.", min_size=1, max_size=300).filter(lambda text: text[0] in "aB1"),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_a_name_fits_always(limit, parts):
+    name = resource_name(limit, 80, *parts)
+    assert 0 < len(name) <= limit
+    assert name == sanitise(name)
+
+
+def test_names_of_workloads_and_versions():
+    assert workload_name("My_App", "Front_End") == "my-app-front-end"
+    assert version_name("my-app-front-end", "v1_rc") == "my-app-front-end-v1-rc"
+    assert app_version_name("podtato-head", "1.3", 1) == "podtato-head-1.3-6b86b273"
+
+
+@pytest.mark.parametrize(
+    ("generation", "expected"),
+    [
+        (1, "6b86b273"),
+        (2, "d4735e3a"),
+        (3, "4e074085"),
+        (4, "4b227777"),
+        (5, "ef2d127d"),
+        (10, "4a44dc15"),
+    ],
+)
+def test_generations(generation, expected):
+    assert generation_hash(generation) == expected
+
+
+def test_digits_are_five_and_the_same_for_the_same_seed():
+    found = {digits(f"seed {each}") for each in range(500)}
+    assert all(re.fullmatch(r"[1-9]\d{4}", each) for each in found)
+    assert len(found) > 490
+    assert digits("a") == digits("a")

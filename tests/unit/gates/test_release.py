@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import jsonpatch
+import pytest
+
+from gates.release import (
+    CHECKING,
+    FAILED,
+    LATE,
+    PASSED,
+    WAITING,
+    Approval,
+    is_told_passed,
+    may_go,
+    nudge,
+    removal,
+    to_tell,
+)
+
+GATE = "keptn-prechecks-gate"
+REMOVED = "keptn.sh/scheduling-gate-removed"
+FREE = Approval("Succeeded", "Succeeded", "Progressing", frozenset(("a", "b")))
+
+
+def pod(*gates, annotations=None, uid="u"):
+    metadata = {"uid": uid, "name": "p"}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": {"schedulingGates": [{"name": one} for one in gates]}}
+
+
+@pytest.mark.parametrize(
+    ("states", "is_free"),
+    [
+        (("Succeeded", "Succeeded", "Progressing"), True),
+        (("Succeeded", "Succeeded", "Succeeded"), True),
+        (("Warning", "Warning", "Progressing"), True),
+        # A deployment that failed had begun: its checks passed.
+        (("Succeeded", "Succeeded", "Failed"), True),
+        (("Failed", "Deprecated", "Deprecated"), False),
+        (("Succeeded", "Failed", "Deprecated"), False),
+        (("Succeeded", "Succeeded", "Pending"), False),
+        (("Succeeded", "Succeeded", "Deprecated"), False),
+        (("Succeeded", "Progressing", "Succeeded"), False),
+        (("Pending", "Succeeded", "Succeeded"), False),
+        (("Deprecated", "Succeeded", "Succeeded"), False),
+        (("", "", ""), False),
+        (("Unknown", "Succeeded", "Succeeded"), False),
+    ],
+)
+def test_who_is_free(states, is_free):
+    assert may_go(Approval(*states, frozenset(("a",))), "a") is is_free
+
+
+def test_only_pods_of_recorded_owners_are_meant():
+    assert may_go(FREE, "b")
+    assert not may_go(FREE, "c")
+    assert not may_go(Approval("Succeeded", "Succeeded", "Succeeded", frozenset(("",))), "")
+    assert not may_go(None, "a")
+
+
+@pytest.mark.parametrize(
+    ("gates", "left"),
+    [
+        ([GATE], []),
+        (["x", GATE], ["x"]),
+        ([GATE, "y"], ["y"]),
+        (["x", GATE, "y"], ["x", "y"]),
+    ],
+)
+@pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}, {REMOVED: "false"}])
+def test_only_our_gate_goes(gates, left, annotations):
+    before = pod(*gates, annotations=annotations)
+    after = jsonpatch.apply_patch(before, removal("u", gates, annotations))
+    assert [one["name"] for one in after["spec"]["schedulingGates"]] == left
+    assert after["metadata"]["annotations"] == {**(annotations or {}), REMOVED: "true"}
+
+
+def test_without_our_gate_there_is_nothing_to_remove():
+    assert removal("u", ["x"], {}) is None
+    assert removal("u", [], None) is None
+
+
+def test_annotations_are_added_and_dropped():
+    annotations = {"keep/a": "1", "drop/b": "2", "both~c": "3"}
+    operations = removal(
+        "u",
+        [GATE],
+        annotations,
+        add={"new/d~e": "4", "both~c": "5"},
+        drop=("drop/b", "x", "both~c"),
+    )
+    after = jsonpatch.apply_patch(pod(GATE, annotations=annotations), operations)
+    assert after["metadata"]["annotations"] == {
+        "keep/a": "1",
+        "both~c": "5",
+        "new/d~e": "4",
+        REMOVED: "true",
+    }
+    operations = removal("u", [GATE], None, add={"new/d": "4"}, drop=("drop/b",))
+    after = jsonpatch.apply_patch(pod(GATE), operations)
+    assert after["metadata"]["annotations"] == {"new/d": "4", REMOVED: "true"}
+
+
+@pytest.mark.parametrize("changed", [pod("x", GATE), pod(), pod("x"), pod(GATE, uid="other")])
+def test_a_pod_that_changed_is_not_touched(changed):
+    with pytest.raises(jsonpatch.JsonPatchException):
+        jsonpatch.apply_patch(changed, removal("u", [GATE], None))
+
+
+def nudged(annotations, add, drop=()):
+    found = pod(annotations=annotations)
+    operations = nudge("u", annotations, add, drop=drop)
+    return operations and jsonpatch.apply_patch(found, operations)["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"a/b": "c"}])
+def test_a_nudge_sets_what_is_new_and_nothing_else(annotations):
+    found = nudged(annotations, {"x/checks": "late"})
+    assert found == {**(annotations or {}), "x/checks": "late"}
+
+
+def test_a_nudge_takes_away_what_is_there():
+    assert nudged({"a": "1", "b": "2"}, {}, ("b", "c")) == {"a": "1"}
+
+
+def test_what_changes_nothing_is_no_nudge():
+    assert nudge("u", {"a": "1"}, {"a": "1"}, drop=("b",)) is None
+    assert nudge("u", None, {}, drop=("b",)) is None
+
+
+@pytest.mark.parametrize("annotations", [None, {}])
+def test_only_a_map_that_is_written_whole_is_bound_to_what_was_seen(annotations):
+    """Somebody may have made one meanwhile, to release the pod by hand perhaps."""
+    held = {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
+    found = [
+        nudge("u", annotations, {"a": "1"}, revision="7"),
+        removal("u", [GATE], annotations, revision="7"),
+    ]
+    assert [held in one for one in found] == [annotations is None] * 2
+
+
+def test_a_nudge_is_for_one_very_pod():
+    operations = nudge("other", {}, {"a": "1"})
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch(pod(annotations={}), operations)
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "again", "value"),
+    [
+        ("", WAITING, False, ""),
+        ("", LATE, False, LATE),
+        ("", PASSED, False, PASSED),
+        (LATE, LATE, False, ""),
+        (LATE, LATE, True, ""),
+        (LATE, FAILED, False, FAILED),
+        (LATE, WAITING, False, WAITING),
+        (FAILED, PASSED, True, PASSED),
+        (PASSED, PASSED, False, ""),
+        (PASSED, PASSED, True, "passed-2"),
+        ("passed-2", PASSED, True, "passed-3"),
+        ("passed-9", PASSED, False, ""),
+        ("passed-x", PASSED, True, "passed-2"),
+        (f"passed-{'9' * 5000}", PASSED, True, "passed-2"),
+        ("", CHECKING, False, CHECKING),
+        (CHECKING, CHECKING, False, ""),
+        (CHECKING, WAITING, False, WAITING),
+        ("passed-9", WAITING, True, WAITING),
+    ],
+)
+def test_what_a_pod_is_told(told, state, again, value):
+    assert to_tell(told, state, again=again) == value
+
+
+def test_who_was_told_that_checks_passed():
+    assert [is_told_passed(each) for each in (PASSED, "passed-2", "", LATE)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
