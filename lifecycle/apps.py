@@ -1,0 +1,217 @@
+"""Apps: those made of workloads, and the versions made of their generations (keptn.md 3.1, 3.2).
+
+Pure: what to create, to change and to deprecate, from what there is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, structs
+
+from evaluation.objects import Metadata
+from gates.names import app_version_name, generation_hash, workload_name
+from lifecycle.model import (
+    DEPRECATED,
+    App,
+    AppSpec,
+    AppVersion,
+    AppVersionSpec,
+    WorkloadEntry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lifecycle.model import AppContext, AppVersionStatus, Workload
+
+MANAGED_KEY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "keptn"
+"""The value of that label on an app that was not made by a person."""
+APP_TYPE_KEY: Final = "keptn.sh/app-type"
+"""Of creation requests, and of the apps made of them."""
+SINGLE_SERVICE: Final = "single-service"
+"""An app whose only workload named no app: nothing more is to be waited for."""
+_VERSION_LENGTH: Final = 10
+_HASH_LENGTH: Final = 8
+
+
+class Plan(Struct, frozen=True):
+    """What is to be done for a generation of an app, in this order.
+
+    ``create`` says that its version is missing. ``is_blocked``: a version of that name is of a
+    former app or of nobody, and must go first. ``deprecate`` are versions to be superseded.
+    """
+
+    name: str
+    create: bool
+    is_blocked: bool
+    deprecate: tuple[AppVersion, ...]
+
+
+def version_of(app: App) -> str:
+    """The name of the KeptnAppVersion of the app's present generation."""
+    return app_version_name(app.metadata.name, app.spec.version, app.metadata.generation)
+
+
+def plan(app: App, versions: Iterable[AppVersion]) -> Plan:
+    """What the app lacks, given the versions that there are of an app of that name."""
+    name = version_of(app)
+    found = {each.metadata.name: each for each in versions}
+    present = found.pop(name, None)
+    blocked = present is not None and not _is_ours(present, app)
+    return Plan(
+        name=name,
+        create=present is None,
+        is_blocked=blocked,
+        deprecate=tuple(
+            sorted(
+                (each for each in superseded(app, found.values())),
+                key=lambda each: each.metadata.name,
+            )
+        ),
+    )
+
+
+def superseded(app: App, versions: Iterable[AppVersion]) -> list[AppVersion]:
+    """The versions that the app's present generation puts an end to.
+
+    Those of an earlier generation: of the same version all, for the checks run again; of another
+    version the unfinished ones, which nobody waits for any more.
+    """
+    earlier = {generation_hash(number) for number in range(1, app.metadata.generation)}
+    return [
+        each
+        for each in versions
+        if each.metadata.name[-_HASH_LENGTH:] in earlier
+        and _is_ours(each, app)
+        and each.status.status != DEPRECATED
+        and (each.spec.version == app.spec.version or not each.status.is_finished)
+    ]
+
+
+def new_version(app: App, context: AppContext | None, api_version: str, kind: str) -> AppVersion:
+    """The KeptnAppVersion of this generation, with the context of this moment.
+
+    ``api_version`` and ``kind`` are the app's.
+    """
+    metadata, spec = app.metadata, app.spec
+    current = app.status.current_version
+    given = structs.asdict(context.spec) if context is not None else {}
+    return AppVersion(
+        metadata=Metadata(
+            name=version_of(app),
+            namespace=metadata.namespace,
+            owner_references=(metadata.as_controller(api_version, kind),),
+        ),
+        spec=AppVersionSpec(
+            **given,
+            app_name=metadata.name,
+            version=spec.version,
+            revision=spec.revision,
+            workloads=spec.workloads,
+            previous_version=current if current != spec.version else "",
+        ),
+    )
+
+
+def deprecated(status: AppVersionStatus) -> AppVersionStatus:
+    """The status of a version that is superseded: every state, and the phase stays where it is."""
+    return structs.replace(
+        status,
+        pre_deployment_status=DEPRECATED,
+        pre_deployment_evaluation_status=DEPRECATED,
+        workload_overall_status=DEPRECATED,
+        post_deployment_status=DEPRECATED,
+        post_deployment_evaluation_status=DEPRECATED,
+        promotion_status=DEPRECATED,
+        status=DEPRECATED,
+    )
+
+
+def is_managed(app: App) -> bool:
+    """Whether nobody but us writes the app."""
+    return app.metadata.labels.get(MANAGED_KEY) == MANAGED_BY
+
+
+def lacks(app: App | None, workload: Workload) -> bool:
+    """Whether the app is to be made, or to be brought up to date, for the workload's sake."""
+    if app is None:
+        return True
+    return is_managed(app) and _entry(workload) not in app.spec.workloads
+
+
+def short_name(app: str, workload: str) -> str:
+    """The name of a KeptnWorkload within its app: without the app's name in front.
+
+    Where that was cut to fit, it is what gives the name of the KeptnWorkload again.
+    """
+    if workload.startswith(f"{app}-"):
+        return workload[len(app) + 1 :]
+    for at, character in enumerate(workload):
+        rest = workload[at + 1 :]
+        if character == "-" and rest and workload_name(app, rest) == workload:
+            return rest
+    return workload
+
+
+def composed_version(workloads: Sequence[Workload]) -> str:
+    """The version of an app of these workloads: that of the only one, or a hash of all."""
+    ordered = sorted(workloads, key=lambda each: each.metadata.name)
+    if len(ordered) == 1:
+        return ordered[0].spec.version
+    text = "".join(f"{each.metadata.name}-{each.spec.version}" for each in ordered)
+    return hashlib.sha256(text.encode()).hexdigest()[:_VERSION_LENGTH]
+
+
+def composed(workloads: Sequence[Workload], before: AppSpec | None = None) -> AppSpec:
+    """The spec of an app of these workloads; those that it had keep their places."""
+    ordered = sorted(workloads, key=lambda each: each.metadata.name)
+    entries = {entry.name: entry for entry in map(_entry, ordered)}
+    listed = before.workloads if before is not None else ()
+    kept = {each.name: entries[each.name] for each in listed if each.name in entries}
+    # One listed twice stands once, and the new ones follow in the order of their names.
+    found = tuple({**kept, **{name: entries[name] for name in entries}}.values())
+    return AppSpec(
+        version=composed_version(ordered),
+        revision=before.revision if before is not None else 1,
+        workloads=found,
+    )
+
+
+def new_app(
+    name: str, namespace: str, annotations: Mapping[str, str], workloads: Sequence[Workload]
+) -> App:
+    """The KeptnApp of these workloads where there is none; ``annotations`` of the request."""
+    return App(
+        metadata=Metadata(
+            name=name,
+            namespace=namespace,
+            labels={MANAGED_KEY: MANAGED_BY},
+            annotations=dict(annotations),
+        ),
+        spec=composed(workloads),
+    )
+
+
+def change(app: App, workloads: Sequence[Workload]) -> list[dict[str, Any]]:
+    """The operations that bring a managed app up to date; none where it is."""
+    spec = composed(workloads, app.spec)
+    if spec == app.spec:
+        return []
+    return [
+        {"op": "add", "path": "/spec/version", "value": spec.version},
+        {"op": "add", "path": "/spec/workloads", "value": spec.workloads},
+    ]
+
+
+def _entry(workload: Workload) -> WorkloadEntry:
+    name = short_name(workload.spec.app, workload.metadata.name)
+    return WorkloadEntry(name=name, version=workload.spec.version)
+
+
+def _is_ours(version: AppVersion, app: App) -> bool:
+    """Whether it was made of this very app; one that nobody controls may have been."""
+    controller = version.metadata.controller
+    return controller is None or controller.uid == app.metadata.uid

@@ -1,0 +1,305 @@
+"""Conversion of KeptnApp and KeptnAppVersion between their versions, without loss (keptn.md 1.3).
+
+What a version has no field for is kept as JSON in an annotation and comes back once it has one. It
+comes back only where it still fits: the fields that an object's own version has are the truth, a
+revision belongs to one ``spec.version``, a status to one object, and every value has to be of its
+field's type, since whoever may write an object may write its annotations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+JsonObject: TypeAlias = dict[str, Any]
+
+GROUP: Final = "lifecycle.keptn.sh"
+HUB: Final = "v1"
+"""The version in which objects are stored."""
+VERSIONS: Final = (HUB, "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
+UNCONVERTED: Final = "lifecycle.harbourmaster.dev/unconverted"
+"""The annotation that keeps what a version has no field for."""
+MAX_ANNOTATIONS: Final = 256 * 1024
+"""Bytes of all keys and values of an object's annotations, the API server's own limit."""
+
+_ALPHA: Final = frozenset(VERSIONS[2:])
+_LATE: Final = frozenset(VERSIONS[:2])
+_WITH_REVISION: Final = frozenset(VERSIONS[:4])
+_OLDEST: Final = "v1alpha1"
+_PHASES: Final = ("preDeployment", "postDeployment")
+_CHECKS: Final = tuple(f"{phase}{what}" for what in ("Tasks", "Evaluations") for phase in _PHASES)
+_ITEMS: Final = {
+    **{f"{phase}TaskStatus": "task" for phase in _PHASES},
+    **{f"{phase}EvaluationTaskStatus": "evaluation" for phase in _PHASES},
+}
+"""The lists whose items v1alpha1 words otherwise, and with which prefix."""
+_MAX_INTEGER: Final = 2**63 - 1
+_OMITTED: Final = "omitted"
+_OF: Final = "of"
+
+
+class ConversionError(Exception):
+    """An object that cannot be converted; the text is one line."""
+
+
+def _is_strings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _is_string_map(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+
+
+def _is_items(value: object) -> bool:
+    return isinstance(value, list) and all(_is_string_map(each) for each in value)
+
+
+def _is_string(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_INTEGER
+
+
+class _Field(Struct, frozen=True):
+    """A field that not every version has; all else is the same in each."""
+
+    part: str
+    """``spec`` or ``status``."""
+    name: str
+    versions: frozenset[str]
+    is_sound: Callable[[object], bool]
+    default: str | int | None = None
+    """What the schema fills in, so that it need not be kept."""
+    bound_to: str = ""
+    """``version`` or ``uid``: what has to be as it was for a kept value to come back."""
+
+    @property
+    def path(self) -> str:
+        return f"{self.part}.{self.name}"
+
+
+_REVISION: Final = _Field("spec", "revision", _WITH_REVISION, _is_integer, 1, "version")
+_FIELDS: Final[Mapping[str, tuple[_Field, ...]]] = {
+    "KeptnApp": (
+        _REVISION,
+        *(_Field("spec", name, _ALPHA, _is_strings) for name in _CHECKS),
+    ),
+    "KeptnAppVersion": (
+        _REVISION,
+        _Field("spec", "metadata", _LATE, _is_string_map),
+        _Field("spec", "spanLinks", _LATE, _is_strings),
+        _Field("spec", "promotionTasks", _LATE, _is_strings),
+        _Field("status", "promotionStatus", _LATE, _is_string, "Pending", "uid"),
+        _Field("status", "promotionTaskStatus", _LATE, _is_items, None, "uid"),
+    ),
+}
+
+
+def convert(stored: object, api_version: str) -> JsonObject:
+    """The object in another version of our group; what was given stays as it is.
+
+    Of the metadata only annotations may differ. Raises ConversionError.
+    """
+    head = _head(stored)
+    target = _version(api_version)
+    if head.version == target:
+        return head.copy
+    fields = _FIELDS[head.kind]
+    converted = {**head.copy, "apiVersion": api_version}
+    for part in ("spec", "status"):
+        if part in converted:
+            converted[part] = dict(_mapping(converted[part], f"{head}: {part}"))
+    if head.version == _OLDEST:
+        _reword(converted, _to_hub, str(head))
+    elif target == _OLDEST:
+        _reword(converted, _to_oldest, str(head))
+    kept = _taken(converted)
+    _refuse_omitted(head, kept, target, fields)
+    missing = [field for field in fields if head.version not in field.versions]
+    _restore(converted, kept, missing)
+    left = dict(_withheld(converted, kept, fields, target))
+    _annotate(converted, left, head, target)
+    return converted
+
+
+class _Head(Struct, frozen=True):
+    kind: str
+    version: str
+    copy: JsonObject
+
+    def __str__(self) -> str:
+        metadata = self.copy["metadata"]
+        return f"{self.kind} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def _head(stored: object) -> _Head:
+    found = _mapping(stored, "the object")
+    kind, api_version = found.get("kind"), found.get("apiVersion")
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        raise ConversionError(f"objects of kind {_shown(kind)} are not converted here")
+    version = _version(api_version)
+    metadata = dict(_mapping(found.get("metadata"), f"{kind}: metadata"))
+    return _Head(kind, version, {**found, "metadata": metadata})
+
+
+def _version(api_version: object) -> str:
+    group, _, version = str(api_version).partition("/")
+    if group != GROUP or version not in VERSIONS:
+        raise ConversionError(
+            f"{_shown(api_version)} is not converted here: {GROUP} has {', '.join(VERSIONS)}"
+        )
+    return version
+
+
+def _mapping(value: object, where: str) -> JsonObject:
+    if not isinstance(value, dict):
+        raise ConversionError(f"{where}: expected an object, got {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 64 else f"{text[:61]}..."  # noqa: PLR2004 - for a message
+
+
+def _reword(converted: JsonObject, word: Callable[[JsonObject, str], JsonObject], of: str) -> None:
+    status = converted.get("status")
+    for name, prefix in _ITEMS.items():
+        if status is not None and name in status:
+            items = status[name]
+            if not isinstance(items, list):
+                raise ConversionError(f"{of}: status.{name}: expected a list, got {_shown(items)}")
+            status[name] = [
+                word(_mapping(each, f"{of}: status.{name}[{index}]"), prefix)
+                for index, each in enumerate(items)
+            ]
+
+
+def _to_hub(item: JsonObject, prefix: str) -> JsonObject:
+    names = {f"{prefix}DefinitionName": "definitionName", f"{prefix}Name": "name"}
+    return {names.get(key, key): value for key, value in item.items()}
+
+
+def _to_oldest(item: JsonObject, prefix: str) -> JsonObject:
+    names = {"definitionName": f"{prefix}DefinitionName", "name": f"{prefix}Name"}
+    return {names.get(key, key): value for key, value in item.items()}
+
+
+def _taken(converted: JsonObject) -> JsonObject:
+    """Take the annotation off; what is no JSON object in it counts as nothing."""
+    metadata = converted["metadata"]
+    annotations = metadata.get("annotations")
+    if not isinstance(annotations, dict) or UNCONVERTED not in annotations:
+        return {}
+    rest = {key: value for key, value in annotations.items() if key != UNCONVERTED}
+    if rest:
+        metadata["annotations"] = rest
+    else:
+        del metadata["annotations"]
+    try:
+        kept = msgspec.json.decode(annotations[UNCONVERTED])
+    except (msgspec.DecodeError, RecursionError, TypeError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _refuse_omitted(head: _Head, kept: JsonObject, target: str, fields: tuple[_Field, ...]) -> None:
+    """An object that was read with a part missing must not be written without it."""
+    if target != HUB:
+        return
+    omitted = kept.get(_OMITTED)
+    names = omitted if isinstance(omitted, list) else []
+    lost = [
+        field.path
+        for field in fields
+        if field.path in names and head.version not in field.versions and HUB in field.versions
+    ]
+    if lost:
+        raise ConversionError(
+            f"{head}: {', '.join(lost)} did not fit into the annotations of {head.version}: "
+            f"write the object in {HUB}"
+        )
+
+
+def _restore(converted: JsonObject, kept: JsonObject, missing: list[_Field]) -> None:
+    """Put back what was kept of fields that the object's version lacks, or their defaults."""
+    bonds = kept.get(_OF)
+    for field in missing:
+        part = converted.get(field.part)
+        if part is None:
+            continue
+        saved = kept.get(field.part)
+        value = saved.get(field.name) if isinstance(saved, dict) else None
+        is_bound = not field.bound_to or (
+            isinstance(bonds, dict) and bonds.get(field.bound_to) == _bond(converted, field)
+        )
+        part.pop(field.name, None)
+        if field.is_sound(value) and is_bound:
+            part[field.name] = value
+        elif field.default is not None:
+            part[field.name] = field.default
+
+
+def _withheld(
+    converted: JsonObject, kept: JsonObject, fields: tuple[_Field, ...], target: str
+) -> Iterator[tuple[_Field, Any]]:
+    """Take out the fields that the target version lacks; those that must be kept are given."""
+    omitted = kept.get(_OMITTED)
+    for field in fields:
+        part = converted.get(field.part)
+        if target in field.versions or part is None:
+            continue
+        if field.name in part:
+            value = part.pop(field.name)
+            if value is not None and value != field.default:
+                yield field, value
+        if isinstance(omitted, list) and field.path in omitted:
+            yield field, None
+
+
+def _annotate(converted: JsonObject, left: dict[_Field, Any], head: _Head, target: str) -> None:
+    if not left:
+        return
+    metadata = converted["metadata"]
+    annotations = dict(metadata.get("annotations") or {})
+    text = _encoded(converted, left)
+    if _size(annotations) + len(UNCONVERTED) + len(text.encode()) > MAX_ANNOTATIONS:
+        if target == HUB:
+            raise ConversionError(
+                f"{head}: {', '.join(field.path for field in left)} are too large to be kept: "
+                "together with the annotations they may have "
+                f"{MAX_ANNOTATIONS} bytes; write the object in {HUB}"
+            )
+        # Reading must go on: one such object would make a whole list unreadable.
+        text = _encoded(converted, dict.fromkeys(left))
+    metadata["annotations"] = {**annotations, UNCONVERTED: text}
+
+
+def _encoded(converted: JsonObject, left: Mapping[_Field, Any]) -> str:
+    kept: JsonObject = {}
+    for field, value in left.items():
+        if value is None:
+            kept.setdefault(_OMITTED, []).append(field.path)
+            continue
+        kept.setdefault(field.part, {})[field.name] = value
+        if field.bound_to:
+            kept.setdefault(_OF, {})[field.bound_to] = _bond(converted, field)
+    return msgspec.json.encode(kept, order="sorted").decode()
+
+
+def _bond(converted: JsonObject, field: _Field) -> object:
+    if field.bound_to == "uid":
+        return converted["metadata"].get("uid", "")
+    return converted.get("spec", {}).get("version", "")
+
+
+def _size(annotations: JsonObject) -> int:
+    return sum(len(key.encode()) + len(str(value).encode()) for key, value in annotations.items())

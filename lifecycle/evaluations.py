@@ -1,0 +1,91 @@
+"""The KeptnEvaluation that a version makes for one of its definitions (keptn.md 3.10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from evaluation.durations import format_duration, parse_duration
+from gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
+from lifecycle.model import SUCCEEDED, AppVersion
+
+if TYPE_CHECKING:
+    from lifecycle.model import Evaluation, EvaluationDefinition, WorkloadVersion
+
+PRE: Final = "pre-eval"
+POST: Final = "post-eval"
+"""What checkType says, and how the names begin."""
+RETRIES: Final = 10
+INTERVAL: Final = "5s"
+"""The schema's defaults."""
+_API_VERSION: Final = "lifecycle.keptn.sh/v1"
+
+
+def evaluation_for(
+    parent: AppVersion | WorkloadVersion,
+    definition: EvaluationDefinition,
+    check_type: str,
+    previous: str = "",
+) -> dict[str, Any]:
+    """The object to create in the namespace of ``parent``, which owns it.
+
+    ``check_type`` is PRE or POST. The name follows from the arguments alone, so that after a crash
+    the same one comes out. ``previous`` is the name that is not to be used again: of an evaluation
+    that was deleted, or one that another object's has.
+    """
+    metadata = parent.metadata
+    name = definition.metadata.name
+    seed = f"{metadata.uid}/{check_type}/{name}/{previous}"
+    kind = "KeptnAppVersion" if isinstance(parent, AppVersion) else "KeptnWorkloadVersion"
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "KeptnEvaluation",
+        "metadata": {
+            "name": resource_name(NAME_LIMIT, NAME_LEAST, check_type, name, digits(seed)),
+            "namespace": metadata.namespace,
+            "ownerReferences": [msgspec.to_builtins(metadata.as_controller(_API_VERSION, kind))],
+        },
+        "spec": {
+            **_of(parent),
+            "evaluationDefinition": name,
+            "checkType": check_type,
+            # Zero as well, which Keptn leaves out: the schema's 10 would take its place.
+            "retries": RETRIES if definition.spec.retries is None else definition.spec.retries,
+            "retryInterval": _interval(definition.spec.retry_interval or INTERVAL),
+        },
+    }
+
+
+def failure_text(evaluation: Evaluation) -> str:
+    """What ReconcileEvaluationFailed says: a line, and one for each objective that was not met."""
+    failed = (
+        f"{key}: {result.message}"
+        for key, result in evaluation.status.evaluation_status.items()
+        if result.status != SUCCEEDED
+    )
+    return "\n".join(("evaluation failed", *failed))
+
+
+def _of(parent: AppVersion | WorkloadVersion) -> dict[str, str]:
+    """Whose evaluation it is; workload and its version are required, and empty for an app."""
+    if isinstance(parent, AppVersion):
+        return {
+            "appName": parent.spec.app_name,
+            "appVersion": parent.spec.version,
+            "workload": "",
+            "workloadVersion": "",
+        }
+    return {
+        "appName": parent.spec.app,
+        "workload": parent.spec.workload_name,
+        "workloadVersion": parent.spec.version,
+    }
+
+
+def _interval(text: str) -> str:
+    """As Go prints it; what can't be read stays, for the evaluation says what is wrong with it."""
+    try:
+        return format_duration(parse_duration(text))
+    except ValueError:
+        return text

@@ -1,0 +1,233 @@
+"""A scheduler's questions to its extender, and the answers, as JSON (kube-scheduler's extender/v1).
+
+The scheduler gives the names of the nodes that fit so far, or where it does not know that we need
+no more, the nodes whole. What is let through is handed back as it came.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gates.owners import OwnerReference
+from lifecycle.scheduling import Candidate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lifecycle.scheduling import Permission
+
+Node = TypeVar("Node")
+
+MOST_NODES: Final = 50_000
+"""In a question whose answer says of each why not: ten times what Kubernetes supports."""
+_NULL_TEXT: Final = b"null"
+_NULL: Final = Raw(_NULL_TEXT)
+_EMPTY: Final = Raw(b"[]")
+
+
+class ArgumentsError(Exception):
+    """What a scheduler sent is no question; one line."""
+
+
+class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class _Spec(Struct, frozen=True, gc=False, rename="camel"):
+    scheduler_name: str = ""
+
+
+class _Pod(Struct, frozen=True, gc=False):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+
+
+class _Node(Struct, frozen=True, gc=False):
+    metadata: _Metadata = _Metadata()
+
+
+class _Nodes(Struct, frozen=True, gc=False):
+    items: list[Raw] | None = None
+
+
+class _FilterArguments(Struct, frozen=True, gc=False, rename="pascal"):
+    pod: _Pod | None = None
+    nodes: _Nodes | None = None
+    node_names: Raw = _NULL
+
+
+class _PreemptionArguments(Struct, frozen=True, gc=False, rename="pascal"):
+    pod: _Pod | None = None
+    node_name_to_meta_victims: Raw = _NULL
+    node_name_to_victims: dict[str, Raw] | None = None
+
+
+class _Victim(Struct, frozen=True, gc=False):
+    metadata: _Metadata = _Metadata()
+
+
+class _Victims(Struct, frozen=True, gc=False, rename="pascal"):
+    pods: list[_Victim] | None = None
+    num_pdb_violations: int = msgspec.field(default=0, name="NumPDBViolations")
+
+
+class _FilterResult(Struct, frozen=True, gc=False, rename="pascal", omit_defaults=True):
+    node_names: Raw | list[str] | None = None
+    nodes: dict[str, list[Raw]] | None = None
+    failed_and_unresolvable_nodes: dict[str, str] = {}
+    error: str = ""
+
+
+_decode_filter: Final = msgspec.json.Decoder(_FilterArguments).decode
+_decode_preemption: Final = msgspec.json.Decoder(_PreemptionArguments).decode
+_decode_names: Final = msgspec.json.Decoder(list[str]).decode
+_decode_node: Final = msgspec.json.Decoder(_Node).decode
+_decode_victims: Final = msgspec.json.Decoder(_Victims).decode
+_encode: Final = msgspec.json.Encoder().encode
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, ValueError)
+
+
+class FilterQuestion(Struct, frozen=True):
+    """``pod`` is to be placed on one of some nodes."""
+
+    pod: Candidate
+    names: Raw
+    nodes: list[Raw] | None
+
+    def answer(self, given: Permission) -> bytes:
+        """The nodes that may have the pod, and why the others may not."""
+        if not given.refusal and not given.avoided:
+            # As it came: five thousand names need not be read.
+            if self.nodes is not None:
+                return _encode(_FilterResult(nodes={"items": self.nodes}))
+            return _encode(_FilterResult(node_names=self.names))
+        if self.nodes is None:
+            names = _bounded(self._names())
+            good = [] if given.refusal else [each for each in names if each not in given.avoided]
+            result = _FilterResult(node_names=good or _EMPTY)
+        else:
+            named = _named(_bounded(self.nodes))
+            names = list(named)
+            good = [] if given.refusal else [each for each in names if each not in given.avoided]
+            result = _FilterResult(nodes={"items": [named[each] for each in good]})
+        refused = (
+            dict.fromkeys(names, given.refusal)
+            if given.refusal
+            else {each: given.avoided[each] for each in names if each in given.avoided}
+        )
+        return _encode(msgspec.structs.replace(result, failed_and_unresolvable_nodes=refused))
+
+    def _names(self) -> list[str]:
+        try:
+            return _decode_names(self.names)
+        except _UNREADABLE as error:
+            raise ArgumentsError(f"NodeNames: {error}") from None
+
+
+def read_filter(body: bytes) -> FilterQuestion:
+    """The question in ``body``. Raises ArgumentsError."""
+    try:
+        found = _decode_filter(body)
+        items = found.nodes.items if found.nodes is not None else None
+    except _UNREADABLE as error:
+        raise ArgumentsError(f"the body is no ExtenderArgs: {error}") from None
+    if found.pod is None:
+        raise ArgumentsError("the ExtenderArgs hold no pod")
+    if bytes(found.node_names) == _NULL_TEXT and items is None:
+        raise ArgumentsError("the ExtenderArgs hold neither NodeNames nor Nodes")
+    return FilterQuestion(_candidate(found.pod), found.node_names, items)
+
+
+def filter_error(text: str) -> bytes:
+    """An answer that lets nothing pass: the scheduler shows ``text``, and asks again."""
+    return _encode(_FilterResult(error=text))
+
+
+class PreemptionQuestion(Struct, frozen=True):
+    """On which nodes others are to be evicted for ``pod``."""
+
+    pod: Candidate
+    meta_victims: Raw
+    victims: dict[str, Raw] | None
+
+    def answer(self, given: Permission) -> bytes:
+        """The same victims, but none for a pod that may not run yet, and none where it may not."""
+        if given.refusal:
+            return preemption_refused()
+        if self.victims is None and not given.avoided and bytes(self.meta_victims) != _NULL_TEXT:
+            return b'{"NodeNameToMetaVictims":%b}' % bytes(self.meta_victims)
+        if self.victims is not None:
+            found = {name: _meta(raw) for name, raw in self.victims.items()}
+        else:
+            found = _decode_meta(self.meta_victims)
+        kept = {name: each for name, each in found.items() if name not in given.avoided}
+        return _encode({"NodeNameToMetaVictims": kept})
+
+
+def preemption_refused() -> bytes:
+    """An answer by which nobody is evicted."""
+    return b'{"NodeNameToMetaVictims":{}}'
+
+
+def read_preemption(body: bytes) -> PreemptionQuestion:
+    """The question in ``body``. Raises ArgumentsError."""
+    try:
+        found = _decode_preemption(body)
+        if found.node_name_to_victims is None:
+            _decode_meta(found.node_name_to_meta_victims)
+        else:
+            for raw in found.node_name_to_victims.values():
+                _decode_victims(raw)
+    except _UNREADABLE as error:
+        raise ArgumentsError(f"the body is no ExtenderPreemptionArgs: {error}") from None
+    if found.pod is None:
+        raise ArgumentsError("the ExtenderPreemptionArgs hold no pod")
+    return PreemptionQuestion(
+        _candidate(found.pod), found.node_name_to_meta_victims, found.node_name_to_victims
+    )
+
+
+def _bounded(nodes: list[Node]) -> list[Node]:
+    if len(nodes) > MOST_NODES:
+        raise ArgumentsError(f"{len(nodes)} nodes, more than {MOST_NODES}")
+    return nodes
+
+
+def _named(nodes: list[Raw]) -> dict[str, Raw]:
+    try:
+        return {_decode_node(raw).metadata.name: raw for raw in nodes}
+    except _UNREADABLE as error:
+        raise ArgumentsError(f"Nodes: {error}") from None
+
+
+def _decode_meta(raw: Raw) -> dict[str, Raw]:
+    return _metas(raw) or {}
+
+
+_metas: Final = msgspec.json.Decoder(dict[str, Raw] | None).decode
+
+
+def _meta(raw: Raw) -> Raw:
+    found = _decode_victims(raw)
+    pods = [{"UID": each.metadata.uid} for each in found.pods or ()]
+    return Raw(_encode({"Pods": pods, "NumPDBViolations": found.num_pdb_violations}))
+
+
+def _candidate(pod: _Pod) -> Candidate:
+    metadata = pod.metadata
+    owners: Sequence[OwnerReference] = metadata.owner_references or ()
+    return Candidate(
+        namespace=metadata.namespace,
+        annotations=metadata.annotations or {},
+        labels=metadata.labels or {},
+        owner_references=owners,
+        scheduler=pod.spec.scheduler_name,
+    )

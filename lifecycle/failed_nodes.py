@@ -1,0 +1,137 @@
+"""Nodes on which a workload version has failed: what counts, how long, and how it is cleared. Pure.
+
+They stand in the version's status. All of it follows from the times of the failures themselves, so
+who looks at the same failure twice records it once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, structs
+
+from evaluation.times import parse, stamp
+from gates.release import OURS
+from lifecycle.model import FAILED, FailedNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lifecycle.model import WorkloadVersion
+
+CLEAR_KEY: Final = f"{OURS}clear-failed-nodes"
+"""On a workload version: until when failures do not count; any other text asks us for that."""
+MOST: Final = 50
+"""Nodes of a version, the newest."""
+STARTING: Final = 120.0
+"""Seconds in which a pod starts; what goes wrong after it was ready later is no failed start."""
+WAITING_REASONS: Final = frozenset(
+    (
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "RunContainerError",
+    )
+)
+"""What a container waits for that does not start."""
+
+
+class Failure(Struct, frozen=True, gc=False):
+    """Something of a version failed on a node; ``reason`` is said before "on this node"."""
+
+    node: str
+    reason: str
+    at: datetime
+
+
+class Start(Struct, frozen=True, gc=False):
+    """How far a pod came. Times are stamps; ``turned``: when it was ready last, or was no more.
+
+    ``reasons`` are those for which its containers wait.
+    """
+
+    phase: str = ""
+    is_ready: bool = False
+    started: str = ""
+    turned: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+def start_failure(start: Start) -> str:
+    """Why a pod failed to start; empty where it did not, or has yet to."""
+    found = next((each for each in start.reasons if each in WAITING_REASONS), "")
+    if start.phase != FAILED and not found:
+        return ""
+    if start.is_ready or _between(start.started, start.turned) > STARTING:
+        return ""
+    return f"pod {found}" if found else "pod failed"
+
+
+def is_clear_wanted(version: WorkloadVersion) -> bool:
+    """Whether somebody asked for the nodes to be cleared, and nobody did yet."""
+    text = version.metadata.annotations.get(CLEAR_KEY)
+    return text is not None and _moment(text) is None
+
+
+def recorded(
+    version: WorkloadVersion, failures: Iterable[Failure], *, seconds: float, now: datetime
+) -> tuple[FailedNode, ...]:
+    """The nodes as they are to be recorded, those that expire last at the end.
+
+    ``seconds`` is how long a failure counts.
+    """
+    if is_clear_wanted(version):
+        return ()
+    kept = {each.name: each for each in live(version, now)}
+    since = _moment(version.metadata.annotations.get(CLEAR_KEY))
+    for failure in failures:
+        end = failure.at + timedelta(seconds=seconds)
+        if end <= now or (since is not None and failure.at <= since):
+            continue
+        before = kept.get(failure.node)
+        if before is None or stamp(end) > before.expires:
+            kept[failure.node] = FailedNode(
+                name=failure.node, reason=failure.reason, expires=stamp(end)
+            )
+    return tuple(sorted(kept.values(), key=lambda each: (each.expires, each.name))[-MOST:])
+
+
+def live(version: WorkloadVersion, now: datetime) -> tuple[FailedNode, ...]:
+    """The recorded nodes that still count."""
+    return tuple(each for each in version.status.failed_nodes if _is_ahead(each, now))
+
+
+def expiry(nodes: Iterable[FailedNode], now: datetime) -> float | None:
+    """Seconds until the first of them counts no more; None where there is none."""
+    ends = [end for each in nodes if (end := _moment(each.expires)) is not None]
+    return max((min(ends) - now).total_seconds(), 0.0) if ends else None
+
+
+def inheriting(
+    version: WorkloadVersion, previous: WorkloadVersion | None, now: datetime
+) -> WorkloadVersion:
+    """A version that begins, with the nodes of the one before."""
+    nodes = live(previous, now) if previous is not None else ()
+    if not nodes:
+        return version
+    return structs.replace(version, status=structs.replace(version.status, failed_nodes=nodes))
+
+
+def _is_ahead(node: FailedNode, now: datetime) -> bool:
+    end = _moment(node.expires)
+    return end is not None and end > now
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return parse(text) if text else None
+    except ValueError:
+        return None
+
+
+def _between(begin: str, end: str) -> float:
+    first, last = _moment(begin), _moment(end)
+    return (last - first).total_seconds() if first is not None and last is not None else 0.0

@@ -1,0 +1,242 @@
+"""What a task runs: its definition's container, or a function found through references.
+
+A function's code lies in a ConfigMap or behind a URL (keptn.md 3.8, 3.9). References are followed
+until a definition brings code; upstream follows one only, and what works there works the same here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from gates.names import NAME_LEAST, NAME_LIMIT, resource_name
+from lifecycle.model import RuntimeSpec, TaskDefinition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluation.objects import Metadata
+    from lifecycle.model import Task
+
+DENO: Final = "deno"
+PYTHON: Final = "python"
+CODE: Final = "code"
+"""The key of a function in its ConfigMap."""
+DIGEST: Final = "gates.harbourmaster.dev/code-digest"
+"""Annotation of a ConfigMap of ours: which code it should have."""
+_PREFIX: Final = "keptnfn-"
+_KEPT: Final = 245
+"""Characters of a definition's name in that of its ConfigMap, as upstream."""
+_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+_SHOWN: Final = 6
+"""Names of a chain that a message lists."""
+_LABELS: Final = {"app.kubernetes.io/managed-by": "harbourmaster"}
+
+Find: TypeAlias = "Callable[[str], TaskDefinition | None]"
+"""A definition by name, for the namespace of the task."""
+
+
+class Function(Struct, frozen=True):
+    """A function with all it is given. The first of code, ``config_map`` and ``url`` that is set.
+
+    ``bearer`` is the definition that brings the code; ``config_map`` is in its namespace.
+    """
+
+    runtime: str
+    bearer: TaskDefinition
+    code: str = ""
+    config_map: str = ""
+    url: str = ""
+    parameters: dict[str, str] = {}
+    secret: str = ""
+    command: str = ""
+
+
+class Container(Struct, frozen=True):
+    """A container of the user's."""
+
+    spec: dict[str, Any]
+
+
+class Missing(Struct, frozen=True):
+    """A definition that is not there; ``text`` says who wants it."""
+
+    name: str
+    text: str
+
+
+class Unusable(Struct, frozen=True):
+    """A definition that can never run as it is."""
+
+    reason: str
+    text: str
+
+
+def resolve(
+    task: Task, definition: TaskDefinition, find: Find
+) -> Function | Container | Missing | Unusable:
+    """What ``task`` runs by its ``definition``; ``find`` looks up what that refers to."""
+    name = definition.metadata.name
+    kinds = _kinds(definition)
+    if len(kinds) != 1:
+        found = " and ".join(kinds) if kinds else "none"
+        return Unusable(
+            "InvalidDefinition",
+            f"KeptnTaskDefinition {name} must have exactly one of deno, python and container, "
+            f"and has {found}",
+        )
+    if definition.spec.container is not None:
+        return Container(definition.spec.container)
+    return _function(task, definition, find)
+
+
+def _function(task: Task, definition: TaskDefinition, find: Find) -> Function | Missing | Unusable:
+    parameters: dict[str, str] = {}
+    secret = command = ""
+    chain: list[str] = []
+    while True:
+        name = definition.metadata.name
+        if name in chain:
+            return Unusable(
+                "CyclicFunctionRef",
+                f"the functionRef of KeptnTaskDefinition {name} leads back to it: "
+                f"{_shown([*chain, name])}",
+            )
+        kinds = _kinds(definition)
+        runtime = next((kind for kind in kinds if len(kinds) == 1 and kind != "container"), None)
+        if runtime is None:
+            return Unusable(
+                "NoFunction",
+                f"KeptnTaskDefinition {name}, to which {chain[-1]} refers, has no function: "
+                "give it deno or python",
+            )
+        spec = spec_of(definition)
+        # The nearest definition wins.
+        parameters = {**spec.parameters.map, **parameters}
+        secret = secret or spec.secure_parameters.secret
+        command = command or spec.cmd_parameters
+        reference = spec.function_ref.name if spec.function_ref else ""
+        # As upstream, the first definition's reference beats its own code, and only there.
+        if _has_code(spec) and not (reference and not chain):
+            return Function(
+                runtime,
+                definition,
+                code=inline_code(spec),
+                config_map=spec.config_map_ref.name if spec.config_map_ref else "",
+                url=spec.http_ref.url if spec.http_ref else "",
+                parameters={**task.spec.parameters.map, **parameters},
+                secret=task.spec.secure_parameters.secret or secret,
+                command=command,
+            )
+        if not reference:
+            return Unusable(
+                "NoFunction",
+                f"KeptnTaskDefinition {name} has no code: give it inline, configMapRef, httpRef "
+                "or functionRef",
+            )
+        chain.append(name)
+        found = find(reference)
+        if found is None:
+            return Missing(
+                reference,
+                f"KeptnTaskDefinition {reference}, to which {name} refers, is not found",
+            )
+        definition = found
+
+
+def spec_of(definition: TaskDefinition) -> RuntimeSpec:
+    """The deno or python part; an empty one for a container."""
+    return definition.spec.deno or definition.spec.python or RuntimeSpec()
+
+
+def inline_code(spec: RuntimeSpec) -> str:
+    """The code that stands in the definition, or nothing."""
+    return spec.inline.code if spec.inline else ""
+
+
+def config_map_of(definition: TaskDefinition) -> str:
+    """The ConfigMap with the definition's code, in its namespace; empty for none."""
+    spec = spec_of(definition)
+    if inline_code(spec):
+        return function_name(definition.metadata.name)
+    return spec.config_map_ref.name if spec.config_map_ref else ""
+
+
+def config_map_keys(definition: TaskDefinition) -> tuple[str, ...]:
+    """The same as a key of a store, for an index."""
+    name = config_map_of(definition)
+    return (f"{definition.metadata.namespace}/{name}",) if name else ()
+
+
+def references(definition: TaskDefinition) -> tuple[str, ...]:
+    """The definition that this one refers to, for an index."""
+    reference = spec_of(definition).function_ref
+    return (reference.name,) if reference and reference.name else ()
+
+
+def function_name(definition: str) -> str:
+    """The ConfigMap of a definition with inline code."""
+    return f"{_PREFIX}{definition[:_KEPT].rstrip('-.')}"
+
+
+def copy_name(task: str) -> str:
+    """The ConfigMap with the code of another namespace, for one task."""
+    return resource_name(NAME_LIMIT, NAME_LEAST, f"keptntask-{task}")
+
+
+def is_name(text: str) -> bool:
+    """Whether an object can have that name: anything else would ask for another path."""
+    return len(text) <= NAME_LIMIT and _NAME.fullmatch(text) is not None
+
+
+def digest(code: str) -> str:
+    """What tells two codes apart."""
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def config_map_for(owner: Metadata, kind: str, name: str, code: str) -> dict[str, Any]:
+    """The ConfigMap with this code, which goes when its owner, of the lifecycle group, goes."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": owner.namespace,
+            "labels": _LABELS,
+            "annotations": {DIGEST: digest(code)},
+            "ownerReferences": [
+                {
+                    "apiVersion": "lifecycle.keptn.sh/v1",
+                    "kind": kind,
+                    "name": owner.name,
+                    "uid": owner.uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "data": {CODE: code},
+    }
+
+
+def _kinds(definition: TaskDefinition) -> list[str]:
+    """Which of the three are given; an empty object counts."""
+    spec = definition.spec
+    parts = {DENO: spec.deno, PYTHON: spec.python, "container": spec.container}
+    return [kind for kind, part in parts.items() if part is not None]
+
+
+def _has_code(spec: RuntimeSpec) -> bool:
+    return bool(
+        inline_code(spec)
+        or (spec.config_map_ref and spec.config_map_ref.name)
+        or (spec.http_ref and spec.http_ref.url)
+    )
+
+
+def _shown(chain: list[str]) -> str:
+    """The chain, or the ends of a long one."""
+    shown = chain if len(chain) <= _SHOWN else [*chain[: _SHOWN - 2], "...", chain[-1]]
+    return " > ".join(shown)

@@ -1,0 +1,266 @@
+"""The Job that runs a KeptnTask, and what became of it (keptn.md 3.8).
+
+What strangers wrote (names, parameters, metadata, code) goes into values of the environment only:
+never into a command line, and never through a template. The kubelet replaces ``$(NAME)`` in such
+values, so theirs are escaped; a container of the user's own is taken as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from evaluation.durations import parse_duration
+from gates.names import JOB_NAME_LIMIT, digits, resource_name
+from lifecycle.functions import PYTHON, Container
+from lifecycle.model import FAILED, SUCCEEDED
+from lifecycle.task_context import context_text, parameters_text
+from lifecycle.tasks import RETRIES, TIMEOUT, inherited
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lifecycle.functions import Function
+    from lifecycle.model import Task, TaskDefinition
+
+TTL: Final = 300
+"""Seconds that a finished Job stays: the schema's default."""
+CONTEXT: Final = "KEPTN_CONTEXT"
+_RUNNER: Final = "keptn-function-runner"
+_VOLUME: Final = "function-mount"
+_DIRECTORY: Final = "/var/data"
+_SCRATCH: Final = "1Gi"
+"""Size of a container's volume where its memory has no limit; upstream's is one byte."""
+_SUCCESS: Final = ("Complete", "SuccessCriteriaMet")
+_FAILURE: Final = ("Failed", "FailureTarget")
+_DOLLARS: Final = re.compile(r"\$+(\(?)")
+
+
+class Runners(Struct, frozen=True):
+    """How functions are run. The user's number is that of the images."""
+
+    deno_image: str
+    python_image: str
+    user: int = 1000
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """What became of a Job."""
+
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class Condition(Protocol):
+    """A condition of a Job."""
+
+    @property
+    def type(self) -> str:
+        """Complete, Failed, ..."""
+
+    @property
+    def status(self) -> str:
+        """True, False, Unknown."""
+
+    @property
+    def reason(self) -> str:
+        """One word."""
+
+    @property
+    def message(self) -> str:
+        """One sentence."""
+
+
+def outcome_of(conditions: Iterable[Condition]) -> Outcome | None:
+    """What became of the Job with these conditions; None while it runs.
+
+    Only what is True counts, and a failure's text is that of its own condition.
+    """
+    for each in conditions:
+        if each.status != "True":
+            continue
+        if each.type in _SUCCESS:
+            return Outcome(SUCCEEDED)
+        if each.type in _FAILURE:
+            return Outcome(FAILED, each.reason, each.message)
+    return None
+
+
+def job_name(task: Task, previous: str = "") -> str:
+    """The name of the task's Job; of the one after ``previous``, which is gone or another's."""
+    spec = task.spec
+    seed = f"{task.metadata.uid}/{spec.check_type}/{spec.task_definition}/{previous}"
+    suffix = digits(seed)
+    # Cut on its own: what comes before the digits must end in a letter or digit.
+    stem = resource_name(JOB_NAME_LIMIT - len(suffix) - 1, 1, task.metadata.name)
+    return f"{stem}-{suffix}"
+
+
+def active_deadline(timeout: str) -> int:
+    """Whole seconds, and at least one where there is any time. Raises ValueError."""
+    seconds = parse_duration(timeout or TIMEOUT)
+    return max(int(seconds), 1) if seconds > 0 else int(seconds)
+
+
+def ttl_of(definition: TaskDefinition | None) -> int:
+    """Seconds that a finished Job of this definition stays."""
+    if definition is None or definition.spec.ttl_seconds_after_finished is None:
+        return TTL
+    return definition.spec.ttl_seconds_after_finished
+
+
+def job_for(
+    task: Task,
+    definition: TaskDefinition,
+    program: Function | Container,
+    runners: Runners,
+    *,
+    config_map: str = "",
+    previous: str = "",
+) -> dict[str, Any]:
+    """The Job that runs ``task``; ``config_map`` holds its function, in the task's namespace.
+
+    It has no ``ttlSecondsAfterFinished`` yet: that comes once the result is recorded, or a Job
+    might vanish unseen and run twice. Raises ValueError for a time-out that is none.
+    """
+    metadata = task.metadata
+    parents = inherited(metadata.labels, metadata.annotations)
+    annotations = {**parents.get("annotations", {}), **_keptn_annotations(task)}
+    pod, mounted = _pod(task, program, runners, config_map)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job_name(task, previous),
+            "namespace": metadata.namespace,
+            **parents,
+            "annotations": annotations,
+            "ownerReferences": [
+                msgspec.to_builtins(metadata.as_controller("lifecycle.keptn.sh/v1", "KeptnTask"))
+            ],
+        },
+        "spec": {
+            "backoffLimit": RETRIES if task.spec.retries is None else task.spec.retries,
+            "activeDeadlineSeconds": active_deadline(task.spec.timeout),
+            "template": {
+                "metadata": parents,
+                "spec": {**pod, **mounted, **_account(definition), "restartPolicy": "OnFailure"},
+            },
+        },
+    }
+
+
+def literal(text: str) -> str:
+    """Text as a value of the environment that reaches the container just like this.
+
+    The kubelet makes one dollar sign of two, and looks for a variable after one before ``(``.
+    """
+    return _DOLLARS.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    dollars = found[0].removesuffix("(")
+    return f"{dollars * 2 if found[1] or len(dollars) > 1 else dollars}{found[1]}"
+
+
+def _keptn_annotations(task: Task) -> dict[str, str]:
+    context = task.spec.context
+    found = {"keptn.sh/app": context.app_name, "keptn.sh/task-name": task.metadata.name}
+    if context.workload_name:
+        return {
+            **found,
+            "keptn.sh/workload": context.workload_name,
+            "keptn.sh/version": context.workload_version,
+        }
+    return {**found, "keptn.sh/version": context.app_version}
+
+
+def _account(definition: TaskDefinition) -> dict[str, Any]:
+    """Whose rights the pod has: without an account of its own it gets no token unasked."""
+    spec = definition.spec
+    found: dict[str, Any] = {}
+    if spec.service_account is not None and spec.service_account.name:
+        found["serviceAccountName"] = spec.service_account.name
+    if spec.automount_service_account_token is not None:
+        found["automountServiceAccountToken"] = spec.automount_service_account_token.type
+    elif not found:
+        found["automountServiceAccountToken"] = False
+    if spec.image_pull_secrets:
+        found["imagePullSecrets"] = [{"name": each.name} for each in spec.image_pull_secrets]
+    return found
+
+
+def _pod(
+    task: Task, program: Function | Container, runners: Runners, config_map: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    context = {"name": CONTEXT, "value": literal(context_text(task.spec.context))}
+    if isinstance(program, Container):
+        return {"containers": [_own_container(program.spec, context)]}, _volumes(program.spec)
+    extension = "py" if program.runtime == PYTHON else "ts"
+    path = f"{_DIRECTORY}/function.{extension}"
+    container: dict[str, Any] = {
+        "name": _RUNNER,
+        "image": runners.python_image if program.runtime == PYTHON else runners.deno_image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": _environment(program, context, path if config_map else literal(program.url)),
+        "securityContext": _restricted(runners),
+    }
+    resources = {"requests": runners.requests, "limits": runners.limits}
+    if given := {name: dict(part) for name, part in resources.items() if part}:
+        container["resources"] = given
+    if not config_map:
+        return {"containers": [container]}, {}
+    container["volumeMounts"] = [
+        {"name": _VOLUME, "mountPath": path, "subPath": "code", "readOnly": True}
+    ]
+    volume = {"name": _VOLUME, "configMap": {"name": config_map}}
+    return {"containers": [container]}, {"volumes": [volume]}
+
+
+def _environment(program: Function, context: dict[str, Any], script: str) -> list[dict[str, Any]]:
+    """In Keptn's order."""
+    found: list[dict[str, Any]] = []
+    if program.parameters:
+        found.append({"name": "DATA", "value": literal(parameters_text(program.parameters))})
+    found += [context, {"name": "CMD_ARGS", "value": literal(program.command)}]
+    if program.secret:
+        key = {"name": program.secret, "key": "SECURE_DATA"}
+        found.append({"name": "SECURE_DATA", "valueFrom": {"secretKeyRef": key}})
+    found.append({"name": "SCRIPT", "value": script})
+    return found
+
+
+def _restricted(runners: Runners) -> dict[str, Any]:
+    """What a namespace under the restricted Pod Security Standard asks for.
+
+    The user is a number: the kubelet cannot tell that a name is not root's.
+    """
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "runAsUser": runners.user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _own_container(spec: Mapping[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+    """The user's container with the context in the place of its own, or at the end."""
+    before: list[dict[str, Any]] = spec.get("env") or []
+    env = [context if each.get("name") == CONTEXT else each for each in before]
+    return {**spec, "env": env if context in env else [*env, context]}
+
+
+def _volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A volume in memory for each that the container mounts."""
+    names = dict.fromkeys(each["name"] for each in spec.get("volumeMounts") or [])
+    limits = (spec.get("resources") or {}).get("limits") or {}
+    scratch = {"medium": "Memory", "sizeLimit": limits.get("memory", _SCRATCH)}
+    volumes = [{"name": name, "emptyDir": scratch} for name in names]
+    return {"volumes": volumes} if volumes else {}

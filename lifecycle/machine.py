@@ -1,0 +1,100 @@
+"""The phase machine: from a version and its world to its next status, and what is to be done.
+
+Apps and workloads go through the same code. What is decided follows from the arguments alone, so a
+pass that was cut off anywhere is simply made again. Nothing that is over is looked at again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from evaluation.times import stamp
+from lifecycle.checks import run_checks
+from lifecycle.deployments import deploy_app, deploy_workload
+from lifecycle.model import (
+    COMPLETED,
+    DEPRECATED,
+    FAILED,
+    PROGRESSING,
+    SUCCEEDED,
+    AppVersion,
+    AppVersionStatus,
+    WorkloadVersionStatus,
+)
+from lifecycle.phases import COMPLETED_PHASE, PASSED, PROMOTION, phases_of, state_of
+from lifecycle.steps import Outcome, Told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from lifecycle.model import Version
+    from lifecycle.phases import Phase, Status
+    from lifecycle.steps import Rules, Step, World
+
+
+def advance(version: Version, world: World, rules: Rules, now: datetime) -> Outcome:
+    """Bring a version as far as it goes: phase after phase while they complete (keptn.md 3.0).
+
+    Of a version that is over the status comes back as it is.
+    """
+    status: Status = version.status
+    if status.is_finished:
+        return Outcome(status=status)
+    if not status.start_time:
+        status = replace(status, start_time=stamp(now))
+    told: list[Told] = []
+    phases = phases_of(version)
+    for number, phase in enumerate(phases):
+        is_wanted = phase is not PROMOTION or rules.has_promotion
+        if not is_wanted or state_of(status, phase) in PASSED:
+            continue
+        if status.current_phase != phase.name:
+            status = _entered(phase, version, status, rules)
+            told.append(Told(phase=phase.name, state="Started"))
+        step = _run(phase, version, status, world, rules, now)
+        status = step.status
+        told += step.told
+        if step.state not in COMPLETED:
+            return Outcome(
+                status=replace(status, status=PROGRESSING),
+                told=tuple(told),
+                creations=step.creations,
+                wait=step.wait,
+                needs_look=step.needs_look,
+            )
+        if step.state == FAILED:
+            told.append(Told(phase=phase.name, state="Failed"))
+            status = _failed(status, phases[number + 1 :], stamp(now))
+            return Outcome(status=status, told=tuple(told))
+        told.append(Told(phase=phase.name, state="Finished"))
+    ended = replace(status, current_phase=COMPLETED_PHASE, status=SUCCEEDED, end_time=stamp(now))
+    return Outcome(status=ended, told=tuple(told))
+
+
+def _entered(phase: Phase, version: Version, status: Status, rules: Rules) -> Status:
+    status = replace(status, current_phase=phase.name)
+    if rules.carrier is None or phase.name in status.phase_trace_ids:
+        return status
+    carrier = rules.carrier(version.spec.trace_id, version.metadata.uid, phase.name)
+    return replace(status, phase_trace_ids={**status.phase_trace_ids, phase.name: carrier})
+
+
+def _run(
+    phase: Phase, version: Version, status: Status, world: World, rules: Rules, now: datetime
+) -> Step:
+    if phase.kind:
+        return run_checks(phase, version, status, world, rules, now)
+    if isinstance(version, AppVersion) and isinstance(status, AppVersionStatus):
+        return deploy_app(version, status, world)
+    if isinstance(status, WorkloadVersionStatus):
+        return deploy_workload(status, world, rules, now)
+    raise TypeError(f"{type(status).__name__} is no status of a {type(version).__name__}")
+
+
+def _failed(status: Status, later: Iterable[Phase], now: str) -> Status:
+    """The end of a version; the promotion counts as a later phase also where nobody runs it."""
+    deprecated = {phase.state: DEPRECATED for phase in later}
+    return replace(status, status=FAILED, end_time=now, **deprecated)

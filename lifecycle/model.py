@@ -1,0 +1,435 @@
+"""Keptn's objects as the controller reads and writes them, all in version v1 (keptn.md 1.2).
+
+Projections: fields that nobody here uses are not kept. Empty fields are not written, as Keptn's own
+(``omitempty``); the schema's default of every state is Pending. Times are RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct, field
+
+from evaluation.objects import Metadata
+
+PENDING: Final = "Pending"
+PROGRESSING: Final = "Progressing"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+WARNING: Final = "Warning"
+DEPRECATED: Final = "Deprecated"
+UNKNOWN: Final = "Unknown"
+COMPLETED: Final = frozenset((SUCCEEDED, FAILED, DEPRECATED, WARNING))
+"""States that nothing leaves."""
+
+
+class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+    """A part of an object."""
+
+
+class WorkloadEntry(_Wire, frozen=True, kw_only=True):
+    """A workload in a version, as an app lists it."""
+
+    name: str
+    version: str
+
+
+class AppSpec(_Wire, frozen=True, kw_only=True):
+    """``revision`` restarts the checks."""
+
+    version: str
+    revision: int = field(default=1)
+    workloads: tuple[WorkloadEntry, ...] = ()
+
+
+class CurrentVersion(_Wire, frozen=True, kw_only=True):
+    """The status of an app and of a workload."""
+
+    current_version: str = ""
+
+
+class App(_Wire, frozen=True, kw_only=True):
+    """A KeptnApp."""
+
+    metadata: Metadata
+    spec: AppSpec
+    status: CurrentVersion = CurrentVersion()
+
+
+class Checks(_Wire, frozen=True, kw_only=True):
+    """The definitions that are to be run, by phase."""
+
+    pre_deployment_tasks: tuple[str, ...] = ()
+    post_deployment_tasks: tuple[str, ...] = ()
+    pre_deployment_evaluations: tuple[str, ...] = ()
+    post_deployment_evaluations: tuple[str, ...] = ()
+
+
+class AppContextSpec(Checks, frozen=True, kw_only=True):
+    """What an app adds to its versions."""
+
+    promotion_tasks: tuple[str, ...] = ()
+    metadata: dict[str, str] = {}
+    span_links: tuple[str, ...] = ()
+
+
+class AppContext(_Wire, frozen=True, kw_only=True):
+    """A KeptnAppContext; it has the app's name."""
+
+    metadata: Metadata
+    spec: AppContextSpec = AppContextSpec()
+
+
+class AppVersionSpec(AppContextSpec, frozen=True, kw_only=True):
+    """An app in a version, with its context of that moment."""
+
+    app_name: str
+    version: str
+    revision: int = 1
+    workloads: tuple[WorkloadEntry, ...] = ()
+    previous_version: str = ""
+    trace_id: dict[str, str] = {}
+
+
+class ItemStatus(_Wire, frozen=True, kw_only=True):
+    """One task or evaluation of a phase; ``name`` is that of its object."""
+
+    definition_name: str = ""
+    status: str = PENDING
+    name: str = ""
+    start_time: str = ""
+    end_time: str = ""
+
+
+class WorkloadState(_Wire, frozen=True, kw_only=True):
+    """What became of a workload that an app lists."""
+
+    workload: WorkloadEntry
+    status: str = PENDING
+
+
+class _Phases(_Wire, frozen=True, kw_only=True):
+    """What the statuses of both kinds of version share."""
+
+    pre_deployment_status: str = PENDING
+    pre_deployment_evaluation_status: str = PENDING
+    post_deployment_status: str = PENDING
+    post_deployment_evaluation_status: str = PENDING
+    status: str = PENDING
+    current_phase: str = ""
+    pre_deployment_task_status: tuple[ItemStatus, ...] = ()
+    post_deployment_task_status: tuple[ItemStatus, ...] = ()
+    pre_deployment_evaluation_task_status: tuple[ItemStatus, ...] = ()
+    post_deployment_evaluation_task_status: tuple[ItemStatus, ...] = ()
+    phase_trace_ids: dict[str, dict[str, str]] = field(default_factory=dict, name="phaseTraceIDs")
+    start_time: str = ""
+    end_time: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing of it will change any more."""
+        return self.status in COMPLETED
+
+
+class AppVersionStatus(_Phases, frozen=True, kw_only=True):
+    """The phases of an app."""
+
+    workload_overall_status: str = PENDING
+    promotion_status: str = PENDING
+    workload_status: tuple[WorkloadState, ...] = ()
+    promotion_task_status: tuple[ItemStatus, ...] = ()
+
+
+class AppVersion(_Wire, frozen=True, kw_only=True):
+    """A KeptnAppVersion."""
+
+    metadata: Metadata
+    spec: AppVersionSpec
+    status: AppVersionStatus = AppVersionStatus()
+
+
+class AppCreationRequestSpec(_Wire, frozen=True, kw_only=True):
+    """Which app is wanted."""
+
+    app_name: str
+
+
+class AppCreationRequest(_Wire, frozen=True, kw_only=True):
+    """A KeptnAppCreationRequest."""
+
+    metadata: Metadata
+    spec: AppCreationRequestSpec
+
+
+class ResourceReference(_Wire, frozen=True, kw_only=True):
+    """The owner of a workload's pods: a ReplicaSet, StatefulSet or DaemonSet."""
+
+    uid: str
+    kind: str
+    name: str
+
+
+class WorkloadSpec(Checks, frozen=True, kw_only=True):
+    """A workload as its pods describe it."""
+
+    app: str
+    version: str
+    resource_reference: ResourceReference
+    metadata: dict[str, str] = {}
+
+
+class Workload(_Wire, frozen=True, kw_only=True):
+    """A KeptnWorkload."""
+
+    metadata: Metadata
+    spec: WorkloadSpec
+    status: CurrentVersion = CurrentVersion()
+
+
+class WorkloadVersionSpec(WorkloadSpec, frozen=True, kw_only=True):
+    """A workload in a version."""
+
+    workload_name: str
+    previous_version: str = ""
+    trace_id: dict[str, str] = {}
+
+
+class FailedNode(_Wire, frozen=True, kw_only=True):
+    """A node on which a check or a pod of a workload failed; avoided until ``expires``. Ours."""
+
+    name: str
+    reason: str = ""
+    expires: str = ""
+
+
+class WorkloadVersionStatus(_Phases, frozen=True, kw_only=True):
+    """The phases of a workload."""
+
+    deployment_status: str = PENDING
+    deployment_start_time: str = ""
+    app_context_metadata: dict[str, str] = {}
+    failed_nodes: tuple[FailedNode, ...] = ()
+
+
+class WorkloadVersion(_Wire, frozen=True, kw_only=True):
+    """A KeptnWorkloadVersion."""
+
+    metadata: Metadata
+    spec: WorkloadVersionSpec
+    status: WorkloadVersionStatus = WorkloadVersionStatus()
+
+
+class TaskContext(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
+    """Whom a task runs for. All strings are written, empty ones too."""
+
+    workload_name: str = ""
+    app_name: str = ""
+    app_version: str = ""
+    workload_version: str = ""
+    task_type: str = ""
+    object_type: str = ""
+    metadata: dict[str, str] = {}
+
+
+class Parameters(_Wire, frozen=True, kw_only=True):
+    """What a task is told."""
+
+    map: dict[str, str] = {}
+
+
+class SecureParameters(_Wire, frozen=True, kw_only=True):
+    """The Secret that a task may read."""
+
+    secret: str = ""
+
+
+class TaskSpec(_Wire, frozen=True, kw_only=True):
+    """``timeout`` in Go's syntax."""
+
+    task_definition: str
+    context: TaskContext = TaskContext()
+    parameters: Parameters = Parameters()
+    secure_parameters: SecureParameters = SecureParameters()
+    check_type: str = ""
+    retries: int | None = None
+    timeout: str = ""
+
+
+class TaskStatus(_Wire, frozen=True, kw_only=True):
+    """What became of a task and of its Job."""
+
+    job_name: str = ""
+    status: str = PENDING
+    message: str = ""
+    reason: str = ""
+    start_time: str = ""
+    end_time: str = ""
+
+
+class Task(_Wire, frozen=True, kw_only=True):
+    """A KeptnTask."""
+
+    metadata: Metadata
+    spec: TaskSpec
+    status: TaskStatus = TaskStatus()
+
+
+class Named(_Wire, frozen=True, kw_only=True):
+    """A reference by name within a namespace."""
+
+    name: str = ""
+
+
+class HttpReference(_Wire, frozen=True, kw_only=True):
+    """Where code is fetched from."""
+
+    url: str = ""
+
+
+class Inline(_Wire, frozen=True, kw_only=True):
+    """Code that stands in the definition."""
+
+    code: str = ""
+
+
+class RuntimeSpec(_Wire, frozen=True, kw_only=True):
+    """A function for deno or python."""
+
+    function_ref: Named | None = None
+    inline: Inline | None = None
+    http_ref: HttpReference | None = None
+    config_map_ref: Named | None = None
+    parameters: Parameters = Parameters()
+    secure_parameters: SecureParameters = SecureParameters()
+    cmd_parameters: str = ""
+
+
+class AutomountSpec(_Wire, frozen=True, kw_only=True):
+    """Whether a task's pod gets a token."""
+
+    type: bool
+
+
+class TaskDefinitionSpec(_Wire, frozen=True, kw_only=True):
+    """Exactly one of deno, python and container; the last is a whole Container of core/v1."""
+
+    deno: RuntimeSpec | None = None
+    python: RuntimeSpec | None = None
+    container: dict[str, Any] | None = None
+    retries: int | None = None
+    timeout: str = ""
+    service_account: Named | None = None
+    automount_service_account_token: AutomountSpec | None = None
+    ttl_seconds_after_finished: int | None = None
+    image_pull_secrets: tuple[Named, ...] = ()
+
+
+class FunctionStatus(_Wire, frozen=True, kw_only=True):
+    """Where the code lies."""
+
+    config_map: str = ""
+
+
+class TaskDefinitionStatus(_Wire, frozen=True, kw_only=True):
+    """The status of a definition."""
+
+    function: FunctionStatus = FunctionStatus()
+
+
+class TaskDefinition(_Wire, frozen=True, kw_only=True):
+    """A KeptnTaskDefinition."""
+
+    metadata: Metadata
+    spec: TaskDefinitionSpec = TaskDefinitionSpec()
+    status: TaskDefinitionStatus = TaskDefinitionStatus()
+
+
+class EvaluationSpec(_Wire, frozen=True, kw_only=True):
+    """``workload_version`` is required by the schema, so it is always written."""
+
+    evaluation_definition: str
+    workload: str = ""
+    workload_version: str = field(default_factory=str)
+    app_name: str = ""
+    app_version: str = ""
+    check_type: str = ""
+    retries: int | None = None
+    retry_interval: str = ""
+
+
+class Measurement(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
+    """What came of one objective; ``message`` may be empty."""
+
+    value: str
+    status: str
+    message: str = ""
+
+
+class EvaluationStatus(_Wire, frozen=True, kw_only=True):
+    """The first three are required by the schema, so they are always written."""
+
+    # What a factory of ours makes is never left out.
+    retry_count: int = field(default_factory=int)
+    evaluation_status: dict[str, Measurement] = field(default_factory=lambda: {})  # noqa: PIE807
+    overall_status: str = field(default_factory=lambda: PENDING)
+    start_time: str = ""
+    end_time: str = ""
+
+
+class Evaluation(_Wire, frozen=True, kw_only=True):
+    """A KeptnEvaluation."""
+
+    metadata: Metadata
+    spec: EvaluationSpec
+    status: EvaluationStatus = EvaluationStatus()
+
+
+class MetricReference(_Wire, frozen=True, kw_only=True):
+    """A KeptnMetric; without a namespace it is looked up."""
+
+    name: str
+    namespace: str = ""
+
+
+class Objective(_Wire, frozen=True, kw_only=True):
+    """What a metric must be."""
+
+    keptn_metric_ref: MetricReference
+    evaluation_target: str
+
+
+class EvaluationDefinitionSpec(_Wire, frozen=True, kw_only=True):
+    """``retry_interval`` in Go's syntax."""
+
+    objectives: tuple[Objective, ...] = ()
+    retries: int | None = None
+    retry_interval: str = ""
+
+
+class EvaluationDefinition(_Wire, frozen=True, kw_only=True):
+    """A KeptnEvaluationDefinition."""
+
+    metadata: Metadata
+    spec: EvaluationDefinitionSpec = EvaluationDefinitionSpec()
+
+
+class ConfigSpec(_Wire, frozen=True, kw_only=True):
+    """Durations in Go's syntax."""
+
+    otel_collector_url: str = field(default="", name="OTelCollectorUrl")
+    creation_request_timeout: int = field(default=30, name="keptnAppCreationRequestTimeoutSeconds")
+    cloud_events_endpoint: str = ""
+    block_deployment: bool = True
+    observability_timeout: str = "5m"
+    rest_api_enabled: bool = False
+
+
+class Config(_Wire, frozen=True, kw_only=True):
+    """A KeptnConfig; its status is a string."""
+
+    metadata: Metadata
+    spec: ConfigSpec = ConfigSpec()
+    status: str = ""
+
+
+Version: TypeAlias = AppVersion | WorkloadVersion

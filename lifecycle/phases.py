@@ -1,0 +1,111 @@
+"""The phases of applications and workloads as two tables: all that tells the two apart.
+
+One and the same machine takes both through theirs (keptn.md 3.0, 3.3, 3.5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
+
+from lifecycle.model import (
+    DEPRECATED,
+    FAILED,
+    SUCCEEDED,
+    WARNING,
+    AppVersion,
+    AppVersionStatus,
+    WorkloadVersionStatus,
+)
+
+if TYPE_CHECKING:
+    from lifecycle.model import Version
+
+Status: TypeAlias = AppVersionStatus | WorkloadVersionStatus
+
+TASK: Final = "KeptnTask"
+EVALUATION: Final = "KeptnEvaluation"
+COMPLETED_PHASE: Final = "Completed"
+"""What ``currentPhase`` says at the end."""
+PASSED: Final = frozenset((SUCCEEDED, WARNING))
+"""States of a phase after which the next one comes."""
+SETTLED: Final = frozenset((SUCCEEDED, FAILED, WARNING, DEPRECATED))
+"""States of an item that is not looked at again."""
+
+
+class Phase(Struct, frozen=True, gc=False):
+    """A phase. ``state``, ``items`` are fields of the status, ``checks`` is one of the spec."""
+
+    name: str
+    """The short one, as in ``currentPhase`` and in reasons of events."""
+    state: str
+    kind: str = ""
+    """Of its children; empty for the deployment, which has none."""
+    items: str = ""
+    checks: str = ""
+    check_type: str = ""
+    """What the children's ``checkType`` says, and their names begin with."""
+
+
+def _tasks(level: str, when: str, check_type: str) -> Phase:
+    return Phase(
+        name=f"{level}{when}DeployTasks",
+        state=f"{check_type}_deployment_status",
+        kind=TASK,
+        items=f"{check_type}_deployment_task_status",
+        checks=f"{check_type}_deployment_tasks",
+        check_type=check_type,
+    )
+
+
+def _evaluations(level: str, when: str, check_type: str) -> Phase:
+    return Phase(
+        name=f"{level}{when}DeployEvaluations",
+        state=f"{check_type}_deployment_evaluation_status",
+        kind=EVALUATION,
+        items=f"{check_type}_deployment_evaluation_task_status",
+        checks=f"{check_type}_deployment_evaluations",
+        check_type=f"{check_type}-eval",
+    )
+
+
+APP_DEPLOY: Final = Phase("AppDeploy", "workload_overall_status")
+WORKLOAD_DEPLOY: Final = Phase("WorkloadDeploy", "deployment_status")
+PROMOTION: Final = Phase(
+    name="PromotionTasks",
+    state="promotion_status",
+    kind=TASK,
+    items="promotion_task_status",
+    checks="promotion_tasks",
+    check_type="promotion",
+)
+APP_PRE_EVALUATIONS: Final = _evaluations("App", "Pre", "pre")
+"""What workloads wait for."""
+
+APP_PHASES: Final = (
+    _tasks("App", "Pre", "pre"),
+    APP_PRE_EVALUATIONS,
+    APP_DEPLOY,
+    _tasks("App", "Post", "post"),
+    _evaluations("App", "Post", "post"),
+    PROMOTION,
+)
+WORKLOAD_PHASES: Final = (
+    _tasks("Workload", "Pre", "pre"),
+    _evaluations("Workload", "Pre", "pre"),
+    WORKLOAD_DEPLOY,
+    _tasks("Workload", "Post", "post"),
+    _evaluations("Workload", "Post", "post"),
+)
+
+
+def phases_of(version: Version) -> tuple[Phase, ...]:
+    """All phases in order, also the promotion, which not everybody runs."""
+    return APP_PHASES if isinstance(version, AppVersion) else WORKLOAD_PHASES
+
+
+def state_of(status: Status, phase: Phase) -> str:
+    """What the phase is in."""
+    state: str = getattr(status, phase.state)
+    return state

@@ -1,0 +1,281 @@
+"""Whether a pod may be scheduled now, and where not: what a scheduler's extender is told (D9).
+
+For pods that wait in the scheduling cycle and not at a gate (document 000). A pod that says of no
+workload is nobody's business here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from evaluation.times import parse, stamp
+from gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
+from gates.owners import OwnerReference, supported_owner
+from gates.release import (
+    CHECKING,
+    CHECKS_KEY,
+    LATE,
+    PASSED,
+    RELEASED_KEY,
+    WAITING,
+    may_go,
+)
+from gates.release import FAILED as HAVE_FAILED
+from gates.workload import workload_of
+from lifecycle.model import FAILED, SUCCEEDED, WARNING
+from lifecycle.workloads import approval, is_version_of, names_of_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from gates.workload import WorkloadMetadata
+    from lifecycle.model import ItemStatus, WorkloadVersion
+
+CHECK_AGAIN: Final = "check again later"
+MOST_TEXT: Final = 600
+"""Characters of a message, which is sent for each of thousands of nodes."""
+_SHOWN: Final = 3
+"""Checks that a message names."""
+_TELLING: Final = re.compile(r"passed(-[0-9]{1,9})?")
+"""What we tell, and repeat in a message; whoever makes a pod may write anything there."""
+_TOLD: Final = re.compile(r"\(told: ([a-z0-9-]+)\)")
+_UNTIL: Final = re.compile(r"avoided until ([0-9TZ:.+-]*[0-9Z])")
+_REFUSALS: Final = re.compile(
+    r"waits until it is known|waits for its version: |waits (?:for|until) KeptnWorkloadVersion "
+    r"|pre-deployment checks of "
+)
+
+
+class Candidate(Struct, frozen=True, gc=False):
+    """A pod that a scheduler asks about."""
+
+    namespace: str = ""
+    annotations: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
+    owner_references: Sequence[OwnerReference] = ()
+    scheduler: str = ""
+    """Of which it is a pod; empty where that is not said."""
+
+
+class Permission(Struct, frozen=True, gc=False):
+    """``refusal`` is empty where the pod may be scheduled, on any node that ``avoided`` lacks."""
+
+    refusal: str = ""
+    avoided: Mapping[str, str] = {}
+    """Why not, by the node's name."""
+    is_foreign: bool = False
+    """Refused for ever, unless settings change: nobody sees to pods of its scheduler."""
+
+
+FREE: Final = Permission()
+
+
+def permission(
+    pod: Candidate,
+    find: Callable[[str], WorkloadVersion | None],
+    *,
+    deadline: float,
+    now: datetime,
+    scheduler: str = "",
+) -> Permission:
+    """What a scheduler is to do with the pod; ``find`` gives workload versions by key.
+
+    ``deadline`` is the seconds that the checks before a deployment may take, from the version's
+    ``startTime`` on; 0 is for ever. ``scheduler`` is the one of whose pods the controller knows;
+    empty for any.
+    """
+    given = _permission(pod, find, deadline, now)
+    if given.refusal and scheduler and pod.scheduler and pod.scheduler != scheduler:
+        text = (
+            f"waits in {pod.scheduler}, but the controller sees to pods of {scheduler}: "
+            "scheduler.schedulerName must name the scheduler that asks it"
+        )
+        return Permission(_cut(text), is_foreign=True)
+    return given
+
+
+def _permission(
+    pod: Candidate,
+    find: Callable[[str], WorkloadVersion | None],
+    deadline: float,
+    now: datetime,
+) -> Permission:
+    if pod.annotations.get(RELEASED_KEY) or pod.annotations.get(REMOVED_KEY):
+        return FREE
+    if pod.annotations.get(PARENT_KEY) == UNRESOLVED:
+        return Permission("waits until it is known whether its owner has a workload")
+    described = workload_of(pod.annotations, pod.labels)
+    if described is None:
+        return FREE
+    if not described.version:
+        text = f"waits for its version: workload {described.workload} has none yet"
+        return Permission(_cut(text))
+    name = names_of_pod(described).version
+    told = pod.annotations.get(CHECKS_KEY, "")
+    version = find(f"{pod.namespace}/{name}")
+    lack = _lack(version, described)
+    if lack or version is None:
+        text = _cut(f"waits for KeptnWorkloadVersion {name}, which is {lack}")
+        return Permission(_answering(text, told))
+    owner = supported_owner(pod.owner_references)
+    given = approval(version)
+    if owner is not None and may_go(given, owner.uid):
+        # The first time it goes without saying.
+        asked = told if told != PASSED else ""
+        return Permission(avoided=avoided_nodes(version, now, told=asked))
+    if given.is_given:
+        text = f"waits until KeptnWorkloadVersion {name} has recorded its owner"
+    else:
+        text = _cut(_refusal(version, deadline, now))
+    return Permission(_answering(text, told))
+
+
+def _lack(version: WorkloadVersion | None, described: WorkloadMetadata) -> str:
+    """Why a version says nothing of the pods so described; empty where it does."""
+    if version is None:
+        return "not there yet"
+    if version.metadata.deletion_timestamp:
+        return "being deleted"
+    names = names_of_pod(described)
+    if not is_version_of(version, names.app, names.workload, described.version):
+        # Owners that stay while their templates change may be recorded nevertheless.
+        spec = version.spec
+        return f"of workload {spec.workload_name} of app {spec.app} in version {spec.version}"
+    return ""
+
+
+def standing(version: WorkloadVersion, *, deadline: float, now: datetime) -> str:
+    """What has come of the checks before the deployment.
+
+    WAITING (to begin, or for nothing of its own), CHECKING, LATE, FAILED or PASSED.
+    """
+    if approval(version).is_given:
+        return PASSED
+    if has_failed(version):
+        return HAVE_FAILED
+    end = deadline_of(version, deadline)
+    if end is not None and now >= end:
+        return LATE
+    return CHECKING if is_checking(version) else WAITING
+
+
+def is_checking(version: WorkloadVersion) -> bool:
+    """Whether checks of its own before the deployment have begun."""
+    spec = version.spec
+    asked = spec.pre_deployment_tasks or spec.pre_deployment_evaluations
+    return bool(version.status.current_phase and asked)
+
+
+def names_checks(message: str, version: WorkloadVersion, deadline: float) -> bool:
+    """Whether a scheduler's word on a pod names the checks that run, and until when they may."""
+    return _waiting(version, deadline) in message
+
+
+def has_failed(version: WorkloadVersion) -> bool:
+    """Whether a check before the deployment has failed."""
+    status = version.status
+    phases = (status.pre_deployment_status, status.pre_deployment_evaluation_status)
+    return FAILED in phases or any(each.status == FAILED for each in _checks(version))
+
+
+def is_refusal(message: str) -> bool:
+    """Whether a scheduler's word on a pod is that we refused it, or a node for it."""
+    return bool(_REFUSALS.search(message) or _UNTIL.search(message))
+
+
+def is_outdated(message: str, told: str, version: WorkloadVersion, now: datetime) -> bool:
+    """Whether a scheduler's word on a pod that was told ``told``, PASSED or after it, is wrong.
+
+    It is where a replica refused it that does not know of this version what we know: that its
+    checks passed, or that a node is avoided no more. What answers an earlier telling is no matter.
+    """
+    answered = set(_TOLD.findall(message))
+    if _REFUSALS.search(message):
+        return told in answered
+    if told not in (answered or {PASSED}):
+        return False
+    ends = {each.expires for each in version.status.failed_nodes if _is_ahead(each.expires, now)}
+    return not ends.issuperset(_UNTIL.findall(message))
+
+
+def deadline_of(version: WorkloadVersion, seconds: float) -> datetime | None:
+    """When the checks should have passed; None for never, or while they have not begun."""
+    text = version.status.start_time
+    if not seconds or not text:
+        return None
+    try:
+        return parse(text) + timedelta(seconds=seconds)
+    except ValueError:
+        return None
+
+
+def avoided_nodes(version: WorkloadVersion, now: datetime, *, told: str = "") -> dict[str, str]:
+    """The nodes on which this version has failed, as long as that counts."""
+    return {
+        each.name: _answering(
+            f"{_cut(each.reason)} on this node before, avoided until {each.expires}", told
+        )
+        for each in version.status.failed_nodes
+        if _is_ahead(each.expires, now)
+    }
+
+
+def _answering(text: str, told: str) -> str:
+    """The text, which says what it answers: two alike would be one, and nobody heard the second."""
+    return f"{text} (told: {told})" if _TELLING.fullmatch(told) else text
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
+
+
+def _refusal(version: WorkloadVersion, deadline: float, now: datetime) -> str:
+    name = version.metadata.name
+    if has_failed(version):
+        shown = _listed([_named(each) for each in _checks(version) if each.status == FAILED])
+        return f"pre-deployment checks of {name} failed{f': {shown}' if shown else ''}"
+    begun = {_named(each) for each in _checks(version)}
+    waiting = [_named(each) for each in _checks(version) if each.status not in {SUCCEEDED, WARNING}]
+    asked = (*version.spec.pre_deployment_tasks, *version.spec.pre_deployment_evaluations)
+    waiting += [name for name in asked if name not in begun]
+    shown = _listed(waiting) or "they have not begun"
+    end = deadline_of(version, deadline)
+    if end is not None and now >= end:
+        late = f"were not done by {stamp(end)}: {shown}"
+        return f"pre-deployment checks of {name} {late}; {CHECK_AGAIN}"
+    return f"{_waiting(version, deadline)}{shown}"
+
+
+def _waiting(version: WorkloadVersion, deadline: float) -> str:
+    """How a refusal begins while the checks run."""
+    end = deadline_of(version, deadline)
+    until = f" until {stamp(end)}" if end is not None else ""
+    return f"waits for pre-deployment checks of {version.metadata.name}{until}: "
+
+
+def _checks(version: WorkloadVersion) -> Iterator[ItemStatus]:
+    yield from version.status.pre_deployment_task_status
+    yield from version.status.pre_deployment_evaluation_task_status
+
+
+def _named(item: ItemStatus) -> str:
+    return item.definition_name or item.name
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    more = len(names) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _is_ahead(text: str, now: datetime) -> bool:
+    try:
+        return parse(text) > now
+    except ValueError:
+        return False

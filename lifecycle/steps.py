@@ -1,0 +1,96 @@
+"""What the phase machine is told of the world, and what it wants done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from lifecycle.model import WorkloadEntry
+from lifecycle.phases import Phase, Status
+
+Carrier: TypeAlias = Callable[[Mapping[str, str], str, str], dict[str, str]]
+"""From the parent's carrier, a uid and a phase to the carrier of that phase."""
+
+
+class Child(Struct, frozen=True, gc=False):
+    """A task or evaluation that there is; an empty state is Pending."""
+
+    name: str
+    state: str = ""
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """All that a version's next step depends on, besides itself."""
+
+    children: Mapping[tuple[str, str], str] = {}
+    """States by kind and name. One that a status names and that is not here is deleted."""
+    definitions: frozenset[tuple[str, str]] = frozenset()
+    """Those that there are: kind of the child, name of the definition."""
+    made: Mapping[tuple[str, str], Child] = {}
+    """Created in this pass: phase, definition."""
+    refused: frozenset[tuple[str, str]] = frozenset()
+    """Could not be created in this pass: phase, definition."""
+    workloads: Mapping[WorkloadEntry, str] = {}
+    """States of an app's workloads; what is missing has no KeptnWorkloadVersion."""
+    is_deployed: bool | None = None
+    """Whether a workload's pods are ready; None: nobody has looked yet."""
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """What the configuration and the settings say."""
+
+    is_blocking: bool = True
+    """False: a failed check is a Warning (keptn.md 3.12)."""
+    has_promotion: bool = False
+    observability_timeout: float = 300.0
+    """Seconds from ``deploymentStartTime``."""
+    carrier: Carrier | None = None
+    """None: nothing is traced."""
+
+
+class Told(Struct, frozen=True, gc=False, kw_only=True):
+    """Something to tell once the status is written; it is about ``about``, a child, or the version.
+
+    ``text`` and ``warning`` have defaults by phase and state.
+    """
+
+    phase: str
+    state: str
+    text: str = ""
+    warning: bool | None = None
+    about: str = ""
+
+
+class Creation(Struct, frozen=True):
+    """A child to create; ``previous`` is the name of the one that it replaces, if any."""
+
+    phase: Phase
+    definition: str
+    previous: str = ""
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """A phase brought as far as it goes now. ``wait`` in seconds: when time alone changes it."""
+
+    status: Status
+    state: str
+    told: tuple[Told, ...] = ()
+    creations: tuple[Creation, ...] = ()
+    wait: float | None = None
+    needs_look: bool = False
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """A version brought as far as it goes now.
+
+    With ``creations``, or with ``needs_look``, it is not to be written: first the world must be
+    told, what was made or whether the workload is deployed.
+    """
+
+    status: Status
+    told: tuple[Told, ...] = ()
+    creations: tuple[Creation, ...] = ()
+    wait: float | None = None
+    needs_look: bool = False

@@ -1,0 +1,86 @@
+"""What makes a KeptnTaskDefinition one that can run (keptn.md 1.5): pure.
+
+The schema lets much pass that no task could ever use; it is refused where somebody reads the
+answer. Whatever a definition names lies in its own namespace, so a name is a name and no path.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from evaluation.durations import parse_duration
+from evaluation.faults import Fault, bad_name, invalid, required
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lifecycle.model import RuntimeSpec, TaskDefinition, TaskDefinitionSpec
+
+RUNTIMES: Final = ("container", "python", "deno")
+
+
+def validate(definition: TaskDefinition) -> list[Fault]:
+    """Every fault, in the order of the fields; none where a task can run it."""
+    spec = definition.spec
+    return [
+        *_runtimes(spec),
+        *_function(definition, "deno", spec.deno),
+        *_function(definition, "python", spec.python),
+        *_limits(spec),
+        *_names(spec),
+    ]
+
+
+def _runtimes(spec: TaskDefinitionSpec) -> Iterator[Fault]:
+    given = [name for name in RUNTIMES if getattr(spec, name) is not None]
+    if not given:
+        text = "forbidden: either container, python or deno has to be defined"
+        yield Fault("spec", "FieldValueInvalid", f"Invalid value: null: {text}")
+    elif len(given) > 1:
+        text = "forbidden: only one of container, python and deno may be defined"
+        yield invalid("spec", ", ".join(given), text)
+
+
+def _function(
+    definition: TaskDefinition, name: str, runtime: RuntimeSpec | None
+) -> Iterator[Fault]:
+    if runtime is None:
+        return
+    at = f"spec.{name}"
+    reference = runtime.function_ref.name if runtime.function_ref else ""
+    config_map = runtime.config_map_ref.name if runtime.config_map_ref else ""
+    code = runtime.inline.code if runtime.inline else ""
+    url = runtime.http_ref.url if runtime.http_ref else ""
+    if not (reference or config_map or code or url):
+        text = "nothing to run: give one of inline, httpRef, functionRef, configMapRef"
+        yield required(at, text)
+    if reference and reference == definition.metadata.name:
+        yield invalid(f"{at}.functionRef.name", reference, "a definition cannot run itself")
+    yield from _name(f"{at}.functionRef.name", reference)
+    yield from _name(f"{at}.configMapRef.name", config_map)
+    yield from _name(f"{at}.secureParameters.secret", runtime.secure_parameters.secret)
+
+
+def _limits(spec: TaskDefinitionSpec) -> Iterator[Fault]:
+    if spec.retries is not None and spec.retries < 0:
+        yield invalid("spec.retries", spec.retries, "must not be negative")
+    if spec.timeout:
+        try:
+            if parse_duration(spec.timeout) < 0:
+                yield invalid("spec.timeout", spec.timeout, "must not be negative")
+        except ValueError as error:
+            yield invalid("spec.timeout", spec.timeout, str(error))
+    ttl = spec.ttl_seconds_after_finished
+    if ttl is not None and ttl < 0:
+        yield invalid("spec.ttlSecondsAfterFinished", ttl, "must not be negative")
+
+
+def _names(spec: TaskDefinitionSpec) -> Iterator[Fault]:
+    if spec.service_account:
+        yield from _name("spec.serviceAccount.name", spec.service_account.name)
+    for index, secret in enumerate(spec.image_pull_secrets):
+        yield from _name(f"spec.imagePullSecrets[{index}].name", secret.name)
+
+
+def _name(field: str, name: str) -> Iterator[Fault]:
+    return bad_name(field, name)

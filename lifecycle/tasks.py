@@ -1,0 +1,83 @@
+"""KeptnTasks: what a version's phase creates (keptn.md 3.7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from evaluation.durations import format_duration, parse_duration
+from gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
+from lifecycle.model import AppVersion
+from lifecycle.task_context import context_fields, context_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lifecycle.model import TaskDefinition, Version
+
+API: Final = "lifecycle.keptn.sh/v1"
+RETRIES: Final = 10
+TIMEOUT: Final = "5m"
+"""The schema's defaults, for definitions from before they had them."""
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_NO_CARRIER: Final[Mapping[str, str]] = {}
+
+
+def task_for(
+    parent: Version,
+    definition: TaskDefinition,
+    check_type: str,
+    *,
+    carrier: Mapping[str, str] = _NO_CARRIER,
+    previous: str = "",
+) -> dict[str, Any]:
+    """The KeptnTask that runs ``definition`` for ``parent``.
+
+    ``check_type`` is pre, post or promotion. ``carrier`` is the trace to go on with, or empty.
+    ``previous`` is the name of the task that this one replaces: one that vanished (C57), or whose
+    name turned out to be somebody else's.
+    """
+    owner = parent.metadata
+    kind = "KeptnAppVersion" if isinstance(parent, AppVersion) else "KeptnWorkloadVersion"
+    context = context_of(parent, check_type, carrier)
+    spec = definition.spec
+    metadata: dict[str, Any] = {
+        "name": task_name(owner.uid, check_type, definition.metadata.name, previous),
+        "namespace": owner.namespace,
+        "ownerReferences": [msgspec.to_builtins(owner.as_controller(API, kind))],
+    }
+    return {
+        "apiVersion": API,
+        "kind": "KeptnTask",
+        "metadata": metadata
+        | inherited(definition.metadata.labels, definition.metadata.annotations),
+        "spec": {
+            "taskDefinition": definition.metadata.name,
+            "context": context_fields(context),
+            "checkType": check_type,
+            "retries": RETRIES if spec.retries is None else spec.retries,
+            "timeout": _normal(spec.timeout or TIMEOUT),
+        },
+    }
+
+
+def task_name(owner_uid: str, check_type: str, definition: str, previous: str = "") -> str:
+    """The name of a version's task: the same for the same question, so that none is made twice."""
+    suffix = digits(f"{owner_uid}/{check_type}/{definition}/{previous}")
+    return resource_name(NAME_LIMIT, NAME_LEAST, check_type, definition, suffix)
+
+
+def inherited(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
+    """Labels and annotations for a child; what kubectl noted is about the parent only."""
+    kept = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+    parts = {"labels": dict(labels), "annotations": kept}
+    return {name: part for name, part in parts.items() if part}
+
+
+def _normal(timeout: str) -> str:
+    """A duration as Go prints it; one that is none stays, and the task says so when it fails."""
+    try:
+        return format_duration(parse_duration(timeout))
+    except ValueError:
+        return timeout

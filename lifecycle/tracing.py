@@ -1,0 +1,65 @@
+"""Ids of spans worked out from uids: whoever leads next goes on with the same trace.
+
+A carrier is what W3C's headers hold, ``{"traceparent": …}``; objects keep those of their phases.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TRACEPARENT: Final = "traceparent"
+_SAMPLED: Final = "01"
+_HEADER: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
+
+
+class SpanIds(Struct, frozen=True, gc=False):
+    """Where a span belongs; ``parent`` is 0 for the first of its trace."""
+
+    trace: int
+    span: int
+    parent: int = 0
+
+    @property
+    def carrier(self) -> dict[str, str]:
+        """What its children are given."""
+        return {TRACEPARENT: f"00-{self.trace:032x}-{self.span:016x}-{_SAMPLED}"}
+
+
+def ids_from(carrier: Mapping[str, str] | None) -> SpanIds | None:
+    """The span that a carrier names; None for none or a malformed one."""
+    found = _HEADER.fullmatch((carrier or {}).get(TRACEPARENT, ""))
+    if found is None:
+        return None
+    trace, span = int(found[1], 16), int(found[2], 16)
+    return SpanIds(trace, span) if trace and span else None
+
+
+def root_ids(parent: Mapping[str, str] | None, uid: str) -> SpanIds:
+    """The span of a whole object, below that of its ``parent``, or of a trace of its own."""
+    above = ids_from(parent)
+    if above is None:
+        return SpanIds(_number(f"trace/{uid}", 16), _number(f"span/{uid}", 8))
+    return SpanIds(above.trace, _number(f"span/{uid}", 8), above.span)
+
+
+def phase_ids(parent: Mapping[str, str] | None, uid: str, phase: str) -> SpanIds:
+    """The span of a phase of the object with that ``parent``: a child of the object's own."""
+    root = root_ids(parent, uid)
+    return SpanIds(root.trace, _number(f"span/{uid}/{phase}", 8), root.span)
+
+
+def phase_carrier(parent: Mapping[str, str] | None, uid: str, phase: str) -> dict[str, str]:
+    """What is kept of a phase, and given to what runs in it."""
+    return phase_ids(parent, uid, phase).carrier
+
+
+def _number(seed: str, size: int) -> int:
+    """``size`` bytes, never all of them 0."""
+    return int.from_bytes(sha256(seed.encode()).digest()[:size], "big") or 1

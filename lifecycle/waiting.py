@@ -1,0 +1,77 @@
+"""A workload's version begins when its app's checks let it (keptn.md 3.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from gates.names import workload_name
+from lifecycle.model import DEPRECATED, FAILED
+from lifecycle.phases import APP_DEPLOY, APP_PRE_EVALUATIONS, PASSED, state_of
+from lifecycle.steps import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lifecycle.model import AppVersion, WorkloadVersion
+
+NO_APP: Final = "AppVersionNotFound"
+APP_FAILED: Final = "Failed"
+
+
+def app_version_of(
+    workload: WorkloadVersion, candidates: Iterable[AppVersion]
+) -> AppVersion | None:
+    """The newest version of its app, not superseded, that has this workload in this version.
+
+    The API's times are whole seconds: of two in one second the higher revision counts, then the
+    generation, then the name, so that all replicas choose alike.
+    """
+    fitting = [each for each in candidates if _has(each, workload)]
+    return max(fitting, key=_age, default=None)
+
+
+def _age(app: AppVersion) -> tuple[str, int, int, str]:
+    metadata = app.metadata
+    return (metadata.creation_timestamp, app.spec.revision, metadata.generation, metadata.name)
+
+
+def _has(app: AppVersion, workload: WorkloadVersion) -> bool:
+    spec = workload.spec
+    return (
+        app.status.status != DEPRECATED
+        and app.spec.app_name == spec.app
+        and any(
+            entry.version == spec.version
+            and workload_name(app.spec.app_name, entry.name) == spec.workload_name
+            for entry in app.spec.workloads
+        )
+    )
+
+
+def may_begin(app: AppVersion | None) -> bool:
+    """Whether the app's checks are through; a Warning is as good as a success."""
+    return app is not None and state_of(app.status, APP_PRE_EVALUATIONS) in PASSED
+
+
+def obstacle(app: AppVersion | None) -> Told | None:
+    """What is to be told of an app that lets nothing begin; None while its checks still run."""
+    name = APP_PRE_EVALUATIONS.name
+    if app is None:
+        return Told(phase=name, state=NO_APP, warning=True)
+    if FAILED in {app.status.status, state_of(app.status, APP_PRE_EVALUATIONS)}:
+        text = "has failed since app has failed"
+        return Told(phase=name, state=APP_FAILED, text=text, warning=True)
+    return None
+
+
+def begun(workload: WorkloadVersion, app: AppVersion) -> WorkloadVersion:
+    """The workload's version with what its app hands on; its status is not written yet."""
+    status = replace(workload.status, app_context_metadata=app.spec.metadata)
+    return replace(workload, status=status)
+
+
+def trace_of(app: AppVersion) -> dict[str, str]:
+    """The trace that the app's workloads go on with."""
+    return app.status.phase_trace_ids.get(APP_DEPLOY.name) or app.spec.trace_id

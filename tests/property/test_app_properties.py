@@ -1,0 +1,126 @@
+"""Apps in any order of events: the same versions, and never more than one that goes on."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from evaluation.objects import Metadata
+from gates.names import app_version_name
+from lifecycle.apps import (
+    composed,
+    composed_version,
+    deprecated,
+    new_version,
+    plan,
+    short_name,
+)
+from lifecycle.model import (
+    App,
+    AppSpec,
+    AppVersionStatus,
+    CurrentVersion,
+    ResourceReference,
+    Workload,
+    WorkloadEntry,
+    WorkloadSpec,
+)
+
+NAMES = st.from_regex(r"[a-z][a-z0-9]{0,4}(-[a-z0-9]{1,3}){0,2}", fullmatch=True)
+VERSIONS = st.sampled_from(["1", "2", "3.0"])
+STATES = st.sampled_from(["Pending", "Progressing", "Succeeded", "Failed", "Warning"])
+
+
+def workload(name, version):
+    return Workload(
+        metadata=Metadata(name=f"shop-{name}"),
+        spec=WorkloadSpec(
+            app="shop",
+            version=version,
+            resource_reference=ResourceReference(uid="", kind="", name=""),
+        ),
+    )
+
+
+def app(version, generation, current):
+    return App(
+        metadata=Metadata(name="shop", namespace="prod", uid="a", generation=generation),
+        spec=AppSpec(version=version),
+        status=CurrentVersion(current_version=current),
+    )
+
+
+WORKLOADS = st.dictionaries(NAMES, VERSIONS, max_size=5)
+
+
+@settings(max_examples=500, deadline=None)
+@given(WORKLOADS, st.data())
+def test_an_app_does_not_depend_on_the_order_in_which_workloads_are_listed(found, data):
+    listed = [workload(name, version) for name, version in found.items()]
+    shuffled = data.draw(st.permutations(listed))
+    assert composed(listed) == composed(shuffled)
+    assert composed_version(listed) == composed_version(shuffled)
+    assert {(one.name, one.version) for one in composed(shuffled).workloads} == set(found.items())
+
+
+@settings(max_examples=500, deadline=None)
+@given(WORKLOADS, st.lists(st.tuples(NAMES, VERSIONS), max_size=5))
+def test_bringing_an_app_up_to_date_twice_changes_nothing(found, before):
+    listed = [workload(name, version) for name, version in found.items()]
+    entries = tuple(WorkloadEntry(name=name, version=version) for name, version in before)
+    once = composed(listed, AppSpec(version="x", workloads=entries))
+    assert composed(listed, once) == once
+    assert {(one.name, one.version) for one in once.workloads} == set(found.items())
+    kept = [name for name, _ in before if name in found]
+    assert [one.name for one in once.workloads][: len(set(kept))] == list(dict.fromkeys(kept))
+
+
+@settings(max_examples=300, deadline=None)
+@given(NAMES, NAMES)
+def test_a_workload_has_its_short_name(app_name, name):
+    assert short_name(app_name, f"{app_name}-{name}") == name
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(VERSIONS, min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), STATES), max_size=8),
+    st.data(),
+)
+def test_at_the_end_only_the_last_generation_goes_on(history, ends, data):
+    """Generations come one after the other; some of them are never seen, and versions end."""
+    versions, current = {}, ""
+    last = len(history)
+    seen = data.draw(st.lists(st.integers(1, last), unique=True))
+    for generation in [*sorted({*seen} - {last}), last]:
+        now = app(history[generation - 1], generation, current)
+        for at, state in ends:
+            name = sorted(versions)[at] if at < len(versions) else None
+            if name and not versions[name].status.is_finished:
+                status = replace(versions[name].status, status=state)
+                versions[name] = replace(versions[name], status=status)
+        todo = plan(now, data.draw(st.permutations(list(versions.values()))))
+        assert not todo.is_blocked
+        assert todo.create
+        versions[todo.name] = new_version(now, None, "v1", "KeptnApp")
+        before = dict(versions)
+        for each in todo.deprecate:
+            name = each.metadata.name
+            versions[name] = replace(versions[name], status=deprecated(versions[name].status))
+        # Nothing is left to do, and what was finished of other versions stayed.
+        again = plan(now, versions.values())
+        assert not again.create
+        assert again.deprecate == ()
+        for name, each in before.items():
+            if each.status.is_finished and each.spec.version != now.spec.version:
+                assert versions[name] == each
+        current = now.spec.version
+    going = [name for name, one in versions.items() if not one.status.is_finished]
+    assert going == [app_version_name("shop", history[-1], last)]
+    assert versions[going[0]].status == AppVersionStatus()
+    # A look by an older generation, as a new leader may have it, ends nothing that is later.
+    if last > 1:
+        older = app(history[-2], last - 1, current)
+        names = [one.metadata.name for one in plan(older, versions.values()).deprecate]
+        assert app_version_name("shop", history[-1], last) not in names

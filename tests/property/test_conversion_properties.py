@@ -1,0 +1,105 @@
+"""Conversion loses nothing: whatever way an object takes, it comes back as it was.
+
+``make test`` runs 50 cases of each property and pair of versions, ``make fuzz`` many more.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.schemas import objects, versions
+from lifecycle.conversion import UNCONVERTED, VERSIONS, convert
+
+PLURALS = ("keptnapps", "keptnappversions")
+GROUP = "lifecycle.keptn.sh"
+PAIRS = list(itertools.permutations(VERSIONS, 2))
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 400
+
+MANY = settings(
+    max_examples=CASES,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def to(obj, version):
+    return convert(obj, f"{GROUP}/{version}")
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_every_version_is_converted(plural):
+    assert set(versions(plural)) == set(VERSIONS)
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+@MANY
+@given(data=st.data())
+def test_there_and_back_is_the_identity(plural, source, target, data):
+    obj = data.draw(objects(plural, source))
+    before = copy.deepcopy(obj)
+    there = to(obj, target)
+    assert to(there, source) == obj == before
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+@MANY
+@given(data=st.data(), way=st.lists(st.sampled_from(VERSIONS), min_size=1, max_size=5))
+def test_any_way_round_is_the_identity(plural, data, way):
+    source = data.draw(st.sampled_from(VERSIONS))
+    obj = data.draw(objects(plural, source))
+    found = obj
+    for version in way:
+        found = to(found, version)
+    assert to(found, source) == obj
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+@MANY
+@given(data=st.data())
+def test_the_result_has_only_what_its_version_has(plural, source, target, data):
+    found = to(data.draw(objects(plural, source)), target)
+    assert found["apiVersion"] == f"{GROUP}/{target}"
+    schema = versions(plural)[target]["schema"]["openAPIV3Schema"]["properties"]
+    for part in ("spec", "status"):
+        assert unknown(found.get(part, {}), schema[part], part) == []
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+@MANY
+@given(data=st.data())
+def test_of_the_metadata_only_our_annotation_changes(plural, data):
+    source, target = data.draw(st.sampled_from(PAIRS))
+    obj = data.draw(objects(plural, source))
+    found = to(obj, target)["metadata"]
+    annotations = dict(found.pop("annotations", {}))
+    annotations.pop(UNCONVERTED, None)
+    if annotations:
+        found["annotations"] = annotations
+    assert found == obj["metadata"]
+
+
+def unknown(value, schema, path):
+    """The paths of a value that a schema would prune."""
+    if isinstance(value, list):
+        return [
+            each
+            for index, item in enumerate(value)
+            for each in unknown(item, schema["items"], f"{path}[{index}]")
+        ]
+    if not isinstance(value, dict) or "additionalProperties" in schema:
+        return []
+    found = [f"{path}.{name}" for name in value if name not in schema["properties"]]
+    for name, below in value.items():
+        if name in schema["properties"]:
+            found += unknown(below, schema["properties"][name], f"{path}.{name}")
+    return found

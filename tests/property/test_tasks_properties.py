@@ -1,0 +1,157 @@
+"""What must hold for tasks and their Jobs, whatever people write into them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.expansion import expanded
+from helpers.task_objects import (
+    app_version,
+    definition,
+    environment,
+    find_in,
+    job,
+    read,
+    task,
+    workload_version,
+)
+from lifecycle.functions import Function, Missing, Unusable, resolve
+from lifecycle.jobs import job_name, literal
+from lifecycle.task_context import go_json
+from lifecycle.tasks import task_for, task_name
+
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000"))
+common = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+many = settings(max_examples=max(CASES // 4, 1), **common)
+some = settings(max_examples=max(CASES // 20, 1), **common)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 20000 else 900)]
+
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+texts = st.text(st.one_of(st.sampled_from("$()`{}\n<>&\u2028'\""), st.characters(codec="utf-8")))
+parts = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,80}[a-z0-9])?", fullmatch=True)
+names = (
+    st.lists(parts, min_size=1, max_size=6).map(".".join).map(lambda name: name[:253].strip("-."))
+)
+dictionaries = st.dictionaries(texts, texts, max_size=4)
+VARIABLES = {"DATA": "leaked", "KEPTN_CONTEXT": "leaked", "": "leaked", "HOME": "leaked"}
+
+
+@many
+@given(text=texts)
+def test_the_kubelet_gives_every_text_back_as_it_was(text):
+    assert expanded(literal(text), VARIABLES) == text
+
+
+@many
+@given(value=dictionaries)
+def test_json_is_go_s_and_says_the_same(value):
+    text = go_json(value)
+    assert json.loads(text) == value
+    assert not set("<>&\u2028\u2029\n") & set(text)
+
+
+@some
+@given(name=names, previous=st.one_of(st.just(""), names))
+def test_a_jobs_name_is_always_valid(name, previous):
+    found = job_name(read(task(name)), previous)
+    assert len(found) <= 63
+    assert SUBDOMAIN.fullmatch(found)
+
+
+@some
+@given(name=names, check=st.sampled_from(["pre", "post", "promotion"]), previous=names)
+def test_a_tasks_name_is_always_valid(name, check, previous):
+    found = task_name("uid", check, name, previous)
+    assert len(found) <= 253
+    assert SUBDOMAIN.fullmatch(found)
+    assert found.startswith(f"{check}-")
+
+
+@some
+@given(
+    own=dictionaries,
+    inherited=dictionaries,
+    carrier=dictionaries,
+    timeout=texts,
+    labels=dictionaries,
+)
+def test_a_task_is_made_of_anything(own, inherited, carrier, timeout, labels):
+    by = read(definition(timeout=timeout, labels=labels))
+    app = app_version(metadata=own)
+    workload = workload_version(metadata=own, status={"appContextMetadata": inherited})
+    for parent, merged in ((app, own), (workload, {**inherited, **own})):
+        made = task_for(parent, by, "pre", carrier=carrier)
+        found = made["spec"]["context"].get("metadata", {})
+        assert found == {**merged, **carrier}
+        assert list(found) == sorted(found)
+
+
+@some
+@given(
+    parameters=dictionaries,
+    metadata=dictionaries,
+    command=texts,
+    url=texts.filter(bool),
+    name=texts,
+)
+def test_s28_a_job_differs_by_values_only(parameters, metadata, command, url, name):
+    spec = {"httpRef": {"url": url}, "parameters": {"map": parameters}, "cmdParameters": command}
+    context = {"workloadName": name, "appName": name, "metadata": metadata}
+    found = job(definition(deno=spec), context=context)
+    values = {each["name"]: expanded(each["value"], VARIABLES) for each in environment(found)}
+    assert json.loads(values.pop("DATA", "{}")) == parameters
+    assert json.loads(values.pop("KEPTN_CONTEXT"))["appName"] == name
+    assert values == {"CMD_ARGS": command, "SCRIPT": url}
+    plain = job(definition(deno={"httpRef": {"url": "u"}}))
+    for each in (found, plain):
+        each["spec"]["template"]["spec"]["containers"][0].pop("env")
+        each["metadata"].pop("annotations")
+    assert found == plain
+
+
+links = st.lists(
+    st.tuples(st.integers(0, 7), st.booleans(), st.dictionaries(st.sampled_from("xyz"), texts)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@many
+@given(graph=links)
+def test_references_end_in_code_in_nothing_or_in_a_circle(graph):
+    definitions = []
+    for number, (target, has_code, parameters) in enumerate(graph):
+        spec = {"functionRef": {"name": f"d{target}"}, "parameters": {"map": parameters}}
+        if has_code and number:
+            spec["inline"] = {"code": str(number)}
+        definitions.append(definition(f"d{number}", deno=spec))
+    found = resolve(read(task()), read(definitions[0]), find_in(*definitions))
+    # The same by hand.
+    at, seen, merged = 0, [], {}
+    while True:
+        if at >= len(graph):
+            assert isinstance(found, Missing)
+            assert found.name == f"d{at}"
+            return
+        if at in seen:
+            assert isinstance(found, Unusable)
+            assert found.reason == "CyclicFunctionRef"
+            return
+        target, has_code, parameters = graph[at]
+        merged = {**parameters, **merged}
+        if has_code and at:
+            assert isinstance(found, Function)
+            assert (found.code, found.parameters) == (str(at), merged)
+            return
+        seen.append(at)
+        at = target

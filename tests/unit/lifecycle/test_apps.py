@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import jsonpatch
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from evaluation.objects import Metadata, OwnerReference
+from gates.names import app_version_name, workload_name
+from lifecycle.apps import (
+    change,
+    composed,
+    composed_version,
+    deprecated,
+    is_managed,
+    lacks,
+    new_app,
+    new_version,
+    plan,
+    short_name,
+    version_of,
+)
+from lifecycle.model import (
+    App,
+    AppContext,
+    AppContextSpec,
+    AppSpec,
+    AppVersion,
+    AppVersionSpec,
+    AppVersionStatus,
+    CurrentVersion,
+    ResourceReference,
+    Workload,
+    WorkloadEntry,
+    WorkloadSpec,
+)
+from lifecycle.workloads import names_of
+
+API = "lifecycle.keptn.sh/v1"
+PODTATO = ("entry", "hat", "left-arm", "left-leg", "right-arm", "right-leg")
+
+
+def plain(obj):
+    """As it goes over the wire."""
+    return msgspec.json.decode(msgspec.json.encode(obj))
+
+
+def app(version="1.0", generation=1, *, current="", **spec):
+    return App(
+        metadata=Metadata(name="shop", namespace="prod", uid="a-1", generation=generation),
+        spec=AppSpec(version=version, **spec),
+        status=CurrentVersion(current_version=current),
+    )
+
+
+def version(text="1.0", generation=1, status="Progressing", uid="a-1"):
+    owners = (
+        OwnerReference(api_version=API, kind="KeptnApp", name="shop", uid=uid, controller=True),
+    )
+    return AppVersion(
+        metadata=Metadata(
+            name=app_version_name("shop", text, generation),
+            namespace="prod",
+            owner_references=owners if uid else (),
+        ),
+        spec=AppVersionSpec(app_name="shop", version=text),
+        status=AppVersionStatus(status=status, current_phase="AppDeploy"),
+    )
+
+
+def workload(name, text, app="shop"):
+    return Workload(
+        metadata=Metadata(name=name),
+        spec=WorkloadSpec(
+            app=app, version=text, resource_reference=ResourceReference(uid="", kind="", name="")
+        ),
+    )
+
+
+def deprecates(now, *versions):
+    return [one.metadata.name for one in plan(now, versions).deprecate]
+
+
+@pytest.mark.parametrize(
+    ("generation", "name"),
+    [(1, "shop-1.0-6b86b273"), (2, "shop-1.0-d4735e3a"), (3, "shop-1.0-4e074085")],
+)
+def test_each_generation_has_its_version(generation, name):
+    assert version_of(app(generation=generation)) == name
+    todo = plan(app(generation=generation), [])
+    assert (todo.name, todo.create, todo.is_blocked, todo.deprecate) == (name, True, False, ())
+    todo = plan(app(generation=generation), [version(generation=generation)])
+    assert (todo.create, todo.is_blocked) == (False, False)
+
+
+def test_a_version_of_a_former_app_is_in_the_way():
+    todo = plan(app(), [version(uid="a-0")])
+    assert (todo.create, todo.is_blocked) == (False, True)
+    assert not plan(app(), [version(uid="")]).is_blocked
+
+
+@pytest.mark.parametrize("status", ["Pending", "Progressing", "Succeeded", "Failed", "Warning"])
+def test_a_restart_ends_all_before_it_of_that_version(status):
+    now = app("2.0", 3)
+    assert deprecates(now, version("2.0", 2, status), version("2.0", 3)) == ["shop-2.0-d4735e3a"]
+
+
+@pytest.mark.parametrize(
+    ("status", "ends"),
+    [("Pending", 1), ("Progressing", 1), ("Succeeded", 0), ("Failed", 0), ("Deprecated", 0)],
+)
+def test_unfinished_versions_are_superseded_by_another_one(status, ends):
+    assert len(deprecates(app("2.0", 2), version("1.0", 1, status))) == ends
+
+
+def test_what_is_later_or_of_others_is_left_alone():
+    now = app("2.0", 2)
+    assert deprecates(now, version("2.0", 3), version("3.0", 4)) == []
+    assert deprecates(now, version("1.0", 1, uid="a-0")) == []
+    assert deprecates(app("2.0", 1), version("2.0", 1), version("1.0", 2)) == []
+    assert deprecates(now, version("2.0", 1, "Deprecated")) == []
+
+
+def test_all_states_end_and_the_phase_stays():
+    found = plain(deprecated(version().status))
+    assert found.pop("currentPhase") == "AppDeploy"
+    assert set(found.values()) == {"Deprecated"}
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize(("current", "previous"), [("", ""), ("0.9", "0.9"), ("1.0", "")])
+def test_a_version_has_the_context_of_its_moment(current, previous):
+    entries = (WorkloadEntry(name="a", version="1"),)
+    context = AppContext(
+        metadata=Metadata(name="shop"),
+        spec=AppContextSpec(
+            pre_deployment_tasks=("warm",), promotion_tasks=("tell",), metadata={"a": "1"}
+        ),
+    )
+    now = app(current=current, revision=3, workloads=entries)
+    found = new_version(now, context, API, "KeptnApp")
+    assert plain(found) == {
+        "metadata": {
+            "name": "shop-1.0-6b86b273",
+            "namespace": "prod",
+            "ownerReferences": [
+                {
+                    "apiVersion": API,
+                    "kind": "KeptnApp",
+                    "name": "shop",
+                    "uid": "a-1",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "appName": "shop",
+            "version": "1.0",
+            "revision": 3,
+            "workloads": [{"name": "a", "version": "1"}],
+            "preDeploymentTasks": ["warm"],
+            "promotionTasks": ["tell"],
+            "metadata": {"a": "1"},
+            **({"previousVersion": previous} if previous else {}),
+        },
+    }
+    bare = new_version(now, None, API, "KeptnApp")
+    assert (bare.spec.pre_deployment_tasks, bare.spec.metadata) == ((), {})
+
+
+@pytest.mark.parametrize(
+    ("workloads", "expected"),
+    [
+        (
+            [workload(f"podtato-head-podtato-head-{name}", "0.1.0") for name in PODTATO],
+            "95a0b0ddca",
+        ),
+        (
+            [workload("my-app-my-workload", "2.0.0"), workload("my-app-my-workload-2", "1.0.0")],
+            "2f1832c487",
+        ),
+        ([workload("shop-b", "2"), workload("shop-a", "1")], "0d12cea1c0"),
+        ([workload("shop-a", "7")], "7"),
+        ([], "e3b0c44298"),
+    ],
+)
+def test_the_version_of_an_app_of_workloads(workloads, expected):
+    assert composed_version(workloads) == expected
+    assert composed_version(workloads[::-1]) == expected
+
+
+def entries(spec):
+    return [(one.name, one.version) for one in spec.workloads]
+
+
+def test_what_was_listed_keeps_its_place():
+    before = AppSpec(
+        version="x",
+        revision=4,
+        workloads=tuple(WorkloadEntry(name=name, version="0") for name in ("c", "gone", "a", "c")),
+    )
+    now = [workload(f"shop-{name}", "1") for name in "abc"]
+    found = composed(now, before)
+    assert entries(found) == [("c", "1"), ("a", "1"), ("b", "1")]
+    assert found.revision == 4
+    assert entries(composed(now)) == [("a", "1"), ("b", "1"), ("c", "1")]
+
+
+def test_an_app_is_changed_only_where_it_differs():
+    now = [workload("shop-a", "1"), workload("shop-b", "2")]
+    made = new_app("shop", "prod", {"keptn.sh/app-type": "single-service"}, now)
+    assert is_managed(made)
+    assert made.metadata.annotations == {"keptn.sh/app-type": "single-service"}
+    assert change(made, now) == []
+    operations = change(made, now[:1])
+    after = jsonpatch.apply_patch(plain(made), plain(operations))
+    assert after["spec"] == {"version": "1", "workloads": [{"name": "a", "version": "1"}]}
+
+
+def test_which_app_lacks_a_workload():
+    found = workload("shop-a", "1")
+    managed = new_app("shop", "prod", {}, [found])
+    assert lacks(None, found)
+    assert not lacks(managed, found)
+    assert lacks(managed, workload("shop-a", "2"))
+    assert lacks(managed, workload("shop-b", "1"))
+    assert not lacks(replace(managed, metadata=Metadata(name="shop")), workload("shop-b", "1"))
+
+
+@pytest.mark.parametrize("name", ["w", "w-x", "a-w", "w" * 63, "a" * 63])
+@pytest.mark.parametrize("length", [1, 63, 240, 250, 253, 300])
+def test_a_name_within_an_app_gives_the_workload_again(name, length):
+    found = names_of("a" * length, name, "1")
+    short = short_name(found.app, found.workload)
+    assert workload_name(found.app, short) == found.workload
+    if len(found.app) + len(name) < 250:
+        assert short == name

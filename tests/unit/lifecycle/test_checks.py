@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from helpers.phased import CHECKS, STAMP, Walk, app_version, workload_version
+from lifecycle.model import AppVersionStatus, ItemStatus
+
+
+def item(walk, definition):
+    found = (
+        *walk.status.pre_deployment_task_status,
+        *walk.status.pre_deployment_evaluation_task_status,
+    )
+    return next(each for each in found if each.definition_name == definition)
+
+
+def texts(walk, reason):
+    return [each.text for each in walk.told if f"{each.phase}{each.state}" == reason]
+
+
+def test_a_child_is_made_for_each_definition_at_once():
+    walk = Walk(app_version(pre_deployment_tasks=("a", "b", "c")))
+    walk.go()
+    assert [name for _, name in walk.created] == ["pre-a", "pre-b", "pre-c"]
+    assert walk.status.pre_deployment_task_status == tuple(
+        ItemStatus(definition_name=each, name=f"pre-{each}", start_time=STAMP) for each in "abc"
+    )
+    assert walk.status.pre_deployment_status == "Pending"
+    assert walk.status.status == "Progressing"
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("abc")))
+def test_any_order_of_the_list_gives_the_same_children(order):
+    walk = Walk(workload_version(pre_deployment_tasks=order))
+    walk.go()
+    assert sorted(name for _, name in walk.created) == ["pre-a", "pre-b", "pre-c"]
+    for each in "abc":
+        walk.end(each)
+    walk.go()
+    assert walk.status.pre_deployment_status == "Succeeded"
+
+
+def test_a_definition_listed_twice_counts_once():
+    walk = Walk(app_version(pre_deployment_tasks=("a", "b", "a")))
+    walk.go()
+    assert [name for _, name in walk.created] == ["pre-a", "pre-b"]
+    assert [each.name for each in walk.status.pre_deployment_task_status] == ["pre-a", "pre-b"]
+    walk.end("a")
+    walk.end("b")
+    walk.go()
+    assert walk.status.pre_deployment_status == "Succeeded"
+
+
+def test_a_slow_one_delays_no_other():
+    walk = Walk(app_version(pre_deployment_tasks=("slow", "quick")))
+    walk.go()
+    walk.end("slow", "Progressing")
+    walk.end("quick")
+    walk.later(7)
+    walk.go()
+    assert item(walk, "quick").status == "Succeeded"
+    assert item(walk, "quick").end_time == "2026-11-21T18:00:07Z"
+    assert item(walk, "slow") == ItemStatus(
+        definition_name="slow", status="Progressing", name="pre-slow", start_time=STAMP
+    )
+    assert walk.status.pre_deployment_status == "Progressing"
+
+
+def test_a_change_of_status_is_told_once():
+    walk = Walk(app_version(pre_deployment_tasks=("a",)))
+    for state in ("", "Pending", "Progressing", "Progressing", "Succeeded"):
+        walk.go()
+        walk.go()
+        walk.end("a", state)
+    walk.go()
+    assert texts(walk, "ReconcileTaskStatusChanged") == [
+        "task status changed from  to Pending",
+        "task status changed from Pending to Progressing",
+        "task status changed from Progressing to Succeeded",
+    ]
+
+
+def test_what_did_not_change_is_not_told_again_with_what_did():
+    walk = Walk(app_version(pre_deployment_tasks=("a", "b")))
+    walk.go()
+    walk.end("a", "Progressing")
+    walk.go()
+    walk.end("b", "Progressing")
+    walk.go()
+    assert texts(walk, "ReconcileTaskStatusChanged") == [
+        "task status changed from  to Pending",
+        "task status changed from  to Pending",
+        "task status changed from Pending to Progressing",
+        "task status changed from Pending to Progressing",
+    ]
+
+
+def test_of_two_items_that_keptn_left_for_one_definition_the_first_counts():
+    items = (
+        ItemStatus(definition_name="a", name="pre-a-11111"),
+        ItemStatus(definition_name="a", name="pre-a-22222"),
+    )
+    status = AppVersionStatus(pre_deployment_task_status=items)
+    walk = Walk(app_version(pre_deployment_tasks=("a", "a"), status=status))
+    walk.children = {("KeptnTask", each.name): "Progressing" for each in items}
+    walk.go()
+    assert [each.name for each in walk.status.pre_deployment_task_status] == ["pre-a-11111"]
+    assert walk.created == []
+
+
+def test_a_failed_evaluation_is_told_of_itself():
+    walk = Walk(workload_version(pre_deployment_evaluations=("load",)))
+    walk.go()
+    walk.end("load", "Failed")
+    walk.go()
+    (told,) = [each for each in walk.told if each.about]
+    assert (told.phase, told.state, told.about) == (
+        "ReconcileEvaluation",
+        "Failed",
+        "pre-eval-load",
+    )
+    assert texts(walk, "ReconcileEvaluationStatusChanged")[-1] == (
+        "evaluation status changed from Pending to Failed"
+    )
+
+
+def test_a_missing_definition_keeps_only_its_own_item_waiting():
+    walk = Walk(app_version(pre_deployment_tasks=("here", "gone")), undefined=["gone"])
+    for _ in range(3):
+        walk.go()
+    assert [name for _, name in walk.created] == ["pre-here"]
+    assert item(walk, "gone") == ItemStatus(definition_name="gone")
+    walk.end("here")
+    walk.go()
+    assert item(walk, "here").status == "Succeeded"
+    assert walk.status.pre_deployment_status == "Pending"
+    assert texts(walk, "CreateTaskNotFound") == [
+        'no KeptnTaskDefinition "gone" is found, and it is waited for'
+    ]
+    assert [each.warning for each in walk.told if each.state == "NotFound"] == [True]
+    walk.undefined.clear()
+    walk.go()
+    walk.end("gone")
+    walk.go()
+    assert walk.status.pre_deployment_status == "Succeeded"
+    assert len(texts(walk, "CreateTaskNotFound")) == 1
+
+
+def test_a_missing_definition_of_an_evaluation_is_told_as_such():
+    walk = Walk(app_version(pre_deployment_evaluations=("load",)), undefined=["load"])
+    walk.go()
+    assert texts(walk, "CreateEvaluationNotFound") == [
+        'no KeptnEvaluationDefinition "load" is found, and it is waited for'
+    ]
+
+
+def test_a_deleted_child_is_made_anew_under_another_name():
+    walk = Walk(app_version(pre_deployment_tasks=("a",)))
+    walk.go()
+    walk.end("a", "Progressing")
+    walk.go()
+    first = walk.lose("a")
+    walk.later(9)
+    walk.go()
+    second = item(walk, "a")
+    assert second.name == walk.names("a")[1] != first
+    assert (second.status, second.start_time) == ("Pending", "2026-11-21T18:00:09Z")
+    walk.end("a")
+    walk.go()
+    assert walk.status.pre_deployment_status == "Succeeded"
+    assert len(walk.names("a")) == 2
+
+
+def test_a_child_deleted_after_its_end_is_not_missed():
+    walk = Walk(app_version(pre_deployment_tasks=("a", "b")))
+    walk.go()
+    walk.end("a")
+    walk.go()
+    walk.lose("a")
+    walk.go()
+    assert item(walk, "a").status == "Succeeded"
+    assert walk.names("a") == ["pre-a"]
+
+
+def test_a_deleted_child_whose_definition_is_gone_too_waits_for_it():
+    walk = Walk(app_version(pre_deployment_tasks=("a",)))
+    walk.go()
+    walk.lose("a")
+    walk.undefined.add("a")
+    walk.go()
+    assert item(walk, "a") == ItemStatus(definition_name="a")
+    assert len(texts(walk, "CreateTaskNotFound")) == 1
+    walk.undefined.clear()
+    walk.go()
+    walk.end("a")
+    walk.go()
+    assert walk.status.pre_deployment_status == "Succeeded"
+
+
+def test_what_can_t_be_created_keeps_only_its_own_item_waiting():
+    walk = Walk(app_version(pre_deployment_tasks=("a", "b")))
+    walk.refused = {("AppPreDeployTasks", "b")}
+    walk.go()
+    assert [name for _, name in walk.created] == ["pre-a"]
+    assert item(walk, "b") == ItemStatus(definition_name="b")
+    assert texts(walk, "CreateTaskNotFound") == []
+    walk.refused = set()
+    walk.go()
+    assert item(walk, "b").name == "pre-b"
+
+
+def test_a_deleted_child_that_can_t_be_replaced_keeps_its_name_until_it_can():
+    walk = Walk(app_version(pre_deployment_tasks=("a",)))
+    walk.go()
+    walk.end("a", "Progressing")
+    walk.go()
+    first = walk.lose("a")
+    walk.refused = {("AppPreDeployTasks", "a")}
+    walk.go()
+    assert (item(walk, "a").name, item(walk, "a").status) == (first, "Pending")
+    walk.refused = set()
+    walk.go()
+    assert item(walk, "a").name not in {"", first}
+
+
+def test_a_pass_cut_off_before_its_write_makes_nothing_twice():
+    walk = Walk(app_version(**CHECKS))
+    for definition in ("migrate", "load", "announce", "errors"):
+        for _ in range(3):
+            walk.go(crash=True)
+        walk.go()
+        walk.end(definition)
+    walk.go()
+    assert walk.status.status == "Succeeded"
+    assert [creation.definition for creation, _ in walk.created] == [
+        "migrate",
+        "load",
+        "announce",
+        "errors",
+    ]
+
+
+def test_a_check_taken_off_the_list_is_not_waited_for():
+    walk = Walk(workload_version(pre_deployment_tasks=("a", "b")))
+    walk.go()
+    walk.end("a")
+    shorter = workload_version(pre_deployment_tasks=("a",), status=walk.status)
+    walk.version = shorter
+    walk.go()
+    assert walk.status.pre_deployment_status == "Succeeded"

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from controller.lifecycle.task_jobs import Condition
+from lifecycle.jobs import Outcome, outcome_of
+
+SUCCEEDED = Outcome("Succeeded")
+EXCEEDED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+
+
+def condition(kind, status="True", reason="", message=""):
+    return Condition(type=kind, status=status, reason=reason, message=message)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "outcome"),
+    [
+        ([], None),
+        ([condition("Suspended")], None),
+        ([condition("Complete")], SUCCEEDED),
+        ([condition("SuccessCriteriaMet")], SUCCEEDED),
+        ([condition("SuccessCriteriaMet"), condition("Complete")], SUCCEEDED),
+        ([condition("Failed", "True", *EXCEEDED)], Outcome("Failed", *EXCEEDED)),
+        ([condition("FailureTarget", "True", *EXCEEDED)], Outcome("Failed", *EXCEEDED)),
+    ],
+)
+def test_what_became_of_a_job(conditions, outcome):
+    assert outcome_of(conditions) == outcome
+
+
+@pytest.mark.parametrize("kind", ["Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"])
+@pytest.mark.parametrize("status", ["False", "Unknown", ""])
+def test_a_condition_that_is_not_true_means_nothing(kind, status):
+    assert outcome_of([condition(kind, status)]) is None
+
+
+def test_a_failures_text_is_that_of_its_own_condition():
+    found = outcome_of(
+        [
+            condition("Suspended", "False", "JobResumed", "Job resumed"),
+            condition("Complete", "False", "Reconciling", "not yet"),
+            condition("Failed", "True", "DeadlineExceeded", "Job was active longer"),
+        ]
+    )
+    assert found == Outcome("Failed", "DeadlineExceeded", "Job was active longer")

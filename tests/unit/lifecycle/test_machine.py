@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from helpers.phased import CHECKS, STAMP, Walk, app_version, workload_version
+from lifecycle.machine import advance
+from lifecycle.model import AppVersionStatus, ItemStatus, WorkloadEntry
+from lifecycle.steps import Rules, World
+from lifecycle.tracing import phase_carrier
+
+APP_FLOW = [
+    "AppPreDeployTasks",
+    "AppPreDeployEvaluations",
+    "AppDeploy",
+    "AppPostDeployTasks",
+    "AppPostDeployEvaluations",
+]
+WORKLOAD_FLOW = [
+    "WorkloadPreDeployTasks",
+    "WorkloadPreDeployEvaluations",
+    "WorkloadDeploy",
+    "WorkloadPostDeployTasks",
+    "WorkloadPostDeployEvaluations",
+]
+APP_STATES = [
+    "pre_deployment_status",
+    "pre_deployment_evaluation_status",
+    "workload_overall_status",
+    "post_deployment_status",
+    "post_deployment_evaluation_status",
+    "promotion_status",
+]
+WORKLOAD_STATES = [
+    "pre_deployment_status",
+    "pre_deployment_evaluation_status",
+    "deployment_status",
+    "post_deployment_status",
+    "post_deployment_evaluation_status",
+]
+
+
+def states(walk, fields):
+    return [getattr(walk.status, each) for each in fields]
+
+
+def flow_of(phases):
+    return [f"{each}{state}" for each in phases for state in ("Started", "Finished")]
+
+
+def without_items(reasons):
+    return [each for each in reasons if not each.startswith(("Reconcile", "Create"))]
+
+
+def walked(version, *, until, rules=None):
+    """A walk that lets every child before ``until`` succeed."""
+    walk = Walk(version, rules=rules)
+    walk.is_deployed = True
+    walk.go()
+    for definition in [*CHECKS.values(), ("promote",)]:
+        if definition[0] == until:
+            break
+        walk.end(definition[0])
+        walk.go()
+    return walk
+
+
+def test_an_app_without_checks_goes_through_all_phases_in_one_pass():
+    walk = Walk(app_version())
+    outcome = walk.go()
+    assert walk.reasons == flow_of(APP_FLOW)
+    assert states(walk, APP_STATES) == ["Succeeded"] * 5 + ["Pending"]
+    assert walk.status.current_phase == "Completed"
+    assert walk.status.status == "Succeeded"
+    assert (walk.status.start_time, walk.status.end_time) == (STAMP, STAMP)
+    assert outcome.wait is None
+
+
+def test_a_workload_without_checks_waits_for_its_pods_only():
+    walk = Walk(workload_version())
+    walk.go()
+    assert walk.reasons == [*flow_of(WORKLOAD_FLOW[:2]), "WorkloadDeployStarted"]
+    assert walk.status.deployment_status == "Progressing"
+    assert walk.status.status == "Progressing"
+    walk.is_deployed = True
+    walk.go()
+    assert walk.reasons == flow_of(WORKLOAD_FLOW)
+    assert states(walk, WORKLOAD_STATES) == ["Succeeded"] * 5
+    assert walk.status.current_phase == "Completed"
+
+
+@pytest.mark.parametrize(
+    ("version", "phases"),
+    [(app_version(**CHECKS), APP_FLOW), (workload_version(**CHECKS), WORKLOAD_FLOW)],
+)
+def test_each_phase_starts_once_and_finishes_once_however_often_it_is_looked_at(version, phases):
+    walk = Walk(version)
+    walk.is_deployed = True
+    for definition in [*CHECKS.values()]:
+        for state in ("Pending", "Progressing", "Progressing", "Succeeded"):
+            for _ in range(3):
+                walk.go()
+            walk.end(definition[0], state)
+    walk.go()
+    assert without_items(walk.reasons) == flow_of(phases)
+    assert walk.status.status == "Succeeded"
+    assert walk.reasons.count("ReconcileTaskStatusChanged") == 2 * 3
+    assert walk.reasons.count("ReconcileEvaluationStatusChanged") == 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "phases"),
+    [
+        (app_version(**CHECKS), APP_STATES, APP_FLOW),
+        (workload_version(**CHECKS), WORKLOAD_STATES, WORKLOAD_FLOW),
+    ],
+)
+@pytest.mark.parametrize(
+    ("definition", "at"), [("migrate", 0), ("load", 1), ("announce", 3), ("errors", 4)]
+)
+def test_what_comes_after_a_failed_check_is_deprecated(version, fields, phases, definition, at):
+    walk = walked(version, until=definition)
+    walk.end(definition, "Failed")
+    walk.later(5)
+    walk.go()
+    expected = ["Succeeded"] * at + ["Failed"] + ["Deprecated"] * (len(fields) - at - 1)
+    assert states(walk, fields) == expected
+    assert walk.status.status == "Failed"
+    assert walk.status.current_phase == phases[at]
+    assert walk.status.end_time == "2026-11-21T18:00:05Z"
+    assert walk.status.start_time == STAMP
+    assert without_items(walk.reasons)[-1] == f"{phases[at]}Failed"
+
+
+def test_a_failed_workload_fails_its_app():
+    walk = Walk(app_version(workloads=[("cart", "2.0"), ("till", "1.0")]))
+    walk.workloads = {WorkloadEntry(name="cart", version="2.0"): "Failed"}
+    walk.go()
+    expected = ["Succeeded", "Succeeded", "Failed", "Deprecated", "Deprecated", "Deprecated"]
+    assert states(walk, APP_STATES) == expected
+    assert walk.reasons[-1] == "AppDeployFailed"
+
+
+def test_one_failure_does_not_wait_for_the_others():
+    walk = Walk(workload_version(pre_deployment_tasks=("slow", "bad")))
+    walk.go()
+    walk.end("slow", "Progressing")
+    walk.end("bad", "Failed")
+    walk.go()
+    assert walk.status.status == "Failed"
+
+
+def test_a_promotion_that_nobody_runs_is_no_phase_at_all():
+    walk = Walk(app_version(promotion_tasks=("promote",)))
+    walk.go()
+    assert walk.status.status == "Succeeded"
+    assert walk.status.promotion_status == "Pending"
+    assert walk.status.promotion_task_status == ()
+    assert walk.created == []
+    assert "Promotion" not in "".join(walk.reasons)
+
+
+def test_a_promotion_is_the_last_phase_where_it_is_wanted():
+    walk = Walk(app_version(promotion_tasks=("promote",)), rules=Rules(has_promotion=True))
+    walk.go()
+    assert walk.status.current_phase == "PromotionTasks"
+    assert walk.names("promote") == ["promotion-promote"]
+    walk.end("promote", "Failed")
+    walk.go()
+    assert states(walk, APP_STATES) == ["Succeeded"] * 5 + ["Failed"]
+    assert walk.reasons[-1] == "PromotionTasksFailed"
+
+
+def test_a_promotion_without_tasks_starts_and_finishes():
+    walk = Walk(app_version(), rules=Rules(has_promotion=True))
+    walk.go()
+    assert walk.reasons == flow_of([*APP_FLOW, "PromotionTasks"])
+
+
+@pytest.mark.parametrize("definition", ["migrate", "load", "announce", "errors", "promote"])
+def test_without_blocking_a_failed_check_is_a_warning_and_the_flow_goes_on(definition):
+    version = app_version(**CHECKS, promotion_tasks=("promote",))
+    rules = Rules(is_blocking=False, has_promotion=True)
+    walk = Walk(version, rules=rules)
+    walk.go()
+    for each in ("migrate", "load", "announce", "errors", "promote"):
+        walk.end(each, "Failed" if each == definition else "Succeeded")
+        walk.go()
+    assert walk.status.status == "Succeeded"
+    assert sorted(states(walk, APP_STATES)) == ["Succeeded"] * 5 + ["Warning"]
+    items = (
+        *walk.status.pre_deployment_task_status,
+        *walk.status.pre_deployment_evaluation_task_status,
+        *walk.status.post_deployment_task_status,
+        *walk.status.post_deployment_evaluation_task_status,
+        *walk.status.promotion_task_status,
+    )
+    assert [each.status for each in items if each.definition_name == definition] == ["Failed"]
+    assert without_items(walk.reasons) == flow_of([*APP_FLOW, "PromotionTasks"])
+
+
+def test_without_blocking_deployments_fail_all_the_same():
+    rules = Rules(is_blocking=False, observability_timeout=10)
+    workload = Walk(workload_version(), rules=rules)
+    workload.go()
+    workload.later(10)
+    workload.go()
+    assert workload.status.status == "Failed"
+    app = Walk(app_version(workloads=[("cart", "2.0")]), rules=rules)
+    app.workloads = {WorkloadEntry(name="cart", version="2.0"): "Failed"}
+    app.go()
+    assert app.status.status == "Failed"
+
+
+def test_a_phase_that_ended_with_a_warning_stays_passed_when_blocking_again():
+    walk = Walk(workload_version(**CHECKS), rules=Rules(is_blocking=False))
+    walk.go()
+    walk.end("migrate", "Failed")
+    walk.go()
+    walk.rules = Rules()
+    walk.end("load")
+    walk.is_deployed = True
+    walk.go()
+    assert walk.status.pre_deployment_status == "Warning"
+    assert walk.status.current_phase == "WorkloadPostDeployTasks"
+
+
+@pytest.mark.parametrize("state", ["Succeeded", "Failed", "Deprecated", "Warning"])
+def test_what_is_over_is_never_touched(state):
+    status = AppVersionStatus(status=state, current_phase="AppDeploy")
+    version = app_version(status=status, **CHECKS)
+    outcome = advance(version, World(), Rules(), Walk(version).now)
+    assert outcome.status is status
+    assert outcome.told == outcome.creations == ()
+
+
+def test_times_of_a_version_stay_as_they_are():
+    walk = Walk(workload_version(**CHECKS))
+    walk.go()
+    walk.later(100)
+    walk.end("migrate")
+    walk.go()
+    assert walk.status.start_time == STAMP
+    assert walk.status.end_time == ""
+
+
+def test_what_others_wrote_is_gone_on_with():
+    # As Keptn leaves it when it is replaced in the midst of a phase.
+    before = Walk(app_version(**CHECKS))
+    before.go()
+    item = replace(before.status.pre_deployment_task_status[0], name="pre-migrate-54321")
+    status = replace(before.status, pre_deployment_task_status=(item,), phase_trace_ids={})
+    walk = Walk(app_version(status=status, **CHECKS))
+    walk.children = {("KeptnTask", "pre-migrate-54321"): "Succeeded"}
+    walk.go()
+    assert walk.names("migrate") == []
+    assert walk.status.current_phase == "AppPreDeployEvaluations"
+    assert "AppPreDeployTasksStarted" not in walk.reasons
+
+
+def test_a_failed_phase_of_a_version_that_goes_on_is_judged_anew():
+    item = ItemStatus(definition_name="migrate", status="Failed", name="pre-migrate-1")
+    status = AppVersionStatus(
+        status="Progressing",
+        current_phase="AppPreDeployTasks",
+        pre_deployment_status="Failed",
+        pre_deployment_task_status=(item,),
+    )
+    walk = Walk(app_version(status=status, **CHECKS))
+    walk.go()
+    assert walk.status.status == "Failed"
+    assert walk.created == []
+
+
+def test_each_phase_keeps_its_trace_only_where_there_are_traces():
+    plain = Walk(app_version())
+    plain.go()
+    assert plain.status.phase_trace_ids == {}
+    trace = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    walk = Walk(app_version(trace_id=trace), rules=Rules(carrier=phase_carrier))
+    walk.go()
+    assert list(walk.status.phase_trace_ids) == APP_FLOW
+    for name, carrier in walk.status.phase_trace_ids.items():
+        assert carrier == phase_carrier(trace, walk.version.metadata.uid, name)
+        assert carrier["traceparent"].startswith("00-4bf92f3577b34da6a3ce929d0e0e4736-")

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from lifecycle import events
+from lifecycle.model import (
+    AppVersionSpec,
+    AppVersionStatus,
+    WorkloadVersionSpec,
+    WorkloadVersionStatus,
+)
+from lifecycle.phases import APP_PHASES, WORKLOAD_PHASES
+
+KINDS = [
+    (APP_PHASES, AppVersionSpec, AppVersionStatus),
+    (WORKLOAD_PHASES, WorkloadVersionSpec, WorkloadVersionStatus),
+]
+
+
+def test_the_phases_are_those_that_events_know_in_their_order():
+    assert [each.name for each in APP_PHASES] == list(events.APP_PHASES)
+    assert [each.name for each in WORKLOAD_PHASES] == list(events.WORKLOAD_PHASES)
+
+
+@pytest.mark.parametrize(("phases", "spec", "status"), KINDS)
+def test_every_field_is_one_of_the_model(phases, spec, status):
+    for phase in phases:
+        assert phase.state in status.__struct_fields__
+        if phase.kind:
+            assert phase.items in status.__struct_fields__
+            assert phase.checks in spec.__struct_fields__
+            assert phase.check_type
+    states = [each.state for each in phases]
+    assert len(set(states)) == len(states)
+
+
+def test_children_are_named_after_what_they_check():
+    assert [each.check_type for each in APP_PHASES] == [
+        "pre",
+        "pre-eval",
+        "",
+        "post",
+        "post-eval",
+        "promotion",
+    ]
+    assert [each.check_type for each in WORKLOAD_PHASES] == [
+        "pre",
+        "pre-eval",
+        "",
+        "post",
+        "post-eval",
+    ]

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from helpers.task_objects import app_version, definition, read, workload_version
+from lifecycle.tasks import task_for, task_name
+
+TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+
+def made(parent, check_type="pre", *, carrier=None, previous="", **spec):
+    of = read(definition(**spec))
+    return task_for(parent, of, check_type, carrier=carrier or {}, previous=previous)
+
+
+def test_a_task_is_named_after_its_check_and_definition():
+    name = made(workload_version(), name="entry")["metadata"]["name"]
+    assert re.fullmatch("pre-entry-[1-9][0-9]{4}", name)
+
+
+def test_the_same_question_gives_the_same_name_and_another_one_another():
+    first = task_name("u", "pre", "entry")
+    assert task_name("u", "pre", "entry") == first
+    others = [
+        task_name("v", "pre", "entry"),
+        task_name("u", "post", "entry"),
+        task_name("u", "pre", "exit"),
+        task_name("u", "pre", "entry", first),
+        task_name("u", "pre", "entry", task_name("u", "pre", "entry", first)),
+    ]
+    assert len({first, *others}) == 1 + len(others)
+
+
+def test_a_long_definition_leaves_a_name_that_is_valid():
+    name = task_name("u", "promotion", "d" * 253)
+    assert len(name) <= 253
+    assert re.fullmatch("promotion-d+-[0-9]{5}", name)
+
+
+def test_a_workload_task_has_this_context():
+    found = made(workload_version(), "post")
+    assert found["spec"]["context"] == {
+        "workloadName": "waiter-waiter",
+        "appName": "waiter",
+        "appVersion": "",
+        "workloadVersion": "0.4",
+        "taskType": "post",
+        "objectType": "Workload",
+    }
+    assert found["spec"]["checkType"] == "post"
+
+
+def test_an_app_task_has_this_context():
+    assert made(app_version(), "promotion")["spec"]["context"] == {
+        "workloadName": "",
+        "appName": "podtato-head",
+        "appVersion": "0.1.0",
+        "workloadVersion": "",
+        "taskType": "promotion",
+        "objectType": "App",
+    }
+
+
+def test_a_workloads_metadata_win_over_its_apps():
+    parent = workload_version(
+        status={"appContextMetadata": {"stage": "dev", "team": "a"}}, metadata={"stage": "prod"}
+    )
+    assert made(parent)["spec"]["context"]["metadata"] == {"stage": "prod", "team": "a"}
+
+
+def test_the_trace_goes_on_in_the_metadata():
+    parent = app_version(metadata={"commit-id": "1234", "traceparent": "of somebody"})
+    found = made(parent, carrier=TRACE)["spec"]["context"]["metadata"]
+    assert found == {"commit-id": "1234", **TRACE}
+
+
+def test_without_a_trace_nothing_is_put_anywhere():
+    assert "metadata" not in made(app_version())["spec"]["context"]
+
+
+def test_labels_and_annotations_are_the_definitions():
+    noted = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
+    found = made(
+        workload_version(),
+        labels={"kwok-outcome": "fail"},
+        annotations={"container": "test", **noted},
+    )["metadata"]
+    assert found["labels"] == {"kwok-outcome": "fail"}
+    assert found["annotations"] == {"container": "test"}
+
+
+def test_a_task_goes_with_its_version():
+    assert made(app_version())["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "lifecycle.keptn.sh/v1",
+            "kind": "KeptnAppVersion",
+            "name": "podtato-head-0.1.0-6b86b273",
+            "uid": "uid-of-app",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    (owner,) = made(workload_version())["metadata"]["ownerReferences"]
+    assert owner["kind"] == "KeptnWorkloadVersion"
+    assert made(workload_version(), namespace="harbour")["metadata"]["namespace"] == "prod"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("5m", "5m0s"),
+        ("30s", "30s"),
+        ("1h30m", "1h30m0s"),
+        ("0", "0s"),
+        ("", "5m0s"),
+        ("0five", "0five"),
+    ],
+)
+def test_time_outs_are_as_go_prints_them_and_what_is_none_stays(given, wanted):
+    assert made(app_version(), timeout=given)["spec"]["timeout"] == wanted
+
+
+@pytest.mark.parametrize(("given", "wanted"), [({"retries": 2}, 2), ({"retries": 0}, 0), ({}, 10)])
+def test_retries_are_the_definitions(given, wanted):
+    assert made(app_version(), **given)["spec"]["retries"] == wanted
+
+
+def test_parameters_are_left_to_the_definition():
+    found = made(app_version(), deno={"parameters": {"map": {"a": "b"}}})["spec"]
+    assert found.keys() == {"taskDefinition", "context", "checkType", "retries", "timeout"}

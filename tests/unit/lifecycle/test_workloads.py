@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import jsonpatch
+import msgspec
+import pytest
+
+from evaluation.objects import Metadata, OwnerReference
+from gates.workload import workload_of
+from lifecycle.model import Workload, WorkloadVersion, WorkloadVersionStatus
+from lifecycle.workloads import (
+    MOST_OWNERS,
+    OWNERS_KEY,
+    SINCE_KEY,
+    approval,
+    follow,
+    is_of_former,
+    is_to_follow,
+    is_version_of,
+    names_of,
+    new_version,
+    new_workload,
+    recorded_owners,
+    synchronised,
+    wanted,
+    with_owners,
+)
+
+API = "lifecycle.keptn.sh/v1"
+EARLY, LATE = "2026-03-01T10:00:00Z", "2026-03-01T10:00:01Z"
+
+
+def plain(obj):
+    """As it goes over the wire."""
+    return msgspec.json.decode(msgspec.json.encode(obj))
+
+
+def owner(uid="rs-1", name="waiter-1", kind="ReplicaSet"):
+    return OwnerReference(api_version="apps/v1", kind=kind, name=name, uid=uid, controller=True)
+
+
+def wish(version="1.0", uid="rs-1", since=EARLY, **more):
+    given = {"workload": "waiter", "app": "shop", "version": version, **more}
+    annotations = {f"keptn.sh/{key}": value for key, value in given.items()}
+    return wanted(workload_of(annotations, {}), owner(uid), since)
+
+
+def stored(found, **metadata):
+    """As the API server keeps it."""
+    return msgspec.structs.replace(
+        found, metadata=msgspec.structs.replace(found.metadata, uid="w-1", **metadata)
+    )
+
+
+def workload(*arguments, **options):
+    return stored(new_workload(wish(*arguments, **options), "prod"))
+
+
+def version(found, **metadata):
+    return stored(new_version(found, API, "KeptnWorkload"), **metadata)
+
+
+def patched(found, operations):
+    """The object by its operations."""
+    obj = jsonpatch.apply_patch(plain(found), plain(operations))
+    return msgspec.convert(obj, type(found))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("shop", "waiter", "1.0"), ("shop", "shop-waiter", "shop-waiter-1.0")),
+        (
+            ("my-app", "front-end", "v1_rc"),
+            ("my-app", "my-app-front-end", "my-app-front-end-v1-rc"),
+        ),
+    ],
+)
+def test_names(given, expected):
+    found = names_of(*given)
+    assert (found.app, found.workload, found.version) == expected
+
+
+def test_names_that_are_too_long_still_are_names():
+    found = names_of("a" * 300, "w", "1.0")
+    assert [len(one) for one in (found.app, found.workload, found.version)] == [253] * 3
+    assert found.app != names_of("a" * 301, "w", "1.0").app
+
+
+def test_a_workload_is_what_its_pod_says():
+    found = new_workload(wish(**{"metadata": "a=1", "pre-deployment-tasks": "t1, t2"}), "prod")
+    assert plain(found) == {
+        "metadata": {
+            "name": "shop-waiter",
+            "namespace": "prod",
+            "annotations": {SINCE_KEY: EARLY},
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "waiter-1", "uid": "rs-1"}
+            ],
+        },
+        "spec": {
+            "app": "shop",
+            "version": "1.0",
+            "resourceReference": {"uid": "rs-1", "kind": "ReplicaSet", "name": "waiter-1"},
+            "preDeploymentTasks": ["t1", "t2"],
+            "metadata": {"a": "1"},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("now", "has_version", "is_followed"),
+    [
+        # What it says already.
+        (wish(), True, False),
+        (wish(since=LATE), True, False),
+        (wish(), False, False),
+        # Another version is made by following it, however old the pod is.
+        (wish("2.0"), False, True),
+        (wish("2.0", since="2020-01-01T00:00:00Z"), False, True),
+        # One that is there counts where the pod is newer: a rollback.
+        (wish("2.0", since=LATE), True, True),
+        (wish("2.0", since=EARLY), True, False),
+        # Another ReplicaSet, or other checks, of the same version.
+        (wish(uid="rs-2", since=LATE), True, True),
+        (wish(uid="rs-2"), True, False),
+        (wish(uid="rs-2"), False, False),
+        (wish(since=LATE, metadata="a=1"), True, True),
+        (wish(metadata="a=1"), True, False),
+    ],
+)
+def test_a_workload_follows_the_newest_pod(now, has_version, is_followed):
+    found = workload()
+    there = version(found) if has_version else None
+    assert is_to_follow(found, there, now) is is_followed
+
+
+def test_two_pods_do_not_write_in_turns():
+    found = workload("1.0", "rs-1", EARLY)
+    other = wish("2.0", "rs-2", LATE)
+    after, _ = follow(found, other)
+    assert not is_to_follow(after, version(after), other)
+    assert not is_to_follow(after, version(after), wish("1.0", "rs-1", EARLY))
+
+
+def test_following_replaces_spec_and_owner():
+    found = workload()
+    found = msgspec.structs.replace(
+        found,
+        metadata=msgspec.structs.replace(
+            found.metadata, annotations={"example.com/a": "b", SINCE_KEY: LATE}
+        ),
+    )
+    after, operations = follow(found, wish("2.0", "rs-2", EARLY))
+    assert patched(found, operations) == after
+    assert after.metadata.annotations == {"example.com/a": "b", SINCE_KEY: LATE}
+    assert [one.uid for one in after.metadata.owner_references] == ["rs-2"]
+    assert after.spec.version == "2.0"
+
+
+def test_a_workload_of_keptn_has_no_annotation():
+    found = stored(new_workload(wish(), "prod"), annotations={})
+    assert is_to_follow(found, version(found), wish(uid="rs-2"))
+    after, operations = follow(found, wish(uid="rs-2"))
+    assert patched(found, operations) == after
+
+
+def test_a_version_has_its_workloads_spec():
+    found = new_version(workload("V1_RC"), API, "KeptnWorkload")
+    assert plain(found) == {
+        "metadata": {
+            "name": "shop-waiter-v1-rc",
+            "namespace": "prod",
+            "annotations": {OWNERS_KEY: "rs-1"},
+            "ownerReferences": [
+                {
+                    "apiVersion": API,
+                    "kind": "KeptnWorkload",
+                    "name": "shop-waiter",
+                    "uid": "w-1",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "app": "shop",
+            "version": "v1_rc",
+            "workloadName": "shop-waiter",
+            "resourceReference": {"uid": "rs-1", "kind": "ReplicaSet", "name": "waiter-1"},
+        },
+    }
+
+
+@pytest.mark.parametrize(("current", "previous"), [("", ""), ("0.9", "0.9"), ("1.0", "")])
+def test_the_previous_version(current, previous):
+    found = msgspec.structs.replace(
+        workload(), status=msgspec.convert({"currentVersion": current}, type(workload().status))
+    )
+    assert new_version(found, API, "KeptnWorkload").spec.previous_version == previous
+
+
+def test_a_version_follows_the_spec_and_keeps_what_is_its_own():
+    before = version(workload())
+    before = msgspec.structs.replace(
+        before,
+        spec=msgspec.structs.replace(before.spec, previous_version="0.9", trace_id={"a": "b"}),
+    )
+    after, operations = synchronised(before, workload(uid="rs-2", metadata="a=1"))
+    assert patched(before, operations) == after
+    assert (after.spec.previous_version, after.spec.trace_id) == ("0.9", {"a": "b"})
+    assert after.spec.resource_reference.uid == "rs-2"
+    assert recorded_owners(after) == ("rs-1", "rs-2")
+    assert synchronised(after, workload(uid="rs-2", metadata="a=1")) == (after, [])
+
+
+def test_sixteen_owners_are_recorded_and_the_present_one_always():
+    found = version(workload())
+    for number in range(2, 40):
+        found, operations = with_owners(found, (*recorded_owners(found), f"rs-{number}"))
+        assert len(operations) == 1
+    owners = recorded_owners(found)
+    assert len(owners) == MOST_OWNERS
+    assert owners[-1] == "rs-39"
+    assert "rs-1" in owners
+    found, _ = with_owners(found, (*owners, "rs-30"))
+    assert found.metadata.annotations[OWNERS_KEY].split(",")[-1] == "rs-30"
+    assert found.metadata.annotations[OWNERS_KEY].split(",").count("rs-30") == 1
+
+
+def test_owners_of_a_version_of_keptn():
+    found = version(workload(), annotations={})
+    assert recorded_owners(found) == ("rs-1",)
+    after, operations = with_owners(found, ("rs-1", "rs-2"))
+    assert patched(found, operations) == after
+
+
+def test_whose_version_it_is():
+    found = version(workload())
+    assert is_version_of(found, "shop", "shop-waiter", "1.0")
+    assert not is_version_of(found, "shop-waiter", "shop-waiter", "1.0")
+    assert not is_version_of(found, "shop", "shop-waiter", "1_0")
+    assert not is_of_former(found, workload())
+    assert is_of_former(found, stored(workload(), resource_version="7")) is False
+    other = msgspec.structs.replace(workload(), metadata=Metadata(name="shop-waiter", uid="w-2"))
+    assert is_of_former(found, other)
+    orphan = stored(found, owner_references=())
+    assert not is_of_former(orphan, other)
+
+
+def test_what_a_version_says_of_its_pods():
+    found = msgspec.structs.replace(
+        version(workload()),
+        status=WorkloadVersionStatus(
+            pre_deployment_status="Warning",
+            pre_deployment_evaluation_status="Succeeded",
+            deployment_status="Progressing",
+        ),
+    )
+    said = approval(found)
+    assert (said.pre_tasks, said.pre_evaluations, said.deployment, said.owners) == (
+        "Warning",
+        "Succeeded",
+        "Progressing",
+        {"rs-1"},
+    )
+    assert isinstance(found, WorkloadVersion)
+    assert isinstance(workload(), Workload)
