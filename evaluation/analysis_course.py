@@ -1,0 +1,114 @@
+"""The course of an Analysis: over which time, what is known so far, and when to try again.
+
+All that must outlive a restart is in the object's status.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from evaluation.durations import parse_duration
+from evaluation.model import Timeframe
+from evaluation.times import parse, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from evaluation.model import AnalysisObjective, ObjectReference, StoredValue
+
+FIRST: Final = 10.0
+"""Seconds before the second try, then twice as long each time."""
+LIMIT: Final = 300.0
+_SECOND: Final = timedelta(seconds=1)
+_STEP: Final = 60.0
+"""Seconds between the values that are asked for, of which the first one counts."""
+_VALUES: Final = 5_000
+"""No more of them than this: providers give up at 10,000."""
+
+
+def frozen(wanted: Timeframe, now: datetime) -> Timeframe:
+    """The time that is looked at, whole seconds in UTC. Raises ValueError with one line."""
+    recent = _seconds(wanted.recent)
+    if recent:
+        if wanted.from_ or wanted.to:
+            raise ValueError("timeframe: give recent, or both from and to")
+        begin, end = now - timedelta(seconds=recent), now
+    elif wanted.from_ and wanted.to:
+        begin, end = _moment("from", wanted.from_), _moment("to", wanted.to)
+        if end <= begin:
+            raise ValueError(f"timeframe.to must be after from, which is {wanted.from_}")
+    else:
+        raise ValueError("timeframe: give recent, or both from and to")
+    # Cut to their seconds, both may be the same one.
+    end = end.replace(microsecond=0)
+    return Timeframe(from_=stamp(min(begin, end - _SECOND)), to=stamp(end))
+
+
+def bounds(timeframe: Timeframe) -> tuple[float, float]:
+    """From when to when, in seconds since 1970. Raises ValueError with one line."""
+    begin, end = _moment("from", timeframe.from_), _moment("to", timeframe.to)
+    return begin.timestamp(), end.timestamp()
+
+
+def step(begin: float, end: float) -> float:
+    """Seconds between two values of a range query: a minute, or more where there are too many."""
+    return max(_STEP, _STEP * ((end - begin) // (_STEP * _VALUES) + 1))
+
+
+def delay(attempt: int) -> float:
+    """Seconds to wait after try number ``attempt``, from 0, which failed in passing."""
+    return min(FIRST * 2.0 ** min(attempt, 10), LIMIT)
+
+
+def references(objectives: Iterable[AnalysisObjective]) -> tuple[ObjectReference, ...]:
+    """The templates that are needed, each once."""
+    return tuple(dict.fromkeys(each.analysis_value_template_ref for each in objectives))
+
+
+def keyed(values: Mapping[ObjectReference, StoredValue]) -> dict[str, StoredValue]:
+    """As in the status: ``<template>``, or ``<template>-<namespace>`` where one is given.
+
+    Two that would have the same key stay apart.
+    """
+    found: dict[str, StoredValue] = {}
+    for reference, value in values.items():
+        name = f"{reference.name}-{reference.namespace}" if reference.namespace else reference.name
+        key, count = name, 1
+        while key in found:
+            count += 1
+            key = f"{name}#{count}"
+        found[key] = value
+    return found
+
+
+def recalled(stored: Mapping[str, StoredValue]) -> dict[ObjectReference, StoredValue]:
+    """The values in a status, by template, without those that are missing."""
+    return {
+        each.objective_reference: each
+        for each in stored.values()
+        if each.objective_reference is not None and not each.err_msg
+    }
+
+
+def _seconds(recent: str) -> float:
+    """Go programs write a duration that nobody gave as ``0s``."""
+    if not recent:
+        return 0.0
+    try:
+        seconds = parse_duration(recent)
+    except ValueError as error:
+        raise ValueError(f"timeframe.recent {error}") from None
+    if seconds < 0:
+        raise ValueError("timeframe.recent must not be negative")
+    return seconds
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        return parse(text)
+    except ValueError:
+        raise ValueError(
+            f"timeframe.{name} is no time: write for example 2026-01-31T12:00:00Z"
+        ) from None

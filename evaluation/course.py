@@ -1,0 +1,97 @@
+"""The course of an evaluation: measured again and again until all objectives are met, or enough is.
+
+All of it is in the object's status, so a controller that is started again goes on where it was.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from evaluation.objectives import (
+    FAILED,
+    SUCCEEDED,
+    Result,
+    is_inconclusive,
+    judge,
+    keyed,
+    still_holds,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from evaluation.objectives import Objective, Reading
+
+PENDING: Final = "Pending"
+PROGRESSING: Final = "Progressing"
+
+
+class Course(Struct, frozen=True, gc=False):
+    """How far an evaluation is; ``tries`` are its measurements, ``results`` those of the last."""
+
+    tries: int = 0
+    results: dict[str, Result] = {}
+    state: str = PENDING
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is a verdict, which nothing changes any more."""
+        return self.state in {SUCCEEDED, FAILED}
+
+
+def allowed(retries: int) -> int:
+    """Measurements before an evaluation fails: one even where no retries are wanted."""
+    return max(retries, 1)
+
+
+def measure(
+    course: Course,
+    objectives: Iterable[Objective],
+    read: Callable[[Objective], Reading],
+    *,
+    is_sticky: bool = True,
+) -> Course:
+    """One more try.
+
+    Objectives that were met are not read again, whatever their metric is now; without
+    ``is_sticky`` all must be met by the same try.
+    """
+    results = {}
+    for key, objective in keyed(objectives).items():
+        before = course.results.get(key)
+        if is_sticky and before is not None and still_holds(objective, before):
+            results[key] = before
+        else:
+            results[key] = judge(objective, read(objective))
+    is_met = all(result.status == SUCCEEDED for result in results.values())
+    return Course(course.tries + 1, results, SUCCEEDED if is_met else PROGRESSING)
+
+
+def exhausted(course: Course) -> Course:
+    """The verdict after the last try, one interval later."""
+    return msgspec.structs.replace(course, state=FAILED)
+
+
+def summary(course: Course) -> str:
+    """What kept an evaluation from succeeding: its last results, the inconclusive ones apart."""
+    unmet = {key: each for key, each in course.results.items() if each.status != SUCCEEDED}
+    unjudged = sorted(key for key, each in unmet.items() if is_inconclusive(each))
+    failed = sorted(unmet.keys() - set(unjudged))
+    parts = (("not met", failed), ("inconclusive", unjudged))
+    return "; ".join(f"{word}: {', '.join(keys)}" for word, keys in parts if keys)
+
+
+def undefined(course: Course, definition: str) -> Course:
+    """Without its definition it waits, and says for what; that is no try."""
+    waiting = Result("", PENDING, f"keptnevaluationdefinition '{definition}' not found")
+    return msgspec.structs.replace(course, results={definition: waiting, **course.results})
+
+
+def time_left(last: datetime, interval: float, now: datetime) -> float:
+    """Seconds until the next look, given the time of the last measurement."""
+    return (last + timedelta(seconds=interval) - now).total_seconds()

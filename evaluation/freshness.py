@@ -1,0 +1,89 @@
+"""What a KeptnMetric says now, and whether it still holds: a value has an age.
+
+Keptn takes whatever value is there, however old. Here a value that nobody has confirmed for some
+intervals is none.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from evaluation.durations import format_duration
+from evaluation.metric_status import is_answered
+from evaluation.objectives import Reading
+from evaluation.targets import shortened
+from evaluation.times import parse
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from evaluation.model import Metric
+
+GRACE: Final = 10.0
+"""Seconds more that a value may have: for the query, its write, and clocks that differ."""
+
+
+class Value(NamedTuple):
+    """The newest value of a metric; ``time`` is a stamp, empty where nobody told."""
+
+    text: str = ""
+    time: str = ""
+
+
+def newest(metric: Metric) -> Value:
+    """The metric's value, or the newest of those that it stores; without text where it has none."""
+    status = metric.status
+    if status.value:
+        return Value(status.value, status.last_updated)
+    for each in reversed(status.interval_results):
+        if each.value and not each.err_msg:
+            return Value(each.value, each.last_updated)
+    return Value()
+
+
+def age_limit(metric: Metric, intervals: float) -> float:
+    """Seconds that a value may be old, given for how many intervals it counts."""
+    return max(metric.spec.fetch_interval_seconds, 1) * intervals + GRACE
+
+
+def is_fresh(metric: Metric, intervals: float, now: datetime) -> bool:
+    """Whether the metric has a value that still counts."""
+    found = newest(metric)
+    return bool(found.text) and not _staleness(metric, found, intervals, now)
+
+
+def read(metric: Metric, intervals: float, now: datetime) -> Reading:
+    """The metric's value as an evaluation sees it, or why it has none."""
+    name, status = metric.metadata.name, metric.status
+    found = newest(metric)
+    if not found.text:
+        return Reading(fault=_because(f"empty value for: {name}", metric))
+    if status.value and not status.raw_value:
+        return Reading(fault=f"empty rawValue for: {name}")
+    stale = _staleness(metric, found, intervals, now)
+    return Reading(fault=_because(stale, metric)) if stale else Reading(value=found.text)
+
+
+def _staleness(metric: Metric, found: Value, intervals: float, now: datetime) -> str:
+    """Why the value does not count any more; empty where it does."""
+    name = metric.metadata.name
+    if not is_answered(metric.status, metric.spec):
+        return f"the value of {name} is from before its query was changed"
+    try:
+        age = (now - parse(found.time)).total_seconds()
+    except ValueError:
+        return f"the age of the value of {name} is not known"
+    limit = age_limit(metric, intervals)
+    if age < -limit:
+        return f"the value of {name} is of a time to come, {shortened(found.time)}"
+    if age <= limit:
+        return ""
+    shown = format_duration(timedelta(seconds=age) // timedelta(seconds=1))
+    return f"the value of {name} is {shown} old, and counts for {format_duration(limit)}"
+
+
+def _because(text: str, metric: Metric) -> str:
+    """With what went wrong when it was last asked for."""
+    fault = shortened(metric.status.err_msg)
+    return f"{text}: {fault}" if fault else text

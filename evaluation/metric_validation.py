@@ -1,0 +1,235 @@
+"""What makes a KeptnMetric and a KeptnMetricsProvider ones that can be asked (keptn.md 4.6): pure.
+
+The schema lets much pass that no provider could ever answer; it is refused where somebody reads
+the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from evaluation.durations import parse_duration
+from evaluation.faults import (
+    bad_name,
+    forbidden,
+    invalid,
+    quoted,
+    required,
+    unsupported,
+)
+from evaluation.quantities import parse_quantity
+from evaluation.targets import shortened
+from evaluation.templates import LONGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from urllib.parse import SplitResult
+
+    from evaluation.faults import Fault
+    from evaluation.model import Metric, MetricRange, Provider, ProviderSpec
+
+AGGREGATIONS: Final = ("p90", "p95", "p99", "max", "min", "avg", "median")
+KAFKA: Final = "kafka"
+STATIC: Final = "static"
+PROVIDER_TYPES: Final = (
+    "cortex",
+    "datadog",
+    "dql",
+    "dynatrace",
+    "elastic",
+    KAFKA,
+    "prometheus",
+    STATIC,
+    "thanos",
+)
+MAX_SAMPLES: Final = 10_000
+"""Of one answer; a range with more steps could never be fetched."""
+MAX_ITEMS: Final = 1_000
+"""Of a list or a map: the webhook judges each while others wait."""
+_MAX_STORED: Final = 255
+_LONGEST_DURATION: Final = 64
+"""Characters; each part of a longer one would cost time."""
+_NEEDS_SECRET: Final = frozenset(("datadog", "dql", "dynatrace"))
+_SCHEMES: Final = frozenset(("http", "https"))
+
+
+def validate_metric(metric: Metric) -> list[Fault]:
+    """Every fault, in the order of the fields; none where a provider can be asked."""
+    return list(_metric(metric))
+
+
+def validate_provider(provider: Provider) -> list[Fault]:
+    """Every fault, in the order of the fields; none where it can be spoken to."""
+    return list(_provider(provider))
+
+
+def bad_duration(field: str, text: str) -> Iterator[Fault]:
+    """A fault where the text is no duration above zero."""
+    if len(text) > _LONGEST_DURATION:
+        yield invalid(field, shortened(text), "is no duration: write for example 30s, 5m or 1h30m")
+        return
+    try:
+        if parse_duration(text) <= 0:
+            yield invalid(field, text, "must be longer than nothing")
+    except ValueError as error:
+        yield invalid(field, text, str(error))
+
+
+def bad_query(field: str, text: str) -> Iterator[Fault]:
+    """A fault where there is nothing to ask, or far too much."""
+    if not text.strip():
+        yield required(field, "there is nothing to ask")
+    if len(text) > LONGEST:
+        yield invalid(field, shortened(text), f"has more than {LONGEST} characters")
+
+
+def _metric(metric: Metric) -> Iterator[Fault]:
+    spec = metric.spec
+    if not spec.provider.name:
+        yield required("spec.provider.name", "name the KeptnMetricsProvider that is asked")
+    yield from bad_name("spec.provider.name", spec.provider.name)
+    yield from bad_query("spec.query", spec.query)
+    if spec.fetch_interval_seconds <= 0:
+        yield invalid(
+            "spec.fetchIntervalSeconds", spec.fetch_interval_seconds, "must be one second or more"
+        )
+    if spec.range is not None:
+        yield from _range(spec.range)
+
+
+def _range(found: MetricRange) -> Iterator[Fault]:
+    at = "spec.range"
+    faults = list(bad_duration(f"{at}.interval", found.interval))
+    if found.step:
+        faults += bad_duration(f"{at}.step", found.step)
+    yield from faults
+    if found.step and not found.aggregation:
+        yield required(f"{at}.aggregation", "a step gives many values: say how they become one")
+    if found.aggregation and not found.step:
+        yield required(f"{at}.step", "an aggregation needs many values: say how far apart they are")
+    if found.aggregation and found.aggregation not in AGGREGATIONS:
+        yield unsupported(f"{at}.aggregation", found.aggregation, AGGREGATIONS)
+    if found.step and not faults:
+        steps = parse_duration(found.interval) / parse_duration(found.step)
+        if steps > MAX_SAMPLES:
+            text = f"makes {steps:.0f} values of {found.interval}, of which {MAX_SAMPLES} are read"
+            yield invalid(f"{at}.step", found.step, text)
+    if not 0 <= found.stored_results <= _MAX_STORED:
+        yield invalid(f"{at}.storedResults", found.stored_results, f"must be 0 to {_MAX_STORED}")
+
+
+def _provider(provider: Provider) -> Iterator[Fault]:
+    spec = provider.spec
+    kind = provider.type
+    if kind not in PROVIDER_TYPES:
+        yield _unknown_type(provider)
+    if spec.target_server or kind != STATIC:
+        yield from _server(spec.target_server)
+    yield from _secret(spec, kind)
+    yield from _kafka(spec, kind)
+    yield from _static(spec, kind)
+
+
+def _unknown_type(provider: Provider) -> Fault:
+    if provider.spec.type:
+        return unsupported("spec.type", provider.spec.type, PROVIDER_TYPES)
+    # As in v1alpha2, which had no types.
+    listed = ", ".join(map(quoted, PROVIDER_TYPES))
+    name = quoted(provider.metadata.name)
+    return required("spec.type", f"the name {name} is no type, so give one of {listed}")
+
+
+def _server(server: str) -> Iterator[Fault]:
+    at = "spec.targetServer"
+    if not server:
+        yield required(at, "the URL of the provider, for example https://prometheus.example.com")
+        return
+    url = _split(server)
+    if url is None or url.scheme not in _SCHEMES or not url.hostname:
+        text = "is no URL that can be asked: write for example https://prometheus.example.com:9090"
+        yield invalid(at, _shown(server), text)
+        return
+    if url.username is not None or url.password is not None:
+        text = "credentials belong into a Secret, which secretKeyRef names"
+        yield invalid(at, _shown(server), text)
+    if "?" in server or "#" in server:
+        yield invalid(at, _shown(server), "has a query or a fragment: end it with its path")
+
+
+def _split(server: str) -> SplitResult | None:
+    if not server.isascii() or not server.isprintable() or " " in server or "\\" in server:
+        return None
+    try:
+        url = urlsplit(server)
+        # Raises for what is no port.
+        is_sound = url.port != 0
+    except ValueError:
+        return None
+    return url if is_sound else None
+
+
+def _shown(server: str) -> str:
+    """The URL without what may be a password: a refusal is read and kept by many."""
+    _, at, tail = server.rpartition("@")
+    if not at:
+        return shortened(server)
+    scheme, colon, _ = server.partition("://")
+    return shortened(f"{scheme}{colon}...@{tail}" if colon else f"...@{tail}")
+
+
+def _secret(spec: ProviderSpec, kind: str) -> Iterator[Fault]:
+    at = "spec.secretKeyRef"
+    secret = spec.secret_key_ref
+    if secret is None:
+        if kind in _NEEDS_SECRET:
+            yield required(at, f"{kind} answers nobody without credentials: name a Secret")
+        return
+    if not secret.name:
+        yield required(f"{at}.name", "name a Secret of the same namespace")
+    yield from bad_name(f"{at}.name", secret.name)
+    if not secret.key:
+        yield required(f"{at}.key", "name a key of the Secret")
+
+
+def _kafka(spec: ProviderSpec, kind: str) -> Iterator[Fault]:
+    at = "spec.kafka"
+    if spec.kafka is None:
+        if kind == KAFKA:
+            yield required(at, "say which table has the values")
+    elif kind != KAFKA:
+        yield forbidden(at, f"it belongs to the type {KAFKA}")
+    else:
+        for name, value, text in (
+            ("table", spec.kafka.table, "the table that has the values"),
+            ("comparisonColumn", spec.kafka.comparison_column, "the column that has the query"),
+            ("valueColumn", spec.kafka.value_column, "the column that has the value"),
+        ):
+            if not value:
+                yield required(f"{at}.{name}", f"name {text}")
+
+
+def _static(spec: ProviderSpec, kind: str) -> Iterator[Fault]:
+    at = "spec.static"
+    if spec.static is None:
+        if kind == STATIC:
+            yield required(at, "give the values")
+    elif kind != STATIC:
+        yield forbidden(at, f"it belongs to the type {STATIC}")
+    elif len(spec.static.metrics) > MAX_ITEMS:
+        text = f"more than {MAX_ITEMS} values cannot be given"
+        yield invalid(f"{at}.metrics", len(spec.static.metrics), text)
+    else:
+        for query, value in spec.static.metrics.items():
+            yield from _static_value(f"{at}.metrics[{query}]", value)
+
+
+def _static_value(field: str, value: str | float) -> Iterator[Fault]:
+    if isinstance(value, str):
+        try:
+            parse_quantity(value)
+        except ValueError as error:
+            yield invalid(field, value, str(error))
+    elif not math.isfinite(value):
+        yield invalid(field, value, "must be a finite number")

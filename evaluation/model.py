@@ -1,0 +1,215 @@
+"""Objects of metrics.keptn.sh as the controller reads and writes them, all in v1 (keptn.md 1.6).
+
+Projections: fields that nobody here uses are not kept, and empty ones are not written. Times are
+RFC 3339 in UTC. ``kafka`` and ``static`` of a provider are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from evaluation.objects import Metadata
+
+PENDING: Final = "Pending"
+PROGRESSING: Final = "Progressing"
+COMPLETED: Final = "Completed"
+
+
+class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+    """A part of an object."""
+
+
+class ObjectReference(_Wire, frozen=True, kw_only=True):
+    """An object by name; without a namespace it is where the one that refers to it is."""
+
+    name: str = ""
+    namespace: str = ""
+
+
+class MetricRange(_Wire, frozen=True, kw_only=True):
+    """Over which time a metric is asked for; durations in Go's syntax."""
+
+    interval: str = "5m"
+    step: str = ""
+    aggregation: str = ""
+    """Of the values of all steps: p90, p95, p99, max, min, avg or median."""
+    stored_results: int = 0
+
+
+class ProviderName(_Wire, frozen=True, kw_only=True):
+    """A KeptnMetricsProvider of the same namespace."""
+
+    name: str = ""
+
+
+class MetricSpec(_Wire, frozen=True, kw_only=True):
+    """What is asked, of whom, and how often."""
+
+    provider: ProviderName = ProviderName()
+    query: str = ""
+    fetch_interval_seconds: int = 0
+    range: MetricRange | None = None
+
+
+class IntervalResult(_Wire, frozen=True, kw_only=True):
+    """One of the stored results; all but the fault are always written."""
+
+    value: str = field()
+    range: MetricRange = field()
+    last_updated: str = field()
+    err_msg: str = ""
+
+
+class MetricStatus(_Wire, frozen=True, kw_only=True):
+    """The newest value; ``raw_value`` is what the provider said, in base64."""
+
+    value: str = ""
+    raw_value: str = ""
+    last_updated: str = ""
+    err_msg: str = ""
+    interval_results: tuple[IntervalResult, ...] = ()
+    question: str = ""
+    """What the values answer, as ``metric_status.question_of`` has it. Ours; empty is unknown."""
+
+
+class Metric(_Wire, frozen=True, kw_only=True):
+    """A KeptnMetric."""
+
+    metadata: Metadata
+    spec: MetricSpec = MetricSpec()
+    status: MetricStatus = MetricStatus()
+
+
+class SecretKey(_Wire, frozen=True, kw_only=True):
+    """A key of a Secret of the same namespace."""
+
+    name: str = ""
+    key: str = ""
+    optional: bool | None = None
+
+
+class KafkaTable(_Wire, frozen=True, kw_only=True):
+    """Where KSQL has the values: the row whose ``comparison_column`` is the query."""
+
+    table: str = ""
+    comparison_column: str = ""
+    value_column: str = ""
+
+
+class StaticMetrics(_Wire, frozen=True, kw_only=True):
+    """Values by query, as numbers or quantities."""
+
+    metrics: dict[str, str | int | float] = {}
+
+
+class ProviderSpec(_Wire, frozen=True, kw_only=True):
+    """Where a provider is, and how it is spoken to."""
+
+    type: str = ""
+    target_server: str = ""
+    secret_key_ref: SecretKey | None = None
+    insecure_skip_tls_verify: bool = False
+    kafka: KafkaTable | None = None
+    static: StaticMetrics | None = None
+
+
+class Provider(_Wire, frozen=True, kw_only=True):
+    """A KeptnMetricsProvider; its status is a string."""
+
+    metadata: Metadata
+    spec: ProviderSpec = ProviderSpec()
+
+    @property
+    def type(self) -> str:
+        """The language that it speaks, in lower case; by default its name says it."""
+        return (self.spec.type or self.metadata.name).lower()
+
+
+class Timeframe(_Wire, frozen=True, kw_only=True):
+    """From when to when, or how far back from now."""
+
+    from_: str = field(default="", name="from")
+    to: str = ""
+    recent: str = ""
+
+
+class AnalysisSpec(_Wire, frozen=True, kw_only=True):
+    """What is analysed, over which time, with which arguments of the queries."""
+
+    timeframe: Timeframe = Timeframe()
+    analysis_definition: ObjectReference = ObjectReference()
+    args: dict[str, str] = {}
+
+
+class StoredValue(_Wire, frozen=True, kw_only=True):
+    """What came of one objective's query so far."""
+
+    objective_reference: ObjectReference | None = None
+    query: str = ""
+    value: str = ""
+    err_msg: str = ""
+
+
+class AnalysisStatus(_Wire, frozen=True, kw_only=True):
+    """``timeframe`` and ``state`` are always written; ``raw`` is JSON."""
+
+    timeframe: Timeframe = field(default_factory=Timeframe)
+    state: str = ""
+    raw: str = ""
+    passed: bool = field(default=False, name="pass")
+    warning: bool = False
+    stored_values: dict[str, StoredValue] = {}
+
+
+class Analysis(_Wire, frozen=True, kw_only=True):
+    """An Analysis: it runs once."""
+
+    metadata: Metadata
+    spec: AnalysisSpec = AnalysisSpec()
+    status: AnalysisStatus = AnalysisStatus()
+
+
+class AnalysisObjective(_Wire, frozen=True, kw_only=True):
+    """One value and what it must be; ``target`` is decoded where it is judged."""
+
+    analysis_value_template_ref: ObjectReference = ObjectReference()
+    target: Any = None
+    weight: int = 1
+    key_objective: bool = False
+
+
+class TotalScore(_Wire, frozen=True, kw_only=True):
+    """Percentages of the highest possible score."""
+
+    pass_percentage: int = 0
+    warning_percentage: int = 0
+
+
+class AnalysisDefinitionSpec(_Wire, frozen=True, kw_only=True):
+    """All objectives of an analysis."""
+
+    objectives: tuple[AnalysisObjective, ...] = ()
+    total_score: TotalScore = TotalScore()
+
+
+class AnalysisDefinition(_Wire, frozen=True, kw_only=True):
+    """An AnalysisDefinition."""
+
+    metadata: Metadata
+    spec: AnalysisDefinitionSpec = AnalysisDefinitionSpec()
+
+
+class AnalysisValueTemplateSpec(_Wire, frozen=True, kw_only=True):
+    """A query with places for arguments, and who is asked."""
+
+    provider: ObjectReference = ObjectReference()
+    query: str = ""
+
+
+class AnalysisValueTemplate(_Wire, frozen=True, kw_only=True):
+    """An AnalysisValueTemplate."""
+
+    metadata: Metadata
+    spec: AnalysisValueTemplateSpec = AnalysisValueTemplateSpec()

@@ -1,0 +1,107 @@
+"""Objectives of an evaluation, and what came of each (keptn.md 4.1)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from evaluation.targets import is_met, parse_number, parse_target, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+INCONCLUSIVE: Final = "inconclusive: "
+"""Begins the message of an objective that nobody could judge: there is no value that counts."""
+_MET: Final = " met objective "
+
+
+class Objective(Struct, frozen=True, gc=False):
+    """What a metric must be; without a namespace the metric is looked up."""
+
+    metric: str
+    target: str
+    namespace: str = ""
+
+
+class Reading(Struct, frozen=True, gc=False):
+    """A metric as it was found; ``fault`` says why there is no value."""
+
+    value: str = ""
+    fault: str = ""
+
+
+class Result(Struct, frozen=True, gc=False):
+    """What came of an objective; ``value`` is empty where there was none."""
+
+    value: str
+    status: str
+    message: str = ""
+
+
+def missing(metric: str) -> Reading:
+    """There is no such metric."""
+    return Reading(fault=f'keptnmetrics.metrics.keptn.sh "{metric}" not found')
+
+
+def judge(objective: Objective, found: Reading) -> Result:
+    """Compare. Whatever can't be compared has not passed, with one line that says why.
+
+    What no measurement could mend, a target that can't be read, is told first.
+    """
+    shown = shortened(found.value)
+    try:
+        target = parse_target(objective.target)
+    except ValueError as error:
+        return Result(shown, FAILED, str(error))
+    if found.fault:
+        return Result("", FAILED, f"{INCONCLUSIVE}{found.fault}")
+    try:
+        value = parse_number(found.value)
+    except ValueError as error:
+        return Result(shown, FAILED, f"{INCONCLUSIVE}value {error}")
+    if not math.isfinite(value):
+        return Result(shown, FAILED, f"{INCONCLUSIVE}value '{shown}' is no measurement")
+    if is_met(target, value):
+        return Result(shown, SUCCEEDED, f"value '{shown}'{_MET}'{objective.target}'")
+    return Result(shown, FAILED, f"value '{shown}' did not meet objective '{objective.target}'")
+
+
+def is_inconclusive(result: Result) -> bool:
+    """Whether nobody could judge."""
+    return result.message.startswith(INCONCLUSIVE)
+
+
+def still_holds(objective: Objective, result: Result | None) -> bool:
+    """Whether a success stays one: it does, unless the objective has another target since."""
+    if result is None or result.status != SUCCEEDED:
+        return False
+    return _MET not in result.message or result.message.endswith(f"{_MET}'{objective.target}'")
+
+
+def keyed(objectives: Iterable[Objective]) -> dict[str, Objective]:
+    """The objectives by the keys of their results: the metric's name where it stands alone.
+
+    Of several objectives for one name the first has it as well, and others have
+    ``name/namespace`` or ``name#2``; their order in the definition does not matter, so that no
+    result passes from one to another where somebody sorts the list.
+    """
+    distinct = dict.fromkeys(objectives)
+    keys: dict[Objective, str] = {}
+    counts: dict[str, int] = {}
+    for each in sorted(distinct, key=lambda found: (found.metric, found.namespace, found.target)):
+        counts[each.metric] = count = counts.get(each.metric, 0) + 1
+        keys[each] = _key(each, count, keys)
+    return {keys[each]: each for each in distinct}
+
+
+def _key(objective: Objective, count: int, taken: dict[Objective, str]) -> str:
+    if count == 1:
+        return objective.metric
+    in_namespace = f"{objective.metric}/{objective.namespace}"
+    if objective.namespace and in_namespace not in taken.values():
+        return in_namespace
+    return f"{objective.metric}#{count}"

@@ -1,0 +1,59 @@
+"""Parts that objects of every kind have, as the API writes them.
+
+Empty fields are not written, as by Go programs (``omitempty``). Times are RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+    """A part of an object."""
+
+
+class OwnerReference(_Wire, frozen=True, kw_only=True):
+    """Whose object it is."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class Metadata(_Wire, frozen=True, kw_only=True):
+    """What the API says of every object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """As in the stores: ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that controls it."""
+        return next((each for each in self.owner_references if each.controller), None)
+
+    def as_controller(self, api_version: str, kind: str) -> OwnerReference:
+        """The reference by which this object, of that kind, owns what is made for it."""
+        return OwnerReference(
+            api_version=api_version,
+            kind=kind,
+            name=self.name,
+            uid=self.uid,
+            controller=True,
+            block_owner_deletion=True,
+        )

@@ -1,0 +1,98 @@
+"""What a value must be: ``>5``, ``<=1e3``, ``>=10,<20`` (keptn.md 4.1)."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
+    # Two characters first: the rest of ">=5" would be no number.
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_LONGEST: Final = 128
+"""Characters of a text that a message shows."""
+_SEPARATOR: Final = re.compile(r" *, *")
+_DIGITS: Final = r"[0-9]+(?:_[0-9]+)*"
+_HEX: Final = r"[0-9a-f]+(?:_[0-9a-f]+)*"
+_DECIMAL: Final = re.compile(
+    rf"[+-]?(?:{_DIGITS}\.?|(?:{_DIGITS})?\.{_DIGITS})(?:e[+-]?{_DIGITS})?", re.IGNORECASE
+)
+_HEXADECIMAL: Final = re.compile(
+    rf"[+-]?0x(?:_?{_HEX}\.?|(?:_?{_HEX})?\.{_HEX})p[+-]?{_DIGITS}", re.IGNORECASE
+)
+_SPECIAL: Final = re.compile(r"nan|[+-]?inf(?:inity)?", re.IGNORECASE)
+
+
+class Condition(Struct, frozen=True, gc=False):
+    """One comparison with ``bound``."""
+
+    sign: str
+    bound: float
+
+    def holds(self, value: float) -> bool:
+        """Whether ``value`` is as wanted."""
+        return _COMPARISONS[self.sign](value, self.bound)
+
+
+def parse_target(text: str) -> tuple[Condition, ...]:
+    """The conditions, all of which must hold. Raises ValueError with one line."""
+    return tuple(_condition(part, text) for part in _SEPARATOR.split(text))
+
+
+def parse_number(text: str) -> float:
+    """A number in Go's syntax: ``10``, ``-5``, ``1e3``, ``1_000``, ``0x1p-2``, ``Inf``, ``NaN``.
+
+    Raises ValueError with one line.
+    """
+    if _HEXADECIMAL.fullmatch(text):
+        try:
+            return float.fromhex(text.replace("_", ""))
+        except OverflowError:
+            raise ValueError(f"'{shortened(text)}' is out of range") from None
+    if _SPECIAL.fullmatch(text):
+        return float(text)
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(f"'{shortened(text)}' is no number")
+    found = float(text)
+    if math.isinf(found):
+        raise ValueError(f"'{shortened(text)}' is out of range")
+    return found
+
+
+def is_met(target: tuple[Condition, ...], value: float) -> bool:
+    """Whether ``value`` meets all conditions. What is not finite is no measurement: it never does.
+
+    A division by nothing would pass otherwise.
+    """
+    return math.isfinite(value) and all(condition.holds(value) for condition in target)
+
+
+def shortened(text: str) -> str:
+    """One line of the text, for people."""
+    line = "".join(each if each.isprintable() else " " for each in text[: _LONGEST + 1])
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+
+
+def _condition(part: str, whole: str) -> Condition:
+    for sign in _COMPARISONS:
+        if part.startswith(sign):
+            try:
+                return Condition(sign, parse_number(part.removeprefix(sign)))
+            except ValueError as error:
+                raise ValueError(f"objective '{shortened(whole)}': {error}") from None
+    raise ValueError(
+        f"invalid operator in objective '{shortened(whole)}': "
+        f"write one of {', '.join(sorted(_COMPARISONS))} before a number"
+    )

@@ -1,0 +1,155 @@
+"""What holds for every evaluation, whatever its metrics do."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluation.course import (
+    FAILED,
+    SUCCEEDED,
+    Course,
+    allowed,
+    exhausted,
+    measure,
+    time_left,
+)
+from evaluation.objectives import Objective, Reading, keyed, missing
+from evaluation.targets import is_met, parse_number, parse_target
+from lifecycle.model import EvaluationStatus, Measurement
+
+VALUES = st.sampled_from(["0", "3", "5", "7", "1e3", "-1", "NaN", "Inf", "abc", ""])
+TARGETS = st.sampled_from([">5", "<5", ">=5", "==3", "!=3", ">=3,<7", "=5", ">x", ""])
+METRICS = st.sampled_from(["cpus", "errors", "latency"])
+NAMESPACES = st.sampled_from(["", "prod", "test"])
+OBJECTIVES = st.lists(
+    st.builds(Objective, metric=METRICS, target=TARGETS, namespace=NAMESPACES), max_size=6
+)
+WORLDS = st.dictionaries(st.tuples(NAMESPACES, METRICS), VALUES, max_size=9)
+
+
+def reader(world):
+    def read(objective):
+        value = world.get((objective.namespace, objective.metric))
+        return missing(objective.metric) if value is None else Reading(value)
+
+    return read
+
+
+def run(objectives, worlds, retries):
+    """All states of an evaluation that finds one world after the other."""
+    course, states = Course(), []
+    for world in worlds:
+        if course.is_over:
+            break
+        if course.tries >= allowed(retries):
+            course = exhausted(course)
+        else:
+            course = measure(course, objectives, reader(world))
+        states.append(course)
+    return states
+
+
+RUNS = st.tuples(OBJECTIVES, st.lists(WORLDS, min_size=1, max_size=8), st.integers(-1, 5))
+
+
+@given(RUNS)
+def test_a_success_is_never_lost(inputs):
+    met = {}
+    for course in run(*inputs):
+        assert met.items() <= course.results.items()
+        met = {key: each for key, each in course.results.items() if each.status == SUCCEEDED}
+
+
+@given(RUNS)
+def test_tries_never_exceed_what_is_allowed_and_grow_by_one(inputs):
+    states, retries = run(*inputs), inputs[2]
+    tries = [course.tries for course in states]
+    assert tries == sorted(tries)
+    assert max(tries) <= allowed(retries)
+    for before, after in itertools.pairwise(tries):
+        assert after - before <= 1
+
+
+@given(RUNS)
+def test_it_succeeds_exactly_when_all_results_do(inputs):
+    for course in run(*inputs):
+        good = all(each.status == SUCCEEDED for each in course.results.values())
+        assert (course.state == SUCCEEDED) is good
+        assert (course.state == FAILED) <= (course.tries >= allowed(inputs[2]))
+
+
+@given(RUNS, st.randoms(use_true_random=False))
+def test_the_order_of_the_objectives_changes_nothing(inputs, chance):
+    objectives, worlds, retries = inputs
+    shuffled = list(objectives)
+    chance.shuffle(shuffled)
+    assert run(objectives, worlds, retries) == run(shuffled, worlds, retries)
+
+
+@given(OBJECTIVES)
+def test_every_objective_has_a_key_of_its_own(objectives):
+    found = keyed(objectives)
+    assert set(found.values()) == set(objectives)
+    assert {each.metric for each in objectives} <= found.keys()
+
+
+@given(RUNS)
+def test_a_status_comes_back_as_it_was_written(inputs):
+    for course in run(*inputs):
+        status = EvaluationStatus(
+            retry_count=course.tries,
+            evaluation_status={
+                key: Measurement(value=each.value, status=each.status, message=each.message)
+                for key, each in course.results.items()
+            },
+            overall_status=course.state,
+        )
+        raw = msgspec.json.encode(status)
+        assert msgspec.json.decode(raw, type=EvaluationStatus) == status
+        assert {"retryCount", "evaluationStatus", "overallStatus"} <= msgspec.json.decode(
+            raw
+        ).keys()
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_is_read_as_it_is_written(number):
+    assert parse_number(repr(number)) == number
+    assert parse_number(number.hex()) == number
+
+
+@given(st.text(max_size=20), st.sampled_from([parse_number, parse_target]))
+def test_a_text_is_read_or_refused_with_one_line(text, parse):
+    problem = ""
+    try:
+        parse(text)
+    except ValueError as error:
+        problem = str(error)
+    assert len(problem.splitlines()) <= 1
+
+
+@given(
+    st.sampled_from(["<", ">", "<=", ">=", "==", "!="]),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(),
+)
+def test_an_operator_and_its_opposite_split_the_finite_numbers(sign, bound, value):
+    opposite = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}[sign]
+    both = [is_met(parse_target(f"{each}{bound!r}"), value) for each in (sign, opposite)]
+    assert sum(both) == (1 if math.isfinite(value) else 0)
+
+
+@given(
+    st.datetimes(min_value=datetime(2020, 1, 1), max_value=datetime(2030, 1, 1)),  # noqa: DTZ001
+    st.floats(0, 10**9),
+    st.floats(0, 10**9),
+)
+def test_no_look_comes_before_its_time(last, interval, passed):
+    last = last.replace(tzinfo=UTC)
+    left = time_left(last, interval, last + timedelta(seconds=passed))
+    assert math.isclose(passed + left, interval, abs_tol=1e-5)

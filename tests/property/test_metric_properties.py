@@ -1,0 +1,213 @@
+"""What holds for every metric, whenever it is asked for and whatever comes of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from base64 import b64decode
+
+import msgspec
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from evaluation.aggregation import AGGREGATIONS, aggregate, print_number
+from evaluation.metric_status import answered, failed, value_time, without_raw
+from evaluation.model import MetricRange, MetricSpec, MetricStatus
+from evaluation.schedule import SLACK, retry_wait, slots, stable_hash
+
+NOW = 1_800_000_000.0
+HASHES = st.integers(0, 2**64 - 1)
+INTERVALS = st.integers(1, 86400)
+COUNTS = st.integers(1, 20_000)
+TIMES = st.floats(NOW, NOW + 10**7)
+SLOTS = st.builds(slots, INTERVALS.map(float), HASHES, HASHES, COUNTS)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.lists(FINITE, min_size=1, max_size=50)
+
+
+@given(SLOTS, TIMES)
+def test_the_next_slot_comes_within_an_interval(found, fetched):
+    upcoming = found.next(fetched)
+    assert 0 < upcoming - fetched <= found.interval + 1e-5
+    assert math.isclose(upcoming - found.last(fetched), found.interval, abs_tol=1e-5)
+
+
+@given(SLOTS, TIMES, st.lists(st.floats(0, 0.9), min_size=2, max_size=20))
+def test_lateness_adds_up_to_no_drift(found, begun, shares):
+    due = found.next(begun)
+    for number, late in enumerate(shares, 1):
+        following = found.next(due + late * found.interval)
+        assert math.isclose(following - due, found.interval, abs_tol=1e-5)
+        assert math.isclose(following, found.next(begun) + number * found.interval, abs_tol=1e-3)
+        due = following
+
+
+@given(SLOTS, TIMES, st.floats(0, 0.9), st.floats(0, 0.999))
+def test_a_restart_asks_for_nothing_twice_and_leaves_out_nothing(found, begun, answer, gone):
+    # It was fetched in its slot, or had an answer to one of the same question before it.
+    slot = found.last(begun)
+    window = slot + found.early - found.spread
+    asked = window + answer * (slot - window + 0.5)
+    now = max(slot, asked) + gone * found.interval
+    assume(now < slot + found.interval - 1e-5)
+    again = found.next(found.known(math.floor(asked), now))
+    assert math.isclose(again, slot + found.interval, abs_tol=1e-5)
+
+
+@given(SLOTS, TIMES, st.floats(1.1, 100))
+def test_what_was_missed_is_due_at_once(found, begun, intervals):
+    slot = found.last(begun)
+    now = slot + intervals * found.interval
+    assume(found.last(now) + found.early - found.spread > slot + 1)
+    assert found.next(found.known(math.floor(slot), now)) <= now + 1e-5
+
+
+@given(SLOTS, TIMES, st.floats(0, 10**7))
+def test_a_stamp_of_a_time_to_come_delays_by_an_interval_at_most(found, now, ahead):
+    assert found.next(found.known(now + ahead, now)) <= now + found.interval + 1e-5
+
+
+@given(INTERVALS, HASHES, st.lists(HASHES, min_size=2, max_size=20), TIMES)
+def test_those_of_one_question_share_an_answer(interval, question, metrics, now):
+    alike = [slots(float(interval), question, metric, len(metrics)) for metric in metrics]
+    assert len({each.phase for each in alike}) == 1
+    first = min(each.early for each in alike)
+    latest = max(each.early for each in alike)
+    assert latest - first <= min(interval / 4, len(metrics) / 100)
+    soonest = max(alike, key=lambda each: each.early)
+    asked = soonest.next(now)
+    for each in alike:
+        slot = asked + soonest.early - each.early
+        for late in (0, 0.2 * interval):
+            assert asked > each.shared_since(slot + late, slot) - 1e-5
+        # Nor is that of the slot before, where the interval is not shorter than the slack.
+        if interval > each.spread + SLACK:
+            assert asked < each.shared_since(slot + interval, slot + interval)
+        assert asked <= each.shared_since(asked + each.spread + SLACK)
+
+
+@given(HASHES, st.integers(1, 600), st.integers(1, 6), TIMES)
+def test_slots_of_a_multiple_of_the_interval_meet(question, interval, factor, now):
+    short = slots(float(interval), question, 0, 1)
+    rare = slots(float(interval * factor), question, 0, 1).next(now)
+    assert math.isclose(short.next(rare - interval / 2), rare, abs_tol=1e-5)
+
+
+@given(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), min_size=2, max_size=9))
+def test_hashes_are_of_the_parts(pairs):
+    hashes = {pair: stable_hash(*pair) for pair in pairs}
+    assert len(set(hashes.values())) == len(set(pairs))
+    assert all(0 <= each < 2**64 for each in hashes.values())
+
+
+@given(st.integers(1, 10**6), INTERVALS, st.none() | st.floats(0, 3600))
+def test_tries_after_faults_come_ever_later_within_the_interval(failures, interval, asked_for):
+    wait = retry_wait(failures, interval, asked_for)
+    assert wait >= max(min(5, interval), asked_for or 0)
+    assert wait <= max(interval, asked_for or 0)
+    assert retry_wait(failures + 1, interval, asked_for) >= wait
+
+
+@given(VALUES, st.sampled_from(sorted(AGGREGATIONS)), st.randoms(use_true_random=False))
+def test_an_aggregate_lies_between_the_extremes_in_whatever_order(values, name, chance):
+    shuffled = list(values)
+    chance.shuffle(shuffled)
+    found = aggregate(name, values)
+    assert min(values) <= found <= max(values)
+    assert aggregate(name, shuffled) == found
+
+
+@given(VALUES)
+def test_a_percentile_has_its_share_below_it(values):
+    for name, percent in (("p90", 90), ("p95", 95), ("p99", 99)):
+        found = aggregate(name, values)
+        assert found in values
+        assert 100 * sum(each <= found for each in values) >= percent * len(values)
+        assert 100 * sum(each < found for each in values) < percent * len(values)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=50))
+def test_means_are_those_of_the_library(values):
+    assert math.isclose(aggregate("avg", values), statistics.fmean(values), abs_tol=1e-3)
+    assert math.isclose(aggregate("median", values), statistics.median(values), abs_tol=1e-3)
+
+
+@given(FINITE)
+def test_a_number_is_printed_without_an_exponent_and_comes_back(value):
+    text = print_number(value)
+    assert float(text) == value
+    assert "e" not in text
+    assert not text.endswith(".0")
+
+
+RANGES = st.none() | st.builds(MetricRange, stored_results=st.integers(0, 6))
+SPECS = st.builds(MetricSpec, range=RANGES)
+RESULTS = st.lists(
+    st.tuples(st.sampled_from(["1", "2.5"]), st.none())
+    | st.tuples(st.none(), st.sampled_from(["no answer", "too late"])),
+    min_size=1,
+    max_size=12,
+)
+
+
+def history(spec, results, begun=MetricStatus()):  # noqa: B008 - frozen
+    """The statuses that results lead to, one after the other."""
+    status, found = begun, []
+    for number, (value, fault) in enumerate(results):
+        time = f"2026-03-01T12:00:{number:02}Z"
+        if fault is None:
+            status = answered(status, spec, value, b'"raw"', time)
+        else:
+            status = failed(status, spec, fault, time)
+        found.append(status)
+    return found
+
+
+@given(SPECS, RESULTS)
+def test_a_status_says_what_came_last_and_keeps_the_last_value(spec, results):
+    stored = 0 if spec.range is None else spec.range.stored_results
+    for number, status in enumerate(history(spec, results)):
+        value, fault = results[number]
+        values = [each for each, _ in results[: number + 1] if each is not None]
+        assert status.err_msg == (fault or "")
+        if stored:
+            assert (status.value, status.raw_value, status.last_updated) == ("", "", "")
+            newest = status.interval_results[-1]
+            assert (newest.value, newest.err_msg) == (value or "", fault or "")
+        else:
+            assert status.value == (values[-1] if values else "")
+            assert status.interval_results == ()
+            assert b64decode(status.raw_value) == (b'"raw"' if values else b"")
+
+
+@given(SPECS, RESULTS)
+def test_stored_results_are_so_many_in_their_order_and_no_two_faults_in_a_row(spec, results):
+    stored = 0 if spec.range is None else spec.range.stored_results
+    for status in history(spec, results):
+        kept = status.interval_results
+        assert len(kept) <= stored
+        assert [each.last_updated for each in kept] == sorted(each.last_updated for each in kept)
+        for before, after in itertools.pairwise(kept):
+            assert not (before.err_msg and after.err_msg)
+
+
+@given(SPECS, RESULTS, st.text(max_size=9))
+def test_the_same_fault_again_changes_nothing(spec, results, fault):
+    begun = history(spec, results)[-1]
+    once = failed(begun, spec, fault or "no answer", "2026-03-01T13:00:00Z")
+    assert failed(once, spec, fault or "no answer", "2026-03-01T14:00:00Z") == once
+
+
+@given(SPECS, RESULTS)
+def test_a_status_comes_back_as_it_was_written_and_tells_when_its_value_came(spec, results):
+    for number, status in enumerate(history(spec, results)):
+        raw = msgspec.json.encode(status)
+        assert msgspec.json.decode(raw, type=MetricStatus) == status
+        assert without_raw(status) == status
+        answers = [n for n, (value, _) in enumerate(results[: number + 1]) if value is not None]
+        kept = [each for each in status.interval_results if not each.err_msg]
+        if answers and (kept or status.value):
+            assert value_time(status) == f"2026-03-01T12:00:{answers[-1]:02}Z"
+        else:
+            assert value_time(status) == ""

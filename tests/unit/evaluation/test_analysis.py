@@ -1,0 +1,268 @@
+"""Scores, verdicts and the JSON that Keptn tells them with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluation.analysis import Measured, judge
+from evaluation.go_json import dumps
+from evaluation.model import AnalysisObjective, ObjectReference, TotalScore
+
+LIMITS = TotalScore(pass_percentage=75, warning_percentage=50)
+QUERY = "sum(up)"
+
+
+def fixed(bound):
+    return {"fixedValue": bound}
+
+
+def between(low, high):
+    return {"lowBound": low, "highBound": high}
+
+
+def objective(name="ready", weight=1, namespace="", *, key=False, **target):
+    return AnalysisObjective(
+        analysis_value_template_ref=ObjectReference(name=name, namespace=namespace),
+        target=target or None,
+        weight=weight,
+        key_objective=key,
+    )
+
+
+def verdict(*found, limits=LIMITS):
+    """Of pairs of an objective and its value."""
+    return judge([(each, Measured(QUERY, value)) for each, value in found], limits)
+
+
+def score(value, **target):
+    return verdict((objective(weight=4, **target), value)).total
+
+
+def test_c96_one_objective_that_passes():
+    found = verdict(
+        (
+            objective(
+                namespace="shop", failure={"lessThan": fixed(2)}, warning={"lessThan": fixed("3")}
+            ),
+            "4",
+        ),
+        limits=TotalScore(pass_percentage=90, warning_percentage=75),
+    )
+    assert (found.passed, found.warning) == (True, False)
+    assert found.raw == (
+        '{"objectiveResults":[{"result":{'
+        '"failResult":{"operator":{"lessThan":{"fixedValue":"2"}},"fulfilled":false},'
+        '"warnResult":{"operator":{"lessThan":{"fixedValue":"3"}},"fulfilled":false},'
+        '"warning":false,"pass":true},'
+        '"objective":{"analysisValueTemplateRef":{"name":"ready","namespace":"shop"},'
+        '"target":{"failure":{"lessThan":{"fixedValue":"2"}},'
+        '"warning":{"lessThan":{"fixedValue":"3"}}},"weight":1},'
+        '"value":4,"query":"sum(up)","score":1}],'
+        '"totalScore":1,"maximumScore":1,"pass":true,"warning":false}'
+    )
+    assert found.summary == "the analysis passed: 1 of 1 points, 100 %"
+
+
+def test_c96_three_objectives_of_which_one_is_warned_of():
+    found = verdict(
+        (
+            objective("first", 2, failure={"lessThan": fixed(5)}, warning={"lessThan": fixed("4")}),
+            "11",
+        ),
+        (
+            objective(
+                "second", failure={"greaterThan": fixed("20")}, warning={"greaterThan": fixed(15)}
+            ),
+            "20",
+        ),
+        (objective("third", failure={"notInRange": between("25", 35)}), "30.000000"),
+    )
+    assert (found.total, found.maximum, found.percentage) == (3.5, 4, 87.5)
+    assert found.raw == (
+        '{"objectiveResults":['
+        '{"result":{"failResult":{"operator":{"lessThan":{"fixedValue":"5"}},"fulfilled":false},'
+        '"warnResult":{"operator":{"lessThan":{"fixedValue":"4"}},"fulfilled":false},'
+        '"warning":false,"pass":true},'
+        '"objective":{"analysisValueTemplateRef":{"name":"first"},'
+        '"target":{"failure":{"lessThan":{"fixedValue":"5"}},'
+        '"warning":{"lessThan":{"fixedValue":"4"}}},"weight":2},'
+        '"value":11,"query":"sum(up)","score":2},'
+        '{"result":{"failResult":{"operator":{"greaterThan":{"fixedValue":"20"}},'
+        '"fulfilled":false},'
+        '"warnResult":{"operator":{"greaterThan":{"fixedValue":"15"}},"fulfilled":true},'
+        '"warning":true,"pass":false},'
+        '"objective":{"analysisValueTemplateRef":{"name":"second"},'
+        '"target":{"failure":{"greaterThan":{"fixedValue":"20"}},'
+        '"warning":{"greaterThan":{"fixedValue":"15"}}},"weight":1},'
+        '"value":20,"query":"sum(up)","score":0.5},'
+        '{"result":{"failResult":{"operator":{"notInRange":{"lowBound":"25","highBound":"35"}},'
+        '"fulfilled":false},'
+        '"warnResult":{"operator":{},"fulfilled":false},"warning":false,"pass":true},'
+        '"objective":{"analysisValueTemplateRef":{"name":"third"},'
+        '"target":{"failure":{"notInRange":{"lowBound":"25","highBound":"35"}}},"weight":1},'
+        '"value":30,"query":"sum(up)","score":1}],'
+        '"totalScore":3.5,"maximumScore":4,"pass":true,"warning":false}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "expected"),
+    [
+        ("4", {}, 4),
+        ("1", {"failure": {"lessThan": fixed(2)}}, 0),
+        ("1", {"warning": {"lessThan": fixed(2)}}, 2),
+        ("3", {"failure": {"lessThan": fixed(2)}, "warning": {"lessThan": fixed(4)}}, 2),
+        ("1", {"failure": {"lessThan": fixed(2)}, "warning": {"lessThan": fixed(4)}}, 0),
+        ("0.5", {"failure": {"greaterThan": fixed("500m")}}, 4),
+        ("25", {"failure": {"notInRange": between(25, 35)}}, 4),
+        ("35.1", {"failure": {"notInRange": between(25, 35)}}, 0),
+        ("35", {"failure": {"inRange": between(25, 35)}}, 0),
+        ("1", {"failure": {}}, 4),
+    ],
+)
+def test_points(value, target, expected):
+    assert score(value, **target) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("abc", "value 'abc' is no number"),
+        ("", "value '' is no number"),
+        ("NaN", "value 'NaN' is no measurement"),
+        ("+Inf", "value '+Inf' is no measurement"),
+        ("1e999", "value '1e999' is out of range"),
+    ],
+)
+def test_what_is_no_number_has_no_points_and_an_error(value, error):
+    found = verdict((objective(), value))
+    assert (found.total, found.passed, found.warning) == (0, False, False)
+    result = json.loads(found.raw)["objectiveResults"][0]
+    assert result == {
+        "result": {
+            "failResult": {"operator": {}, "fulfilled": False},
+            "warnResult": {"operator": {}, "fulfilled": False},
+            "warning": False,
+            "pass": False,
+        },
+        "objective": {"analysisValueTemplateRef": {"name": "ready"}, "target": {}, "weight": 1},
+        "value": 0,
+        "query": QUERY,
+        "score": 0,
+        "error": error,
+    }
+
+
+def test_a_target_that_can_not_be_read_has_no_points():
+    found = verdict((objective(failure={"lessThan": fixed("x")}), "4"))
+    assert (found.total, found.passed) == (0, False)
+    assert found.results[0].error.startswith("target.failure.lessThan.fixedValue: 'x' is no")
+
+
+@pytest.mark.parametrize(
+    ("reached", "passed", "warning"),
+    [(0, False, False), (2, False, True), (3, True, False), (4, True, False)],
+)
+def test_limits_are_reached_where_they_are_met(reached, passed, warning):
+    good, bad = objective(), objective(failure={"greaterThan": fixed(0)})
+    found = verdict(*[(good, "1")] * reached, *[(bad, "1")] * (4 - reached))
+    assert (found.percentage, found.passed, found.warning) == (reached * 25, passed, warning)
+
+
+def test_a_key_objective_without_points_ends_all():
+    limits = TotalScore(pass_percentage=10, warning_percentage=5)
+    bad = objective("errors", key=True, failure={"greaterThan": fixed(0)})
+    found = verdict((objective(weight=9), "1"), (bad, "1"), limits=limits)
+    assert (found.percentage, found.passed, found.warning) == (90, False, False)
+    assert found.summary == "the analysis failed: 9 of 10 points, 90 %"
+    assert '"weight":1,"keyObjective":true}' in found.raw
+
+
+def test_a_key_objective_with_a_warning_ends_nothing():
+    found = verdict((objective(key=True, warning={"greaterThan": fixed(0)}), "1"))
+    assert (found.percentage, found.passed, found.warning) == (50, False, True)
+    assert found.summary == "the analysis ended with a warning: 0.5 of 1 points, 50 %"
+
+
+def test_without_a_maximum_nothing_is_reached():
+    assert verdict().raw == (
+        '{"objectiveResults":[],"totalScore":0,"maximumScore":0,"pass":false,"warning":false}'
+    )
+    found = verdict((objective(weight=0), "1"))
+    assert (found.percentage, found.passed) == (0, False)
+    assert '"target":{}},"value":1' in found.raw
+
+
+def test_queries_are_escaped_as_go_does():
+    found = judge([(objective(), Measured('a{b="<c>&"}', "1"))], LIMITS)
+    assert r'"query":"a{b=\"\u003cc\u003e\u0026\"}"' in found.raw
+
+
+TARGETS = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.one_of(
+            st.builds(lambda bound: {"lessThan": fixed(bound)}, st.integers(-5, 5)),
+            st.builds(lambda bound: {"greaterThan": fixed(f"{bound}m")}, st.integers(-5, 5)),
+            st.builds(lambda low: {"inRange": between(low, low + 2)}, st.integers(-5, 5)),
+            st.just({}),
+        )
+        for name in ("failure", "warning")
+    },
+)
+OBJECTIVES = st.builds(
+    lambda target, weight, key: objective(weight=weight, key=key, **target),
+    TARGETS,
+    st.integers(0, 5),
+    st.booleans(),
+)
+VALUES = st.floats(-6, 6).map(repr) | st.sampled_from(["NaN", "x", "", "1e300"])
+FOUND = st.lists(st.tuples(OBJECTIVES, VALUES), max_size=6)
+SCORES = st.integers(0, 99).flatmap(
+    lambda warning: st.builds(
+        TotalScore,
+        warning_percentage=st.just(warning),
+        pass_percentage=st.integers(warning + 1, 100),
+    )
+)
+
+
+@given(FOUND, SCORES)
+def test_a_verdict_is_within_its_limits_and_told_as_json(found, limits):
+    result = verdict(*found, limits=limits)
+    assert 0 <= result.total <= result.maximum
+    assert 0 <= result.percentage <= 100
+    assert not (result.passed and result.warning)
+    assert not result.passed or result.percentage >= limits.pass_percentage
+    told = json.loads(result.raw, parse_int=float)
+    assert (told["totalScore"], told["pass"]) == (result.total, result.passed)
+    assert dumps(told) == result.raw
+
+
+@given(FOUND, SCORES)
+def test_without_a_criterion_nothing_gets_worse(found, limits):
+    lenient = [
+        (objective(weight=each.weight, key=each.key_objective), value) for each, value in found
+    ]
+    before, after = verdict(*found, limits=limits), verdict(*lenient, limits=limits)
+    assert after.total >= before.total
+    assert (after.passed, after.passed or after.warning) >= (
+        before.passed,
+        before.passed or before.warning,
+    )
+
+
+@given(FOUND, SCORES, st.randoms())
+def test_the_order_of_objectives_is_of_no_matter(found, limits, random):
+    before = verdict(*found, limits=limits)
+    random.shuffle(found)
+    after = verdict(*found, limits=limits)
+    assert (after.total, after.passed, after.warning) == (
+        before.total,
+        before.passed,
+        before.warning,
+    )

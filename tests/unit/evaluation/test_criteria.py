@@ -1,0 +1,102 @@
+"""Criteria of an AnalysisDefinition: what they say, and when they are fulfilled."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluation.criteria import Target, decode_target, is_fulfilled, wire
+
+
+def failure(**operators):
+    return decode_target({"failure": operators}).failure
+
+
+def fixed(bound):
+    return {"fixedValue": bound}
+
+
+def between(low, high):
+    return {"lowBound": low, "highBound": high}
+
+
+@pytest.mark.parametrize(
+    ("operator", "bounds", "holding", "others"),
+    [
+        ("lessThan", fixed("2"), [1.9, -5], [2, 2.1]),
+        ("lessThanOrEqual", fixed("2"), [2, 1], [2.1]),
+        ("greaterThan", fixed("2"), [2.1], [2, 1.9]),
+        ("greaterThanOrEqual", fixed("2"), [2, 3], [1.9]),
+        ("equalTo", fixed("2"), [2.0], [2.0001, -2]),
+        ("inRange", between("1", "3"), [1, 2, 3], [0.9, 3.1]),
+        ("notInRange", between("1", "3"), [0.9, 3.1], [1, 2, 3]),
+        ("lessThan", fixed("500m"), [0.4], [0.5]),
+        ("greaterThan", fixed("1Ki"), [1025], [1024]),
+        ("equalTo", fixed("100m"), [0.1], [0.2]),
+        ("equalTo", fixed(5), [5], [5.5]),
+    ],
+)
+def test_when_an_operator_holds(operator, bounds, holding, others):
+    criterion = failure(**{operator: bounds})
+    assert [value for value in (*holding, *others) if is_fulfilled(criterion, value)] == holding
+
+
+@pytest.mark.parametrize("given", [None, {}, {"failure": None}])
+def test_without_criteria_nothing_is_fulfilled(given):
+    target = decode_target(given)
+    assert target == Target()
+    assert (target.wire, wire(target.failure)) == ({}, {})
+    assert not is_fulfilled(target.failure, 0)
+
+
+def test_an_empty_criterion_is_never_fulfilled_and_printed_as_it_is():
+    target = decode_target({"failure": {}})
+    assert not is_fulfilled(target.failure, 0)
+    assert target.wire == {"failure": {}}
+
+
+def test_of_several_operators_any_is_enough():
+    criterion = failure(greaterThan=fixed(10), lessThan=fixed(1))
+    assert [value for value in (0, 5, 11) if is_fulfilled(criterion, value)] == [0, 11]
+
+
+def test_quantities_are_printed_as_strings_in_their_canonical_form():
+    target = decode_target(
+        {"failure": {"lessThan": fixed(2)}, "warning": {"inRange": between("0.5", "1500m")}}
+    )
+    assert target.wire == {
+        "failure": {"lessThan": {"fixedValue": "2"}},
+        "warning": {"inRange": {"lowBound": "500m", "highBound": "1500m"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("x", "target: an object is needed"),
+        ({"failure": []}, "target.failure: an object is needed"),
+        ({"warning": {"lessThan": 5}}, "target.warning.lessThan: an object is needed"),
+        ({"failure": {"lessThan": {}}}, "target.failure.lessThan.fixedValue: a quantity is needed"),
+        (
+            {"failure": {"inRange": {"lowBound": 1}}},
+            "target.failure.inRange.highBound: a quantity is needed",
+        ),
+        (
+            {"failure": {"equalTo": fixed("x")}},
+            (
+                "target.failure.equalTo.fixedValue: 'x' is no quantity: "
+                "write for example 5, 0.5, 500m or 1Gi"
+            ),
+        ),
+        (
+            {"failure": {"below": fixed(1)}},
+            (
+                "target.failure.below: no such operator: use lessThanOrEqual, lessThan, "
+                "greaterThan, greaterThanOrEqual, equalTo, inRange, notInRange"
+            ),
+        ),
+    ],
+)
+def test_what_can_not_be_read_is_told_with_its_place(given, text):
+    with pytest.raises(ValueError, match=r"^target") as caught:
+        decode_target(given)
+    assert str(caught.value) == text
