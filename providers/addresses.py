@@ -1,0 +1,173 @@
+"""Which URLs and addresses may be asked: pure decisions, for every spelling of an address.
+
+Whoever may create a provider may name any server, so the addresses behind which machines keep
+credentials and trust whoever reaches them are refused, unless the operator allows them.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from yarl import URL
+
+from providers.errors import BadProviderError, ForbiddenAddressError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from ipaddress import IPv4Network, IPv6Network
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+REFUSED: Final = {
+    "an unspecified address": ("0.0.0.0/8", "::/128"),
+    "a loopback address": ("127.0.0.0/8", "::1/128"),
+    "a link-local address": ("169.254.0.0/16", "fe80::/10", "fec0::/10"),
+    "a multicast or reserved address": ("224.0.0.0/4", "240.0.0.0/4", "ff00::/8"),
+    "an address of cloud metadata": (
+        "100.100.100.200/32",
+        "168.63.129.16/32",
+        "192.0.0.192/32",
+        "fd00:ec2::254/128",
+        "fd00:42::42/128",
+        "fd20:ce::254/128",
+    ),
+    # Which IPv4 address is behind depends on the translator.
+    "an address of a local translator": ("64:ff9b:1::/48",),
+}
+"""What is refused by default, and why. Link-local has the metadata of most clouds."""
+
+_LONGEST_URL: Final = 2048
+_LONGEST_HOST: Final = 253
+_NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
+_NUMERIC: Final = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)\.?$")
+"""What ends so is taken for an IPv4 address by some."""
+_SHORT: Final = 32
+"""Bits that an IPv4 address has."""
+
+
+class Addresses:
+    """Who may be asked. ``denied`` wins over ``allowed``, which wins over what is refused else."""
+
+    def __init__(self, allowed: Iterable[str] = (), denied: Iterable[str] = ()) -> None:
+        """Addresses and networks, ``10.1.2.3`` or ``10.0.0.0/8``. Raises ValueError."""
+        self._allowed = networks(allowed)
+        self._denied = networks(denied)
+        self._refused = [(why, networks(found)) for why, found in REFUSED.items()]
+
+    def check(self, address: str, host: str) -> None:
+        """Raise ForbiddenAddressError where ``address``, which ``host`` has, may not be asked."""
+        why = self.refusal(ip_address(address.partition("%")[0]))
+        if why:
+            raise ForbiddenAddressError(f"{host} may not be asked: it has {why}")
+
+    def refusal(self, address: Address) -> str:
+        """Why an address may not be asked; empty where it may."""
+        forms = tuple(_forms(address))
+        if any(_within(form, self._denied) for form in forms):
+            return "an address that is denied"
+        if _within(address, self._allowed):
+            return ""
+        for form in forms:
+            if _within(form, self._allowed):
+                continue
+            for why, found in self._refused:
+                if _within(form, found):
+                    return why
+        return ""
+
+
+def parsed(url: str) -> URL:
+    """A URL that can be asked, without query and fragment. Raises BadProviderError."""
+    if not url.isprintable() or " " in url or "\\" in url or len(url) > _LONGEST_URL:
+        raise BadProviderError("the server's URL has characters that no URL has, or too many")
+    try:
+        found = URL(url)
+        # "host" is decoded where it is read, and fails there if at all.
+        host, port = found.raw_host or "" if found.host else "", found.port
+    except (ValueError, IndexError):
+        # yarl reads a host behind the "@" of "http://[]@".
+        raise BadProviderError("the server's URL is none: write https://host:port") from None
+    if found.scheme not in {"http", "https"}:
+        raise BadProviderError("the server's URL is neither http:// nor https://")
+    # "@host" has an empty user, which yarl does not tell from none.
+    authority = _authority(url)
+    if "@" in authority:
+        raise BadProviderError("the server's URL has a user: credentials belong in a Secret")
+    if "?" in url or "#" in url:
+        raise BadProviderError("the server's URL has a ? or #: write https://host:port/path")
+    if not port or not _is_host(host) or ("[" in authority) != (":" in host):
+        raise BadProviderError(
+            "the server's URL has no host that can be asked: write https://host:port, and an IPv4 "
+            "address as four decimal numbers"
+        )
+    return found
+
+
+def literal(url: URL) -> str | None:
+    """The address that the host is; None where it is a name."""
+    host = url.raw_host or ""
+    return host if ":" in host or _NUMERIC.search(host) else None
+
+
+def place(url: URL) -> str:
+    """``host:port``, for errors."""
+    host = url.raw_host or ""
+    return f"[{host}]:{url.port}" if ":" in host else f"{host}:{url.port}"
+
+
+def shown(server: str) -> str:
+    """``host:port`` of a server as it was written; of what can't be asked, nothing of it."""
+    try:
+        return place(parsed(server))
+    except BadProviderError:
+        return "the server"
+
+
+def _authority(url: str) -> str:
+    return re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
+
+
+def _is_host(host: str) -> bool:
+    if len(host) > _LONGEST_HOST:
+        return False
+    try:
+        # No zone: an interface of ours is nobody's to choose.
+        return "%" not in host and bool(ip_address(host))
+    except ValueError:
+        return bool(_NAME.fullmatch(host)) and not _NUMERIC.search(host)
+
+
+def networks(texts: Iterable[str]) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Of ``10.1.2.3`` and ``10.0.0.0/8``. Raises ValueError."""
+    return tuple(ip_network(text, strict=False) for text in texts)
+
+
+def _within(address: Address, found: tuple[IPv4Network | IPv6Network, ...]) -> bool:
+    return any(address in network for network in found)
+
+
+def _forms(address: Address) -> Iterator[Address]:
+    """The address, and each IPv4 address that a translator or tunnel makes of it."""
+    yield address
+    if isinstance(address, IPv4Address):
+        return
+    number = int(address)
+    last = IPv4Address(number & 0xFFFFFFFF)
+    if number >> _SHORT in _WITH_LAST:
+        yield last
+    # ISATAP: any network, then 0:5efe or 200:5efe, then the address.
+    if (number >> _SHORT) & 0xFDFFFFFF == 0x5EFE:  # noqa: PLR2004 - RFC 5214
+        yield last
+    if address.sixtofour is not None:
+        yield address.sixtofour
+    if address.teredo is not None:
+        yield from address.teredo
+
+
+_WITH_LAST: Final = {
+    int(IPv6Address(prefix)) >> _SHORT
+    for prefix in ("::ffff:0:0", "::", "::ffff:0:0:0", "64:ff9b::")
+}
+"""Mapped, compatible, translated (RFC 2765) and NAT64: the last bits are the IPv4 address."""

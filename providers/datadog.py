@@ -1,0 +1,87 @@
+"""Datadog: the mean of a series, over the last five minutes if not asked otherwise."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from providers.errors import BadCredentialsError, BadQueryError, NoValuesError
+from providers.model import Answer
+from providers.numbers import go_general
+from providers.replies import decoded, raise_for_status, words
+from providers.series import mean, samples, window
+from providers.targets import complaint, credential, endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from providers.http import Http
+    from providers.model import Question, Target
+
+API_KEY: Final = "DD_CLIENT_API_KEY"
+APP_KEY: Final = "DD_CLIENT_APP_KEY"
+_DIGITS: Final = 5
+
+
+class _Series(Struct, frozen=True):
+    """Times in milliseconds."""
+
+    pointlist: tuple[tuple[float, float | None], ...] = ()
+
+
+class _Body(Struct, frozen=True):
+    """An ``error`` comes with status 200, too."""
+
+    error: str | None = None
+    series: tuple[_Series, ...] | None = None
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+
+
+class Datadog:
+    """The timeseries API v1. Of several series the first counts, as with Keptn."""
+
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+
+    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+        """The mean of the points that have a value; with a step, all of them as samples."""
+        start, end = window(question, self._now())
+        params = {"from": f"{int(start)}", "to": f"{int(end)}", "query": question.query}
+        if question.step is not None:
+            params["interval"] = f"{round(question.step * 1000)}"
+        reply = await http.send(
+            "GET",
+            endpoint(target.server, "/api/v1/query"),
+            headers=_headers(target),
+            params=params,
+            skip_verify=target.skip_verify,
+        )
+        raise_for_status(reply, complaint(reply))
+        body = decoded(reply, _BODY)
+        if body.error:
+            raise BadQueryError(f"the provider refuses the query ({words(body.error)})")
+        if not body.series:
+            raise NoValuesError("no values in query result")
+        found = samples((ms / 1000, value) for ms, value in body.series[0].pointlist)
+        middle = mean(found)
+        return Answer(
+            value=go_general(middle.value, _DIGITS),
+            samples=(middle,) if question.step is None else found,
+            raw=reply.body,
+        )
+
+
+def _headers(target: Target) -> Mapping[str, str]:
+    secret = target.secret or {}
+    if missing := [key for key in (API_KEY, APP_KEY) if key not in secret]:
+        raise BadCredentialsError(f"secret does not contain {' and '.join(missing)}")
+    return {
+        "Accept": "application/json",
+        "DD-API-KEY": credential(target, API_KEY),
+        "DD-APPLICATION-KEY": credential(target, APP_KEY),
+    }

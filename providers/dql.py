@@ -1,0 +1,203 @@
+"""Dynatrace's Grail: the last value of what a DQL query gives."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from providers.bearer import Tokens
+from providers.errors import BadAnswerError, TimedOutError, TooLargeError
+from providers.model import Answer
+from providers.numbers import fixed6
+from providers.records import RecordTypes, points
+from providers.replies import decoded, raise_for_status, words
+from providers.series import MAX_SAMPLES, samples
+from providers.targets import complaint, endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from providers.http import Http, Reply
+    from providers.model import Question, Target
+
+WAIT: Final = 50
+"""Seconds for which a query may run, as with Keptn; the asker's time-out mostly ends it before."""
+PAUSE: Final = 1.0
+"""Seconds for which the server keeps a request waiting, and for which we wait between two."""
+_MILLISECONDS: Final = int(PAUSE * 1000)
+_LOOKS: Final = int(WAIT / (2 * PAUSE))
+_RUNNING: Final = frozenset({"NOT_STARTED", "RUNNING"})
+_PARTIAL: Final = frozenset(
+    {
+        "SCAN_LIMIT_GBYTES",
+        "RESULT_LIMIT_RECORDS",
+        "RESULT_LIMIT_BYTES",
+        "FETCH_TIMEOUT",
+        "FETCH_EXEC_TIME_LIMIT",
+        "QUERY_CONSUMPTION_LIMIT",
+    }
+)
+"""Notifications of a query that did not look at, or does not show, all that it should."""
+
+
+class _Notification(Struct, frozen=True, rename="camel"):
+    notification_type: str = ""
+    message: str = ""
+
+
+class _Grail(Struct, frozen=True):
+    notifications: tuple[_Notification, ...] | None = None
+
+
+class _Metadata(Struct, frozen=True):
+    grail: _Grail = _Grail()
+
+
+class _Result(Struct, frozen=True):
+    records: tuple[dict[str, Any] | None, ...] = ()
+    types: tuple[RecordTypes, ...] = ()
+    metadata: _Metadata = _Metadata()
+
+
+class _Body(Struct, frozen=True, rename="camel"):
+    state: str
+    request_token: str = ""
+    result: _Result | None = None
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+
+
+class Dql:
+    """Starts a query, and looks until it is done. The last record counts, as with Keptn."""
+
+    def __init__(
+        self,
+        *,
+        tokens: Tokens | None = None,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._tokens = tokens or Tokens()
+        self._now = now
+        self._sleep = sleep
+
+    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+        """The last value; with a step, all of them as samples, in the steps of the query."""
+        line = _Line(http, target, self._tokens)
+        reply = await line.send("POST", "execute", body=msgspec.json.encode(_request(question)))
+        body = decoded(reply, _BODY)
+        looks = 0
+        while body.state in _RUNNING:
+            if looks == _LOOKS:
+                raise TimedOutError(f"the query runs for more than {WAIT} s")
+            looks += 1
+            await self._sleep(PAUSE)
+            reply = await line.send("GET", "poll", params=_poll(body))
+            # A look has no token of its own.
+            body = msgspec.structs.replace(decoded(reply, _BODY), request_token=body.request_token)
+        if body.state != "SUCCEEDED" or body.result is None:
+            raise BadAnswerError(f"the query ended without a result ({words(body.state)})")
+        _check_complete(body.result)
+        records = [record for record in body.result.records if record is not None]
+        now = self._now() if question.end is None else question.end
+        found = points(records, body.result.types, question.path, now)
+        (last,) = samples(found[-1:])
+        return Answer(
+            value=fixed6(last.value),
+            samples=(last,) if question.step is None else samples(found),
+            raw=reply.body,
+        )
+
+
+class _Line:
+    """The requests of one question, which may have its token refused once."""
+
+    def __init__(self, http: Http, target: Target, tokens: Tokens) -> None:
+        self._http = http
+        self._target = target
+        self._tokens = tokens
+        self._renewed = False
+
+    async def send(
+        self,
+        method: str,
+        action: str,
+        *,
+        body: bytes | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """The reply to an action of the query API, which is a success."""
+        token = await self._tokens.get(self._http, self._target)
+        reply = await self._send(token, method, action, body, params)
+        if reply.status == HTTPStatus.UNAUTHORIZED and not self._renewed:
+            self._renewed = True
+            token = await self._tokens.get(self._http, self._target, refused=token)
+            reply = await self._send(token, method, action, body, params)
+        raise_for_status(reply, complaint(reply))
+        return reply
+
+    async def _send(
+        self,
+        token: str,
+        method: str,
+        action: str,
+        body: bytes | None,
+        params: Mapping[str, str] | None,
+    ) -> Reply:
+        return await self._http.send(
+            method,
+            endpoint(self._target.server, f"/platform/storage/query/v1/query:{action}"),
+            headers={
+                "Accept": "application/json",
+                "Authorization": f"Bearer {token}",
+                **({"Content-Type": "application/json"} if body is not None else {}),
+            },
+            body=body,
+            params=params,
+            skip_verify=self._target.skip_verify,
+            # A query that is started twice is only slower.
+            repeatable=True,
+        )
+
+
+def _request(question: Question) -> Mapping[str, object]:
+    request: dict[str, object] = {
+        "query": question.query,
+        "requestTimeoutMilliseconds": _MILLISECONDS,
+        "fetchTimeoutSeconds": WAIT,
+        "maxResultRecords": MAX_SAMPLES,
+    }
+    if question.start is not None:
+        request["defaultTimeframeStart"] = _date(question.start)
+    if question.end is not None:
+        request["defaultTimeframeEnd"] = _date(question.end)
+    return request
+
+
+def _poll(body: _Body) -> Mapping[str, str]:
+    if not body.request_token:
+        raise BadAnswerError("the query runs, but has no token to ask for it")
+    return {
+        "request-token": body.request_token,
+        "request-timeout-milliseconds": f"{_MILLISECONDS}",
+    }
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _check_complete(result: _Result) -> None:
+    """Raise when the result is that of a part of the data, whose last value may be any."""
+    for notification in result.metadata.grail.notifications or ():
+        if notification.notification_type in _PARTIAL:
+            raise TooLargeError(
+                f"the result is only a part ({words(notification.message)}): narrow the query"
+            )

@@ -1,0 +1,106 @@
+"""Dynatrace's metrics API v2: the mean of all points that a selector gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from providers.errors import BadAnswerError, BadQueryError, TooManyValuesError
+from providers.model import Answer
+from providers.numbers import fixed6
+from providers.replies import decoded, raise_for_status
+from providers.series import mean, samples
+from providers.targets import complaint, credential, endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from providers.http import Http
+    from providers.model import Question, Target
+
+LATEST: Final = "now-5m"
+"""From when on the points count, for a question without a start."""
+_MINUTE: Final = 60
+
+
+class _Series(Struct, frozen=True):
+    """Times in milliseconds, each with the value of the same index."""
+
+    timestamps: tuple[float, ...] = ()
+    values: tuple[float | None, ...] = ()
+
+
+class _Metric(Struct, frozen=True):
+    """The series of one selector, one for each tuple of dimensions."""
+
+    data: tuple[_Series, ...] = ()
+
+
+class _Body(Struct, frozen=True, rename="camel"):
+    """A page, and the key of the next one."""
+
+    result: tuple[_Metric, ...]
+    next_page_key: str | None = None
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+
+
+class Dynatrace:
+    """Of several series all points count, as with Keptn: ``:splitBy()`` makes one of them."""
+
+    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+        """The mean of the points that have a value; with a step, all of them as samples."""
+        reply = await http.send(
+            "GET",
+            endpoint(target.server, "/api/v2/metrics/query"),
+            headers={
+                "Accept": "application/json",
+                "Authorization": f"Api-Token {credential(target, target.secret_key)}",
+            },
+            params=_params(question),
+            skip_verify=target.skip_verify,
+        )
+        raise_for_status(reply, complaint(reply))
+        body = decoded(reply, _BODY)
+        if body.next_page_key:
+            # The mean of a part would be a wrong value that looks like a right one.
+            raise TooManyValuesError("too many values in query result: it has further pages")
+        found = samples(_points(body))
+        middle = mean(found)
+        return Answer(
+            value=fixed6(middle.value),
+            samples=(middle,) if question.step is None else found,
+            raw=reply.body,
+        )
+
+
+def _params(question: Question) -> dict[str, str]:
+    params = {"metricSelector": question.query, "from": LATEST}
+    if question.start is not None:
+        params["from"] = _milliseconds(question.start)
+    if question.end is not None:
+        params["to"] = _milliseconds(question.end)
+    if question.step is not None:
+        minutes, rest = divmod(question.step, _MINUTE)
+        if rest or not minutes:
+            raise BadQueryError(
+                f"Dynatrace knows no step of {question.step:g} s: take whole minutes"
+            )
+        params["resolution"] = f"{minutes:.0f}m"
+    return params
+
+
+def _milliseconds(time: float) -> str:
+    return f"{round(time * 1000)}"
+
+
+def _points(body: _Body) -> Iterator[tuple[float, float | None]]:
+    for metric in body.result:
+        for series in metric.data:
+            if len(series.timestamps) != len(series.values):
+                raise BadAnswerError("the answer has more times than values, or fewer")
+            for milliseconds, value in zip(series.timestamps, series.values, strict=True):
+                yield milliseconds / 1000, value

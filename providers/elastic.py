@@ -1,0 +1,170 @@
+"""Elasticsearch: one number of what a search answers."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from providers.errors import (
+    BadAnswerError,
+    BadCredentialsError,
+    BadQueryError,
+    NoValuesError,
+    TimedOutError,
+    TooManyValuesError,
+)
+from providers.leaves import named, numbers
+from providers.model import Answer
+from providers.numbers import fixed6
+from providers.replies import decoded, raise_for_status, words
+from providers.series import samples, window
+from providers.targets import basic, complaint, credential, endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from providers.http import Http
+    from providers.model import Question, Target
+
+FROM: Final = "$from"
+TO: Final = "$to"
+"""Strings in the query that are replaced, where they are the whole string, by the range's ends."""
+_SHOWN: Final = 5
+"""Names of numbers that an error lists."""
+
+
+class _Shards(Struct, frozen=True):
+    failed: int = 0
+
+
+class _Clusters(Struct, frozen=True):
+    skipped: int = 0
+
+
+class _Body(Struct, frozen=True):
+    hits: dict[str, Any] = {}
+    aggregations: dict[str, Any] | None = None
+    timed_out: bool = False
+    shards: _Shards = msgspec.field(default=_Shards(), name="_shards")
+    clusters: _Clusters = msgspec.field(default=_Clusters(), name="_clusters")
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+
+
+class Elastic:
+    """``_search`` below the server's path, which may name an index; the query is its body."""
+
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+
+    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+        """The number at ``question.path``, or the only one of the aggregations, or the hits."""
+        start, end = window(question, self._now())
+        reply = await http.send(
+            "POST",
+            endpoint(target.server, "/_search"),
+            headers=_headers(target),
+            body=search(question, start, end),
+            skip_verify=target.skip_verify,
+            repeatable=True,
+        )
+        raise_for_status(reply, complaint(reply))
+        body = decoded(reply, _BODY)
+        _check_complete(body)
+        found = samples([(end, _value(body, question.path))])
+        return Answer(value=fixed6(found[0].value), samples=found, raw=reply.body)
+
+
+def search(question: Question, start: float, end: float) -> bytes:
+    """The body of the request: the query, read and written anew so that it is JSON for certain."""
+    if question.step is not None:
+        raise BadQueryError("Elasticsearch is asked for one value: leave out range.step")
+    try:
+        query = msgspec.json.decode(question.query)
+        filled = _filled(query, {FROM: _date(start), TO: _date(end)})
+        body = msgspec.json.encode(filled)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError) as error:
+        raise BadQueryError(f"the query is no JSON: {words(str(error))}") from None
+    if not isinstance(query, dict):
+        raise BadQueryError("the query is no JSON object")
+    if question.start is not None and filled == query and b'"range":' not in body:
+        raise BadQueryError(
+            f"the query covers all time: it has no range clause with {FROM} and {TO}"
+        )
+    return body
+
+
+def _filled(node: object, places: Mapping[str, str]) -> object:
+    if isinstance(node, str):
+        return places.get(node, node)
+    if isinstance(node, list):
+        return [_filled(item, places) for item in node]
+    if isinstance(node, dict):
+        return {key: _filled(value, places) for key, value in node.items()}
+    return node
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _headers(target: Target) -> dict[str, str]:
+    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    if target.secret is not None:
+        headers["Authorization"] = _authorization(target, target.secret)
+    return headers
+
+
+def _authorization(target: Target, secret: Mapping[str, bytes]) -> str:
+    if target.secret_key not in secret:
+        if "user" in secret:
+            return basic(target)
+        # With Keptn the name of the key is the API key itself, so it is not shown.
+        raise BadCredentialsError("secret does not contain the key that secretKeyRef names")
+    key = credential(target, target.secret_key)
+    # An API key is an id and a secret with a colon between them, or that in base64.
+    return f"ApiKey {b64encode(key.encode()).decode() if ':' in key else key}"
+
+
+def _check_complete(body: _Body) -> None:
+    """Raise when a part of the data was not looked at: that is another value, not a bad guess."""
+    if body.timed_out:
+        raise TimedOutError("the search timed out within Elasticsearch")
+    if body.shards.failed:
+        raise BadAnswerError(f"the search failed on {body.shards.failed} shards")
+    if body.clusters.skipped:
+        raise BadAnswerError(f"the search left out {body.clusters.skipped} clusters")
+
+
+def _value(body: _Body, path: str) -> object:
+    if not path and body.aggregations is None:
+        return _total(body.hits)
+    parts = {"aggregations": body.aggregations or {}}
+    found = numbers(parts if not path else {**parts, "hits": body.hits})
+    names = named(found, path)
+    if not names:
+        raise NoValuesError(f"no values in query result: no number at '{words(path)}'")
+    filled = [name for name in names if found[name] is not None]
+    if len(filled) > 1:
+        shown = ", ".join(words(name) for name in filled[:_SHOWN])
+        more = ", …" if len(filled) > _SHOWN else ""
+        raise TooManyValuesError(f"too many values in query result: {shown}{more}")
+    if filled == ["hits.total.value"]:
+        return _total(body.hits)
+    return found[filled[0]] if filled else None
+
+
+def _total(hits: Mapping[str, object]) -> object:
+    """The number of documents, which old servers give without more."""
+    total = hits.get("total")
+    if not isinstance(total, dict):
+        return total
+    if total.get("relation") == "gte":
+        raise BadQueryError("the hits are counted in part only: set track_total_hits to true")
+    return total.get("value")

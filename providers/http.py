@@ -1,0 +1,256 @@
+"""HTTP to providers: no redirect followed, no proxy, no forbidden address, no endless answer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ssl
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlencode
+
+import aiohttp
+from msgspec import Struct
+from yarl import URL
+
+from providers.addresses import Addresses, literal, parsed, place
+from providers.connecting import connector
+from providers.errors import (
+    BadAnswerError,
+    BadCredentialsError,
+    RedirectedError,
+    TooLargeError,
+    UnreachableError,
+)
+from providers.failures import error_from, was_cut_off
+from providers.replies import words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from providers.connecting import Lookup
+
+MAX_BYTES: Final = 1024 * 1024
+"""Of an answer, by default."""
+CONNECT_SECONDS: Final = 5.0
+_MAX_HEADER: Final = 8190
+"""Bytes of a line, and of each of at most so many headers."""
+_MAX_HEADERS: Final = 100
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+_PLAIN_HEADERS: Final = frozenset({"accept", "content-type"})
+"""Those that hold no credential."""
+SHORTEST_SECRET: Final = 4
+"""Characters: shorter ones are in any text."""
+BLOT: Final = "***"
+
+
+class Reply(Struct, frozen=True, gc=False):
+    """What a server answered; ``headers`` by lower-case names."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Http:
+    """``async with Http(...) as http``: one for the process.
+
+    A request goes to the scheme, host and port of its URL and nowhere else, so what it carries is
+    for that server only. Connections that don't verify certificates are kept apart from those
+    that do.
+    """
+
+    def __init__(
+        self,
+        allowed: Iterable[str] = (),
+        denied: Iterable[str] = (),
+        *,
+        max_bytes: int = MAX_BYTES,
+        lookup: Lookup | None = None,
+    ) -> None:
+        """``allowed`` and ``denied`` are addresses and networks. Raises ValueError."""
+        self._addresses = Addresses(allowed, denied)
+        self._max_bytes = max_bytes
+        self._lookup = lookup
+        self._session: aiohttp.ClientSession | None = None
+        self._tls: ssl.SSLContext | bool = True
+
+    async def __aenter__(self) -> Self:
+        # At once and here, as SSL_CERT_FILE names the authorities of now.
+        self._tls = ssl.create_default_context()
+        self._session = aiohttp.ClientSession(
+            connector=connector(self._addresses, self._lookup),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            # Who asks says for how long; only connecting has a time of its own.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            headers={"User-Agent": "harbourmaster", "Accept-Encoding": "identity"},
+            skip_auto_headers=("Content-Type",),
+            auto_decompress=False,
+            max_line_size=_MAX_HEADER,
+            max_field_size=_MAX_HEADER,
+            max_headers=_MAX_HEADERS,
+        )
+        # What is safe to repeat is decided here, not by the name of the method.
+        self._session._retry_connection = False  # noqa: SLF001 - there is no other switch
+        return self
+
+    async def __aexit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def send(  # noqa: PLR0913 - what a request has
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        skip_verify: bool = False,
+        params: Mapping[str, str] | None = None,
+        repeatable: bool | None = None,
+    ) -> Reply:
+        """The answer, whatever its status is, but no redirect.
+
+        A ``repeatable`` request (by default a GET) is sent once more where the connection breaks
+        before the answer, as one that was kept does when the server has closed it meanwhile.
+        Raises BadProviderError, BadCredentialsError, ForbiddenAddressError, UnreachableError,
+        TimedOutError, RedirectedError, TooLargeError, BadAnswerError. Waits for as long as the
+        caller lets it.
+        """
+        base = parsed(url)
+        address = literal(base)
+        if address is not None:
+            self._addresses.check(address, place(base))
+        _check_headers(headers or {})
+        target = URL(f"{base}?{urlencode(params)}", encoded=True) if params else base
+        again = method in _SAFE_METHODS if repeatable is None else repeatable
+        while True:
+            try:
+                return await self._sent(method, target, headers or {}, body, skip_verify)
+            except (aiohttp.ClientError, OSError) as error:
+                if not (again and was_cut_off(error)):
+                    # Not as its cause: that holds the headers that were sent.
+                    raise error_from(error, place(base)) from None
+                again = False
+
+    async def _sent(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        skip_verify: bool,
+    ) -> Reply:
+        if self._session is None:
+            raise RuntimeError("the client is not open: use it in async with")
+        response = await self._session.request(
+            method,
+            url,
+            data=body,
+            headers=headers,
+            ssl=False if skip_verify else self._tls,
+            allow_redirects=False,
+        )
+        secrets = _secrets(headers)
+        try:
+            found = await self._reply(response, url, secrets)
+        except aiohttp.ClientPayloadError:
+            raise UnreachableError(f"{place(url)} cut its answer off") from None
+        finally:
+            # Of an answer that was not read to its end, this ends the connection.
+            response.release()
+        return _blotted(found, secrets)
+
+    async def _reply(self, response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> Reply:
+        status = response.status
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            elsewhere = _location(response, url, secrets)
+            raise RedirectedError(f"{place(url)} redirects to {elsewhere}, and nobody goes there")
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        encoding = headers.get("content-encoding", "identity")
+        if encoding.strip().lower() not in {"", "identity"}:
+            if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+                raise BadAnswerError(
+                    f"{place(url)} compressed its answer ({words(encoding)}), unasked"
+                )
+            return Reply(status, headers, b"")
+        return Reply(status, headers, await self._body(response, url))
+
+    async def _body(self, response: aiohttp.ClientResponse, url: URL) -> bytes:
+        length = response.content_length
+        if length is not None and length > self._max_bytes:
+            raise self._too_large(url)
+        chunks, size = [], 0
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if size > self._max_bytes:
+                raise self._too_large(url)
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _too_large(self, url: URL) -> TooLargeError:
+        return TooLargeError(f"the answer of {place(url)} has more than {self._max_bytes} bytes")
+
+
+def _location(response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> str:
+    """Only the host, and that only where it holds nothing of what was sent."""
+    try:
+        target = url.join(URL(response.headers.get("Location", "")))
+    except ValueError:
+        return "what is no URL"
+    host = target.raw_host or "nowhere"
+    # Hosts are in lower case.
+    is_secret = any(secret.lower() in host for secret in secrets)
+    return "a host that is better not named" if is_secret else words(host)
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not value.isprintable() or not value.isascii():
+            raise BadCredentialsError(
+                f"the value for the header {name} has a line end, or what is not ASCII: "
+                "write the Secret without"
+            )
+
+
+def _secrets(headers: Mapping[str, str]) -> set[str]:
+    """The credentials in headers, in the forms that a server may repeat them in."""
+    found = set()
+    for name, value in headers.items():
+        if name.lower() in _PLAIN_HEADERS:
+            continue
+        scheme, _, rest = value.partition(" ")
+        found |= {value, rest}
+        if scheme == "Basic":
+            found.add(_password(rest))
+    return {each for each in found if len(each) >= SHORTEST_SECRET}
+
+
+def _password(encoded: str) -> str:
+    try:
+        return base64.b64decode(encoded).decode("utf-8", "replace").partition(":")[2]
+    except binascii.Error:
+        return ""
+
+
+def _blotted(reply: Reply, secrets: set[str]) -> Reply:
+    """``reply``, without what a server repeats of the credentials that it was sent."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        raw = secret.encode("utf-8", "replace")
+        if raw in reply.body or any(secret in value for value in reply.headers.values()):
+            reply = Reply(
+                reply.status,
+                {name: value.replace(secret, BLOT) for name, value in reply.headers.items()},
+                reply.body.replace(raw, BLOT.encode()),
+            )
+    return reply

@@ -1,0 +1,128 @@
+"""Kafka through ksqlDB: a column of the table's row whose comparison column is the query."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from providers.errors import (
+    BadAnswerError,
+    BadProviderError,
+    BadQueryError,
+    NoValuesError,
+    TooManyValuesError,
+)
+from providers.model import Answer, Sample
+from providers.numbers import finite, go_shortest
+from providers.replies import decoded, raise_for_status, words
+from providers.targets import basic, complaint, endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from providers.http import Http, Reply
+    from providers.model import Question, Table, Target
+
+_TYPE: Final = "application/vnd.ksql.v1+json"
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`")
+
+
+class _Row(Struct, frozen=True):
+    columns: tuple[Any, ...] = ()
+
+
+class _Fault(Struct, frozen=True):
+    message: str = ""
+
+
+class _Chunk(Struct, frozen=True, rename="camel"):
+    """The header has none of these, and neither has the final message."""
+
+    row: _Row | None = None
+    error_message: _Fault | None = None
+
+
+_ARRAY: Final = msgspec.json.Decoder(tuple[_Chunk, ...])
+_LINE: Final = msgspec.json.Decoder(_Chunk)
+
+
+class Kafka:
+    """A pull query over HTTP. Tables hold the present only, so that no time range is answered."""
+
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+
+    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+        """The value of now."""
+        if target.table is None:
+            raise BadProviderError("spec.kafka is missing: it names the table and its columns")
+        if question.start is not None or question.step is not None:
+            raise BadQueryError("ksqlDB is asked for the present value: leave out the time range")
+        document = {"ksql": statement(target.table, question.query), "streamsProperties": {}}
+        headers = {"Accept": _TYPE, "Content-Type": _TYPE}
+        if target.secret is not None:
+            headers["Authorization"] = basic(target)
+        reply = await http.send(
+            "POST",
+            endpoint(target.server, "/query"),
+            headers=headers,
+            body=msgspec.json.encode(document),
+            skip_verify=target.skip_verify,
+            repeatable=True,
+        )
+        raise_for_status(reply, complaint(reply))
+        value = finite(_column(_chunks(reply)))
+        return Answer(
+            value=go_shortest(value), samples=(Sample(self._now(), value),), raw=reply.body
+        )
+
+
+def statement(table: Table, query: str) -> str:
+    """The KSQL of a pull query. Raises BadProviderError for what is no identifier."""
+    value, name, comparison = (
+        _identifier(part, what)
+        for part, what in (
+            (table.value_column, "valueColumn"),
+            (table.name, "table"),
+            (table.comparison_column, "comparisonColumn"),
+        )
+    )
+    text = query.replace("'", "''")
+    # Identifiers are checked and the text is quoted: nothing else can end up in the statement.
+    return f"SELECT {value} FROM {name} WHERE {comparison} = '{text}';"  # noqa: S608
+
+
+def _identifier(text: str, what: str) -> str:
+    if text.isprintable() and _IDENTIFIER.fullmatch(text):
+        return text
+    raise BadProviderError(
+        f"spec.kafka.{what} is no identifier of KSQL: take letters, digits and _, or `quote` it"
+    )
+
+
+def _chunks(reply: Reply) -> Sequence[_Chunk]:
+    """An array, or an object on each line, which is how the answer of a stream looks."""
+    try:
+        return decoded(reply, _ARRAY)
+    except BadAnswerError:
+        try:
+            return _LINE.decode_lines(reply.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+        raise
+
+
+def _column(chunks: Sequence[_Chunk]) -> object:
+    for chunk in chunks:
+        if chunk.error_message is not None:
+            raise BadAnswerError(f"the query failed ({words(chunk.error_message.message)})")
+    rows = [chunk.row for chunk in chunks if chunk.row is not None]
+    if not rows or not rows[0].columns:
+        raise NoValuesError("no values in query result")
+    if len(rows) > 1:
+        raise TooManyValuesError("too many values in query result")
+    return rows[0].columns[0]

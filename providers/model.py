@@ -1,0 +1,76 @@
+"""What a provider is asked, and what it answers (keptn.md 4.3, krake.md 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from providers.http import Http
+
+
+class Question(Struct, frozen=True, gc=False):
+    """A query in the provider's language. Times are seconds since 1970, ``step`` is seconds.
+
+    Without ``start`` and ``end`` the value of now is wanted; without ``step`` one value is, over
+    all of the time between them. ``path`` names a value within an answer that has several.
+    """
+
+    query: str
+    start: float | None = None
+    end: float | None = None
+    step: float | None = None
+    path: str = ""
+
+
+class Sample(Struct, frozen=True, gc=False):
+    """A finite value; ``time`` in seconds since 1970, that of the question where none was given."""
+
+    time: float
+    value: float
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """At least one sample, the oldest first.
+
+    ``value`` is what the provider makes of them, in its own format, as Keptn shows it; ``raw`` is
+    what it said.
+    """
+
+    value: str
+    samples: tuple[Sample, ...]
+    raw: bytes = b""
+
+
+class Table(Struct, frozen=True, gc=False):
+    """Where KSQL has its values: in the row whose ``comparison_column`` is the query."""
+
+    name: str
+    comparison_column: str
+    value_column: str
+
+
+class Target(Struct, frozen=True, gc=False):
+    """A provider, and how it is spoken to. ``secret`` is never shown, not even in a traceback."""
+
+    type: str
+    """In lower case."""
+    server: str
+    secret: Mapping[str, bytes] | None = None
+    """The keys of the Secret; None where none is named."""
+    secret_key: str = ""
+    skip_verify: bool = False
+    table: Table | None = None
+    static: Mapping[str, str | int | float] | None = None
+
+    def __repr__(self) -> str:
+        return f"Target({self.type!r}, {self.server!r})"
+
+
+class Provider(Protocol):
+    """Speaks to servers of one type."""
+
+    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+        """The answer to ``question``. Raises ProviderError, and nothing else."""

@@ -1,0 +1,82 @@
+"""Numbers as providers write them and as Keptn prints them, in the formats of Go."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import Final
+
+from providers.errors import BadAnswerError, NotFiniteError
+from telemetry.logging import clean
+
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NON_FINITE: Final = re.compile(r"([+-]?)(?:(nan)|inf(?:inity)?)", re.IGNORECASE)
+_SHOWN: Final = 40
+"""Characters of a text that is no number, in an error."""
+_MAX_TEXT: Final = 1100
+"""Characters of a number: Go prints no float with more."""
+_QUANTITY: Final = re.compile(
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([KMGTPE]i|[numkMGTPE]))?"
+)
+_UNITS: Final = {
+    **{unit: Decimal(1000) ** power for power, unit in enumerate(("n", "u", "m", ""), -3)},
+    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
+}
+
+
+def go_shortest(number: float) -> str:
+    """As Prometheus prints a finite number (Go's ``'f', -1``): ``4``, ``0.25``, no exponent."""
+    text = format(Decimal(repr(float(number))), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def go_general(number: float, digits: int) -> str:
+    """Go's ``'g'`` with so many significant digits: ``0.25``, ``1.2346e+06``."""
+    return format(float(number), f".{digits}g")
+
+
+def fixed6(number: float) -> str:
+    """Go's ``%f``: ``12.000000``."""
+    return format(float(number), ".6f")
+
+
+def finite(number: object) -> float:
+    """A number, or a text that is one. Raises NotFiniteError, and BadAnswerError for all else."""
+    if isinstance(number, str):
+        return _finite_text(number)
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        what = "no value" if number is None else f"a {type(number).__name__}"
+        raise BadAnswerError(f"the answer has {what} where a number belongs")
+    try:
+        found = float(number)
+    except OverflowError:
+        found = math.inf if number > 0 else -math.inf
+    return _checked(found)
+
+
+def quantity(text: str) -> float:
+    """A quantity of Kubernetes: ``500m``, ``1.5``, ``2Gi``, ``1e3``. Raises BadAnswerError."""
+    found = _QUANTITY.fullmatch(text) if len(text) <= _MAX_TEXT else None
+    if found is None:
+        return finite(text)
+    number, exponent, unit = found.groups()
+    return _checked(float(Decimal(number + (exponent or "")) * _UNITS[unit or ""]))
+
+
+def _finite_text(text: str) -> float:
+    if len(text) <= _MAX_TEXT and _NUMBER.fullmatch(text):
+        return _checked(float(text))
+    found = _NON_FINITE.fullmatch(text)
+    if found is None:
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        raise BadAnswerError(f"the value '{clean(shown)}' is no number")
+    return _checked(math.nan if found[2] else math.copysign(math.inf, -1 if found[1] == "-" else 1))
+
+
+def _checked(number: float) -> float:
+    if math.isfinite(number):
+        return number
+    shown = "NaN" if math.isnan(number) else f"{number:+}".title()
+    raise NotFiniteError(f"the value is {shown}, which is no measurement")

@@ -1,0 +1,182 @@
+"""Prometheus, and who speaks its API: one series, as Keptn wants it (keptn.md 4.3)."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Struct
+
+from providers.errors import (
+    BadAnswerError,
+    BadQueryError,
+    NoValuesError,
+    ProviderError,
+    TimedOutError,
+    TooManyValuesError,
+    UnreachableError,
+)
+from providers.model import Answer
+from providers.numbers import go_shortest
+from providers.replies import decoded, raise_for_status, words
+from providers.series import samples
+from providers.targets import basic, endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from providers.http import Http, Reply
+    from providers.model import Question, Target
+
+_FORM: Final = "application/x-www-form-urlencoded"
+_JSON: Final = "application/json"
+_ERRORS: Final[Mapping[str, type[ProviderError]]] = {
+    "bad_data": BadQueryError,
+    "execution": BadQueryError,
+    "not_found": BadQueryError,
+    "timeout": TimedOutError,
+    "canceled": UnreachableError,
+    "internal": UnreachableError,
+    "unavailable": UnreachableError,
+}
+"""By errorType."""
+_VECTOR: Final = "vector"
+_MATRIX: Final = "matrix"
+_INSTANT: Final = ("/api/v1/query", _VECTOR)
+_RANGE: Final = ("/api/v1/query_range", _MATRIX)
+_REFUSED_POST: Final = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+
+
+class _Data(Struct, frozen=True, rename="camel"):
+    result_type: str = ""
+    result: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Body(Struct, frozen=True, rename="camel"):
+    status: str
+    data: _Data | None = None
+    error_type: str = ""
+    error: str = ""
+
+
+class _Series(Struct, frozen=True):
+    """A ``value`` in a vector, ``values`` in a matrix; neither for native histograms."""
+
+    value: tuple[float, str] | None = None
+    values: tuple[tuple[float, str], ...] | None = None
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+_RESULT: Final = msgspec.json.Decoder(tuple[_Series, ...])
+
+
+class Prometheus:
+    """The HTTP API v1: a form is posted, as queries may be longer than a URL.
+
+    Of a range without a step the first sample counts, as with Keptn.
+    """
+
+    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+        """The value of the one series that the query yields."""
+        (path, kind), form = _request(question)
+        reply = await _sent(http, target, path, form)
+        body = _body(reply)
+        if body.data is None or body.data.result_type != kind:
+            raise BadAnswerError("could not cast result")
+        points = _points(_series(body.data.result), kind)
+        found = samples(points[:1] if question.step is None else points)
+        value = go_shortest(found[0].value)
+        return Answer(value, found, raw=msgspec.json.encode(value))
+
+
+def _request(question: Question) -> tuple[tuple[str, str], dict[str, str]]:
+    """The path and the type of its result, and the form."""
+    form = {"query": question.query}
+    if question.start is None:
+        if question.end is not None:
+            form["time"] = go_shortest(question.end)
+        return _INSTANT, form
+    if question.end is None or question.end <= question.start:
+        raise BadQueryError("the range of time ends before it begins")
+    step = question.end - question.start if question.step is None else question.step
+    form |= {
+        "start": go_shortest(question.start),
+        "end": go_shortest(question.end),
+        "step": go_shortest(step),
+    }
+    return _RANGE, form
+
+
+async def _sent(http: Http, target: Target, path: str, form: Mapping[str, str]) -> Reply:
+    url = endpoint(target.server, path)
+    headers = {"Accept": _JSON}
+    if target.secret is not None:
+        headers["Authorization"] = basic(target)
+    reply = await http.send(
+        "POST",
+        url,
+        headers={**headers, "Content-Type": _FORM},
+        body=urlencode(form).encode(),
+        skip_verify=target.skip_verify,
+        repeatable=True,
+    )
+    if reply.status in _REFUSED_POST:
+        reply = await http.send(
+            "GET", url, headers=headers, params=form, skip_verify=target.skip_verify
+        )
+    return reply
+
+
+def _body(reply: Reply) -> _Body:
+    """The body of a good answer; errors by what the API says, else by the status."""
+    try:
+        body = decoded(reply, _BODY)
+    except ProviderError:
+        raise_for_status(reply)
+        raise
+    if body.status == "success":
+        raise_for_status(reply)
+        return body
+    if reply.status in _BY_STATUS:
+        raise_for_status(reply)
+    said = words(body.error) or "without saying why"
+    error = _ERRORS.get(body.error_type)
+    if error is None:
+        raise_for_status(reply, body.error)
+        raise BadAnswerError(f"the provider reports an error: {said}")
+    raise error(f"{_VERBS[error]}: {said}")
+
+
+_BY_STATUS: Final = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
+"""These say it better than the body."""
+_VERBS: Final[Mapping[type[ProviderError], str]] = {
+    BadQueryError: "the provider refuses the query",
+    TimedOutError: "the provider gave the query up",
+    UnreachableError: "the provider failed",
+}
+
+
+def _series(raw: msgspec.Raw) -> _Series:
+    try:
+        found = _RESULT.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BadAnswerError("could not cast result") from None
+    if not found:
+        raise NoValuesError("no values in query result")
+    if len(found) > 1:
+        raise TooManyValuesError("too many values in query result")
+    return found[0]
+
+
+def _points(series: _Series, kind: str) -> tuple[tuple[float, str], ...]:
+    if kind == _MATRIX and series.values is not None:
+        return series.values
+    if kind == _VECTOR and series.value is not None:
+        return (series.value,)
+    raise BadAnswerError("could not cast result")

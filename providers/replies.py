@@ -1,0 +1,103 @@
+"""What an answer's status and body say, as an error of ours or as data."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from providers.errors import (
+    BadAnswerError,
+    BadQueryError,
+    ThrottledError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from telemetry.logging import clean
+
+if TYPE_CHECKING:
+    from providers.errors import ProviderError
+    from providers.http import Reply
+
+_T = TypeVar("_T")
+
+MAX_WORDS: Final = 200
+"""Characters of what a provider says, in an error."""
+MAX_PAUSE: Final = 3600.0
+"""Seconds: longer is not waited though a provider asks for it."""
+_BAD_QUERY: Final = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Also what is nested deeper than can be read."""
+
+
+def raise_for_status(reply: Reply, said: str | None = None) -> None:
+    """Raise the error of a status that is not 2xx.
+
+    ``said`` is what the provider says of it, where the caller found that in the body; by default
+    it is the beginning of the body.
+    """
+    status = reply.status
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return
+    # Who refuses credentials may well repeat them.
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        raise UnauthorizedError(f"the provider refuses the credentials (HTTP {status})")
+    raise _error(reply, words(said if said is not None else _text(reply)))
+
+
+def _error(reply: Reply, said: str) -> ProviderError:
+    status = reply.status
+    why = f"HTTP {status}: {said}" if said else f"HTTP {status}"
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        seconds = _pause(reply.headers.get("retry-after", ""))
+        return ThrottledError("the provider is asked too often (HTTP 429)", seconds)
+    if status in _BAD_QUERY:
+        return BadQueryError(f"the provider refuses the query ({why})")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return UnreachableError(f"the provider failed ({why})")
+    return BadAnswerError(f"the provider answered with {why}")
+
+
+def decoded(reply: Reply, decoder: msgspec.json.Decoder[_T]) -> _T:
+    """The JSON of a body. Raises UnreachableError for another content type, BadAnswerError."""
+    kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind and "json" not in kind:
+        raise UnreachableError(f"the server answered with {words(kind)} instead of JSON")
+    try:
+        return decoder.decode(reply.body)
+    except _UNREADABLE as error:
+        why = "invalid UTF-8" if isinstance(error, UnicodeDecodeError) else words(str(error))
+        raise BadAnswerError(f"the answer is none of the provider's API: {why}") from None
+
+
+def words(text: str) -> str:
+    """What a provider says, in one line that is short and has no control characters."""
+    # Cleaning may make it longer, so that it is cut at last.
+    text = clean(" ".join(text[: 4 * MAX_WORDS].split()))
+    return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 1]}…"
+
+
+def _text(reply: Reply) -> str:
+    return reply.body[: 4 * MAX_WORDS].decode("utf-8", "replace")
+
+
+def _pause(text: str) -> float | None:
+    """Seconds of a Retry-After, which has them or a date."""
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), MAX_PAUSE)
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    seconds = (at - datetime.now(UTC)).total_seconds()
+    return min(max(math.ceil(seconds), 0.0), MAX_PAUSE)

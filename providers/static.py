@@ -1,0 +1,36 @@
+"""Values that stand in the provider's object, for trials and as constants (krake.md 4)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from providers.errors import NoValuesError
+from providers.model import Answer, Sample
+from providers.numbers import finite, go_shortest, quantity
+from providers.replies import words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from providers.http import Http
+    from providers.model import Question, Target
+
+
+class Static:
+    """Looks the query up: a number, or a quantity as text (``500m``, ``2Gi``). Nobody is asked."""
+
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+
+    async def ask(self, _http: Http, target: Target, question: Question) -> Answer:
+        """The value, which is of the time that is asked for."""
+        given = (target.static or {}).get(question.query)
+        if given is None:
+            raise NoValuesError(f"the provider has no value '{words(question.query)}'")
+        number = quantity(given) if isinstance(given, str) else finite(given)
+        value = go_shortest(number)
+        at = self._now() if question.end is None else question.end
+        return Answer(value, (Sample(at, number),), raw=msgspec.json.encode(value))

@@ -1,0 +1,168 @@
+"""Names are looked up once, all their addresses are checked, and none that hangs delays another."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import pytest
+
+from helpers.provider_server import LOOPBACK, Names, ProviderServer, hang, http_answer
+from providers import connecting
+from providers.addresses import Addresses
+from providers.connecting import CheckedResolver, connector, look_up
+from providers.errors import ForbiddenAddressError, UnreachableError
+from providers.http import Http
+
+
+def resolver(lookup, allowed=LOOPBACK):
+    return CheckedResolver(Addresses(allowed), lookup)
+
+
+async def test_all_addresses_of_a_name_are_found():
+    names = Names(prom=("10.0.0.1", "2001:db8::1"))
+    found = await resolver(names).resolve("prom", 9090, socket.AF_UNSPEC)
+    assert [(each["host"], each["port"], each["family"]) for each in found] == [
+        ("10.0.0.1", 9090, socket.AF_INET),
+        ("2001:db8::1", 9090, socket.AF_INET6),
+    ]
+    assert {each["hostname"] for each in found} == {"prom"}
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ("169.254.169.254",),
+        ("10.0.0.1", "169.254.169.254"),
+        ("::ffff:169.254.169.254", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.2", "fe80::1%eth0"),
+    ],
+)
+async def test_a_name_with_any_address_that_is_refused_is_refused(addresses):
+    with pytest.raises(ForbiddenAddressError, match=r"^prom may not be asked: it has a link-local"):
+        await resolver(Names(prom=addresses)).resolve("prom", 80)
+
+
+@pytest.mark.parametrize("names", [Names(), Names(prom=())])
+async def test_a_name_without_an_address_is_an_error_of_the_system(names):
+    with pytest.raises(OSError, match=r"not known|no address"):
+        await resolver(names).resolve("prom", 80)
+
+
+async def test_names_are_looked_up_side_by_side_and_not_without_end(monkeypatch):
+    monkeypatch.setattr(connecting, "MAX_LOOKUPS", 3)
+    go = threading.Event()
+
+    asked = []
+
+    def hanging(host, port, _family):
+        asked.append(host)
+        if host.startswith("slow"):
+            go.wait(10)
+        names = {"slow-1": "10.0.0.1", "slow-2": "10.0.0.1", "slow-3": "10.0.0.1"}
+        return Names(quick="10.0.0.2", **names)(host, port, 0)
+
+    found = resolver(hanging)
+    # One name takes one turn, on whatever ports.
+    slow = [asyncio.create_task(found.resolve("slow-1", port)) for port in range(1, 9)]
+    slow.append(asyncio.create_task(found.resolve("slow-2", 80)))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        assert (await found.resolve("quick", 80))[0]["host"] == "10.0.0.2"
+    slow.append(asyncio.create_task(found.resolve("slow-3", 80)))
+    await asyncio.sleep(0)
+    with pytest.raises(OSError, match="too many other names"):
+        await found.resolve("quick", 80)
+    slow[0].cancel()
+    go.set()
+    answers = await asyncio.gather(*slow, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert {each[0]["host"] for each in answers[1:]} == {"10.0.0.1"}
+    assert [each[0]["port"] for each in answers[1:3]] == [2, 3]
+    assert asked.count("slow-1") == 1
+    assert (await found.resolve("quick", 80))[0]["host"] == "10.0.0.2"
+
+
+def test_a_lookup_that_outlives_the_loop_harms_nobody():
+    go, ended = threading.Event(), threading.Event()
+
+    def hanging(*_):
+        go.wait(10)
+        return []
+
+    async def leave():
+        task = asyncio.create_task(resolver(hanging).resolve("slow", 80))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(leave())
+    (thread,) = [each for each in threading.enumerate() if each.name == "lookup"]
+    assert thread.daemon
+    threading.Thread(target=lambda: (thread.join(10), ended.set())).start()
+    go.set()
+    assert ended.wait(10)
+
+
+def test_the_system_knows_the_address_of_an_address():
+    assert {found[4][:2] for found in look_up("127.0.0.1", 80, 0)} == {("127.0.0.1", 80)}
+
+
+async def test_a_socket_to_an_address_that_is_refused_is_never_made():
+    info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+    async with connector(Addresses()) as found:
+        with pytest.raises(PermissionError, match="it has a loopback address"):
+            found._socket_factory((*info, ("127.0.0.1", 80)))
+        found._socket_factory((*info, ("10.0.0.1", 80))).close()
+
+
+async def test_a_name_is_looked_up_once_and_connected_to_where_it_was_found():
+    names = Names(prom_example_com=["127.0.0.1", "169.254.169.254"])
+    async with (
+        ProviderServer(http_answer(b"1", "200 OK", "Connection: close")) as server,
+        Http(LOOPBACK, lookup=names) as http,
+    ):
+        url = f"http://prom.example.com:{server.port}/"
+        assert (await http.send("GET", url)).body == b"1"
+        assert (await http.send("GET", url)).body == b"1"
+    assert names.asked == ["prom.example.com"]
+    assert server.connections == 2
+    assert server.requests[0].headers["host"] == f"prom.example.com:{server.port}"
+
+
+async def test_a_name_that_comes_to_mean_another_address_is_checked_anew(monkeypatch):
+    monkeypatch.setattr(connecting, "NAME_SECONDS", 0)
+    names = Names(prom=["127.0.0.1", "169.254.169.254"])
+    async with (
+        ProviderServer(http_answer(b"1", "200 OK", "Connection: close")) as server,
+        Http(LOOPBACK, lookup=names) as http,
+    ):
+        url = f"http://prom:{server.port}/"
+        assert (await http.send("GET", url)).body == b"1"
+        with pytest.raises(ForbiddenAddressError, match=r"^prom may not be asked"):
+            await http.send("GET", url)
+    assert server.connections == 1
+
+
+async def test_a_name_without_an_address_is_said_to_have_none():
+    async with Http(lookup=Names()) as http:
+        with pytest.raises(UnreachableError) as caught:
+            await http.send("GET", "http://prom.example.com:9090/")
+    assert str(caught.value) == "the host of prom.example.com:9090 has no address"
+
+
+async def test_many_that_hang_keep_nobody_waiting():
+    async with (
+        ProviderServer(hang) as hangs,
+        ProviderServer(http_answer(b"1")) as good,
+        Http(LOOPBACK) as http,
+    ):
+        waiting = [asyncio.create_task(http.send("GET", hangs.url)) for _ in range(120)]
+        while len(hangs.requests) < len(waiting):
+            hangs.came.clear()
+            await hangs.came.wait()
+        async with asyncio.timeout(2):
+            assert (await http.send("GET", good.url)).status == 200
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)

@@ -1,0 +1,105 @@
+"""Numbers as Go prints them, and what counts as a number."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from providers.errors import BadAnswerError, NotFiniteError
+from providers.numbers import finite, fixed6, go_general, go_shortest, quantity
+
+# What Go 1.25 prints with 'f' and -1, 'g' and 5, and %f.
+GO = [
+    (0.0, "0", "0", "0.000000"),
+    (-0.0, "-0", "-0", "-0.000000"),
+    (4.0, "4", "4", "4.000000"),
+    (0.25, "0.25", "0.25", "0.250000"),
+    (12.5, "12.5", "12.5", "12.500000"),
+    (100.0, "100", "100", "100.000000"),
+    (99999.5, "99999.5", "1e+05", "99999.500000"),
+    (100000.5, "100000.5", "1e+05", "100000.500000"),
+    (123456.0, "123456", "1.2346e+05", "123456.000000"),
+    (0.0001, "0.0001", "0.0001", "0.000100"),
+    (0.00001, "0.00001", "1e-05", "0.000010"),
+    (1e21, "1000000000000000000000", "1e+21", "1000000000000000000000.000000"),
+    (0.1 + 0.2, "0.30000000000000004", "0.3", "0.300000"),
+    (-1795297536.307, "-1795297536.307", "-1.7953e+09", "-1795297536.307000"),
+]
+
+
+@pytest.mark.parametrize(("number", "shortest", "general", "fixed"), GO)
+def test_numbers_are_printed_as_by_go(number, shortest, general, fixed):
+    assert (go_shortest(number), go_general(number, 5), fixed6(number)) == (
+        shortest,
+        general,
+        fixed,
+    )
+
+
+def test_an_integer_is_printed_like_the_same_float():
+    assert go_shortest(4) == "4"
+
+
+@pytest.mark.parametrize(
+    ("given", "number"),
+    [
+        *(("4", 4.0), ("-0.25", -0.25), ("+1.5e3", 1500.0), (".5", 0.5), ("5.", 5.0)),
+        *((4, 4.0), (2.5, 2.5), ("1e-400", 0.0)),
+    ],
+)
+def test_numbers_and_texts_of_numbers_count(given, number):
+    assert finite(given) == number
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        *((text, "NaN") for text in ("NaN", "nan", "-nan", math.nan)),
+        *((text, "+Inf") for text in ("+Inf", "inf", "Infinity", "1e999", 10**400, math.inf)),
+        *((text, "-Inf") for text in ("-Inf", "-infinity", "-1e999", -(10**400), -math.inf)),
+    ],
+)
+def test_what_is_not_finite_is_no_measurement(given, shown):
+    with pytest.raises(NotFiniteError) as caught:
+        finite(given)
+    assert str(caught.value) == f"the value is {shown}, which is no measurement"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("", " ", "abc", "1 2", " 1", "1\n", "1_0", "0x10", "1e", "e5", ".", "٣", "1,5", "500m"),
+        *("--1", "+-1", "1" * 5000, None, True, False, b"1", [], {}),
+    ],
+)
+def test_all_else_is_no_number(given):
+    with pytest.raises(BadAnswerError) as caught:
+        finite(given)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *(("0", 0), ("1.5", 1.5), ("500m", 0.5), ("250u", 0.00025), ("3n", 3e-9), ("2k", 2000)),
+        *(("1M", 1e6), ("1G", 1e9), ("1T", 1e12), ("1P", 1e15), ("1E", 1e18), ("1Ki", 1024)),
+        *(("2Mi", 2 * 2**20), ("1Gi", 2**30), ("1Ti", 2**40), ("1Pi", 2**50), ("1Ei", 2**60)),
+        *(("1e3", 1000), ("1E3", 1000), ("12E2", 1200), ("-1e-3", -0.001), (".5Gi", 2**29)),
+    ],
+)
+def test_quantities_are_those_of_kubernetes(text, number):
+    assert quantity(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "m", "1 m", "1K", "1ki", "1mi", "1e3m", "1Kii", "abc"])
+def test_all_else_is_no_quantity(text):
+    with pytest.raises(BadAnswerError, match="is no number"):
+        quantity(text)
+
+
+@pytest.mark.parametrize("text", ["NaN", "1e999", "Inf"])
+def test_a_quantity_is_finite(text):
+    with pytest.raises(NotFiniteError):
+        quantity(text)

@@ -1,0 +1,350 @@
+"""Prometheus' API, as recorded from a server of version 3, and what else servers answer."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import parse_qs
+
+import pytest
+
+from helpers.exchanges import GARBAGE, RECORDED, Told, outcome, played, timed_out
+from providers.cortex import Cortex
+from providers.errors import (
+    BadAnswerError,
+    BadCredentialsError,
+    BadProviderError,
+    BadQueryError,
+    NotFiniteError,
+    NoValuesError,
+    ProviderError,
+    ThrottledError,
+    TimedOutError,
+    TooLargeError,
+    TooManyValuesError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from providers.http import Http
+from providers.model import Answer, Question, Sample, Target
+from providers.prometheus import Prometheus
+from providers.thanos import Thanos
+
+SECRET = {"user": b"harbour", "password": b"canary-password"}
+INSTANT, RANGE = ("/api/v1/query", "vector"), ("/api/v1/query_range", "matrix")
+
+
+def target(url, secret=None, path=""):
+    return Target("prometheus", f"{url}{path}", secret=secret, secret_key="ignored")  # noqa: S106
+
+
+def request_of(case):
+    exchanges = json.loads((RECORDED / "prometheus" / f"{case}.json").read_text())["exchanges"]
+    return exchanges[0]["request"]
+
+
+def asked(case):
+    """The question that the recorded request was made for; range requests have a step."""
+    form = {name: values[0] for name, values in parse_qs(request_of(case)["body"]).items()}
+    return Question(
+        form["query"],
+        start=float(form["start"]) if "start" in form else None,
+        end=float(form.get("end", form.get("time", "nan"))) if form.keys() != {"query"} else None,
+        step=float(form["step"]) if "step" in form else None,
+    )
+
+
+async def ask(case, question=None, secret=None):
+    return await played(
+        Prometheus(),
+        lambda url: target(url, secret),
+        question or asked(case),
+        "prometheus",
+        case,
+    )
+
+
+async def told(document, question=None, status=200, kind="application/json"):
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    http = Told(body, status=status, kind=kind)
+    own = target("https://prom.example.com")
+    return await outcome(Prometheus(), http, own, question or Question("up"))
+
+
+def result(*values, kind="vector"):
+    series = [{"metric": {"__name__": "up"}, "value": value} for value in values]
+    return {"status": "success", "data": {"resultType": kind, "result": series}}
+
+
+@pytest.mark.parametrize(
+    ("case", "value"),
+    [("success", "4"), ("expression", "0.25"), ("at", "4"), ("get", "4"), ("warned", "4")],
+)
+async def test_the_one_sample_is_the_value(case, value):
+    question = Question('tide{harbour="north"}') if case in {"get", "warned"} else None
+    found = await ask(case, question)
+    assert isinstance(found, Answer), found
+    assert found.value == value
+    assert found.raw == f'"{value}"'.encode()
+    (sample,) = found.samples
+    assert sample.value == float(value)
+    assert sample.time > 1_700_000_000
+
+
+async def test_a_time_without_a_start_is_that_of_the_query():
+    found = await ask("at")
+    assert found.samples[0].time == asked("at").end
+
+
+async def test_a_step_gives_all_samples_of_the_series():
+    question = asked("steps")
+    found = await ask("steps")
+    assert found.value == "4"
+    assert found.samples == tuple(Sample(question.start + n / 4, 4.0) for n in range(5))
+
+
+async def test_a_range_without_a_step_gives_the_first_sample_as_with_keptn():
+    question = asked("range")
+    found = await ask("range", Question(question.query, question.start, question.end))
+    assert found.samples == (Sample(question.start, 4.0),)
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "message"),
+    [
+        ("empty", NoValuesError, "no values in query result"),
+        ("range-empty", NoValuesError, "no values in query result"),
+        ("several", TooManyValuesError, "too many values in query result"),
+        ("range-several", TooManyValuesError, "too many values in query result"),
+        ("nan", NotFiniteError, "the value is NaN, which is no measurement"),
+        ("scalar-steps", NotFiniteError, "the value is NaN, which is no measurement"),
+        ("infinite", NotFiniteError, "the value is +Inf, which is no measurement"),
+        ("negative", NotFiniteError, "the value is -Inf, which is no measurement"),
+        ("scalar", BadAnswerError, "could not cast result"),
+        ("string", BadAnswerError, "could not cast result"),
+        ("matrix", BadAnswerError, "could not cast result"),
+        ("histogram", BadAnswerError, "could not cast result"),
+        ("text", BadAnswerError, "the value 'abc' is no number"),
+        ("error", BadAnswerError, "the provider reports an error: without saying why"),
+        (
+            "unparsable",
+            BadQueryError,
+            'invalid parameter "query": 1:6: parse error: unexpected end of input inside braces',
+        ),
+        (
+            "execution",
+            BadQueryError,
+            "the provider refuses the query: vector cannot contain metrics with the same labelset",
+        ),
+        (
+            "too-many-points",
+            BadQueryError,
+            "points per timeseries. Try decreasing the query resolution (?step=XX)",
+        ),
+        ("missing", BadQueryError, "(HTTP 404: 404 page not found)"),
+        ("throttled", ThrottledError, "the provider is asked too often (HTTP 429)"),
+        ("unavailable", UnreachableError, "the provider failed: TSDB not ready"),
+        ("internal", UnreachableError, "the provider failed: runtime error: index out of range"),
+        ("gateway", UnreachableError, "(HTTP 502: <html><body>502 Bad Gateway</body></html>)"),
+        ("login", UnreachableError, "the server answered with text/html instead of JSON"),
+        (
+            "timeout",
+            TimedOutError,
+            "the provider gave the query up: query timed out in expression evaluation",
+        ),
+    ],
+)
+async def test_all_else_is_an_error_that_says_so(case, kind, message):
+    found = await ask(case)
+    assert type(found) is kind
+    assert str(found).endswith(message)
+
+
+async def test_the_secret_has_user_and_password():
+    question = Question('tide{harbour="north"}')
+    assert (await ask("authorized", question, SECRET)).value == "4"
+    for case in ("unauthorized", "forbidden"):
+        assert type(await ask(case, question, SECRET)) is UnauthorizedError
+
+
+async def test_line_ends_behind_them_are_none_of_theirs():
+    secret = {"user": b"harbour\n", "password": b"canary-password\r\n"}
+    found = await ask("authorized", Question('tide{harbour="north"}'), secret)
+    assert found.value == "4"
+
+
+@pytest.mark.parametrize(
+    "secret", [{}, {"user": b"u"}, {"password": b"canary"}, {"User": b"u", "password": b"canary"}]
+)
+async def test_a_secret_without_either_is_bad(secret):
+    own = target("https://prom.example.com", secret)
+    found = await outcome(Prometheus(), Told(b""), own, Question("up"))
+    assert type(found) is BadCredentialsError
+    assert str(found) == "secret key does not contain user and password"
+
+
+async def test_a_pause_that_is_asked_for_is_told():
+    assert (await ask("throttled")).seconds == 7
+
+
+async def test_a_server_that_never_answers_has_its_time():
+    question = Question("up")
+    found = await timed_out(Prometheus(), target, question)
+    assert type(found) is TimedOutError
+
+
+@pytest.mark.parametrize("body", GARBAGE)
+@pytest.mark.parametrize("status", [200, 500])
+async def test_garbage_is_no_answer(body, status):
+    found = await told(body, status=status)
+    assert type(found) is (BadAnswerError if status == 200 else UnreachableError)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"status": "success"},
+        {"status": "success", "data": None},
+        {"status": "success", "data": {"resultType": "vector", "result": {}}},
+        {"status": "success", "data": {"resultType": "vector", "result": None}},
+        {"status": "success", "data": {"resultType": ["vector"], "result": []}},
+        {"status": "success", "data": {"resultType": "vector", "result": [None]}},
+        {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}}]}},
+        result([1.0]),
+        result([1.0, 4]),
+        result([1.0, None]),
+        result(["1", "4"]),
+        result([1.0, "4", "5"]),
+        result([-1.0, "4"]),
+        result([1e300, "4"]),
+        result([1.0, ""]),
+        result([1.0, "4"], kind="matrix"),
+        {**result([1.0, "4"]), "status": "odd"},
+        {"status": "error", "errorType": "new", "error": "x"},
+        {"status": 1},
+    ],
+    ids=json.dumps,
+)
+async def test_another_shape_is_no_answer(document):
+    assert type(await told(document)) is BadAnswerError
+
+
+async def test_an_unknown_error_is_judged_by_its_status():
+    document = {"status": "error", "errorType": "new", "error": "the moon"}
+    found = await told(document, status=503)
+    assert type(found) is UnreachableError
+    assert str(found) == "the provider failed (HTTP 503: the moon)"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, UnauthorizedError), (403, UnauthorizedError), (429, ThrottledError)],
+)
+async def test_some_statuses_say_it_better_than_the_body(status, kind):
+    document = {"status": "error", "errorType": "bad_data", "error": "canary is no password"}
+    assert type(await told(document, status=status)) is kind
+
+
+async def test_a_success_of_bad_status_is_none():
+    assert type(await told(result([1.0, "4"]), status=500)) is UnreachableError
+
+
+def steps(count, value="4"):
+    values = [[1772366400 + n, value] for n in range(count)]
+    series = {"metric": {}, "values": values}
+    return {"status": "success", "data": {"resultType": "matrix", "result": [series]}}
+
+
+async def test_ten_thousand_samples_are_enough():
+    question = Question("up", 1772366400.0, 1772386400.0, 1.0)
+    assert len((await told(steps(10_000), question)).samples) == 10_000
+    assert type(await told(steps(10_001), question)) is TooLargeError
+
+
+async def test_one_value_of_many_that_is_none_spoils_them():
+    document = steps(3)
+    document["data"]["result"][0]["values"][2][1] = "NaN"
+    question = Question("up", 1772366400.0, 1772366402.0, 1.0)
+    assert type(await told(document, question)) is NotFiniteError
+    # Of which only the first counts:
+    assert (await told(document, Question("up", 1772366400.0, 1772366402.0))).value == "4"
+
+
+async def test_a_series_without_samples_has_no_values():
+    question = Question("up", 1772366400.0, 1772366402.0, 1.0)
+    assert type(await told(steps(0), question)) is NoValuesError
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(1772366400.0, None), (1772366400.0, 1772366400.0), (2.0, 1.0)]
+)
+async def test_a_range_has_a_length(start, end):
+    assert type(await told(steps(1), Question("up", start, end))) is BadQueryError
+
+
+async def test_the_query_can_say_nothing_but_itself():
+    query = 'a{b="c"}&time=0&query=x\r\nHost: y #+%00\u2028é'
+    http = Told(json.dumps(result([1.0, "4"])).encode())
+    await outcome(Prometheus(), http, target("https://prom.example.com"), Question(query))
+    ((method, url, options),) = http.sent
+    assert (method, url) == ("POST", "https://prom.example.com/api/v1/query")
+    assert parse_qs(options["body"].decode(), strict_parsing=True) == {"query": [query]}
+    assert "params" not in options
+
+
+@pytest.mark.parametrize("kind", [Prometheus, Thanos, Cortex])
+async def test_the_path_of_the_server_is_kept_and_its_certificate_may_go_unverified(kind):
+    http = Told(json.dumps(result([1.0, "4"])).encode())
+    own = Target(kind.__name__.lower(), "https://prom.example.com/base/", skip_verify=True)
+    assert (await outcome(kind(), http, own, Question("up"))).value == "4"
+    ((_, url, options),) = http.sent
+    assert url == "https://prom.example.com/base/api/v1/query"
+    assert options["skip_verify"]
+    assert options["repeatable"]
+
+
+@pytest.mark.parametrize("status", [405, 501])
+async def test_who_refuses_forms_is_asked_by_the_url(status):
+    class Refuses(Told):
+        async def send(self, method, url, **options):
+            reply = await super().send(method, url, **options)
+            refused = type(reply)(status, {}, b"")
+            return refused if method == "POST" else reply
+
+    http = Refuses(json.dumps(steps(2)).encode())
+    question = Question("up & away", 1772366400.0, 1772366460.5, 30.0)
+    own = target("https://prom.example.com", SECRET)
+    assert len((await outcome(Prometheus(), http, own, question)).samples) == 2
+    (_, (method, url, options)) = http.sent
+    assert (method, url) == ("GET", "https://prom.example.com/api/v1/query_range")
+    assert options["params"] == {
+        "query": "up & away",
+        "start": "1772366400",
+        "end": "1772366460.5",
+        "step": "30",
+    }
+    assert "body" not in options
+    assert options["headers"].keys() == {"Accept", "Authorization"}
+
+
+@pytest.mark.parametrize("url", ["", "prom:9090", "https://prom.example.com/?tenant=x"])
+async def test_a_server_that_is_none_is_a_bad_provider(url):
+    async with Http() as http:
+        found = await outcome(Prometheus(), http, target(url), Question("up"))
+    assert type(found) is BadProviderError
+
+
+# What Krake makes of each (krake.md 4): no contact, or no value.
+@pytest.mark.parametrize(
+    ("case", "is_unreachable"),
+    [
+        *(("unparsable", True), ("missing", True), ("unauthorized", True), ("internal", True)),
+        *(("gateway", True), ("login", True), ("throttled", True), ("execution", True)),
+        *(("empty", False), ("text", False), ("nan", False), ("infinite", False)),
+        *(("error", False), ("scalar", False), ("several", False)),
+    ],
+)
+async def test_the_error_says_whether_there_was_contact(case, is_unreachable):
+    secret = SECRET if case == "unauthorized" else None
+    found = await ask(case, secret=secret)
+    assert isinstance(found, ProviderError)
+    assert found.is_unreachable is is_unreachable

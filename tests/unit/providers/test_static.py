@@ -1,0 +1,56 @@
+"""Values that stand in the provider's object."""
+
+from __future__ import annotations
+
+import pytest
+
+from providers.errors import BadAnswerError, NotFiniteError, NoValuesError
+from providers.model import Question, Sample, Target
+from providers.static import Static
+
+NOW = 1772366400.5
+
+
+async def ask(metrics, query="up", **options):
+    target = Target("static", "", static=metrics)
+    return await Static(now=lambda: NOW).ask(None, target, Question(query, **options))
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "number"),
+    [(4, "4", 4.0), (0.25, "0.25", 0.25), ("500m", "0.5", 0.5), ("2Ki", "2048", 2048.0)],
+)
+async def test_numbers_and_quantities_are_values_of_now(given, value, number):
+    found = await ask({"up": given})
+    assert (found.value, found.raw) == (value, f'"{value}"'.encode())
+    assert found.samples == (Sample(NOW, number),)
+
+
+async def test_a_range_has_the_value_at_its_end():
+    assert (await ask({"up": 4}, start=1.0, end=2.0, step=0.5)).samples == (Sample(2.0, 4.0),)
+
+
+@pytest.mark.parametrize("metrics", [None, {}, {"down": 4}, {"UP": 4}])
+async def test_without_the_key_there_is_no_value(metrics):
+    with pytest.raises(NoValuesError, match=r"^the provider has no value 'up'$") as caught:
+        await ask(metrics)
+    assert not caught.value.is_unreachable
+
+
+async def test_a_key_is_quoted_in_one_short_line():
+    with pytest.raises(NoValuesError) as caught:
+        await ask({}, "x\n\x1b" * 1000)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("given", ["abc", "", True, None, "1 m"])
+async def test_what_is_no_number_is_no_value(given):
+    with pytest.raises((BadAnswerError, NoValuesError)):
+        await ask({"up": given})
+
+
+@pytest.mark.parametrize("given", ["NaN", "inf", float("nan"), 10**400])
+async def test_what_is_not_finite_is_no_value(given):
+    with pytest.raises(NotFiniteError):
+        await ask({"up": given})
