@@ -1,0 +1,244 @@
+"""Clusters that are to be made go to clouds, Magnum clusters to projects (krake.md 3.10, 3.11).
+
+Both are placed once and for all. There is no stickiness, and what has no metrics scores 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from placement.course import (
+    changed,
+    moment,
+    next_try,
+    scheduled_condition,
+    stamp,
+    tries_left,
+)
+from placement.decision import Decision, Verdict, best_of, nothing_suits
+from placement.filters import InvalidConstraintError, compile_constraints
+from placement.model import (
+    DEGRADED,
+    FAILED,
+    FALSE,
+    PENDING,
+    SCHEDULED,
+    TRUE,
+    Reference,
+    condition,
+)
+from placement.scores import best, drawn, score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from evaluation.objects import Metadata
+    from placement.candidates import Candidate
+    from placement.model import (
+        Cluster,
+        ClusterStatus,
+        Condition,
+        DecisionRecord,
+        MagnumCluster,
+        MagnumClusterStatus,
+        MetricReference,
+        Project,
+    )
+    from placement.passes import Pass
+    from placement.world import Place
+
+CLOUD_AT: Final = "spec.constraints.cloud"
+PROJECT_AT: Final = "spec.constraints.project"
+
+
+def cluster_is_settled(cluster: Cluster, now: datetime) -> str:
+    """Why no cloud is looked for; empty where one is."""
+    status = cluster.status
+    if cluster.metadata.deletion_timestamp:
+        return "it is being deleted"
+    if cluster.spec.kubeconfig_secret_ref is not None:
+        return "it has a kubeconfig, so it is there already"
+    if cluster.spec.cloud_ref is not None:
+        return "spec.cloudRef says to which cloud it belongs"
+    if status.scheduled_to is not None:
+        return f"it is placed on '{status.scheduled_to.name}'"
+    if _is_new(cluster.metadata, status):
+        return ""
+    if status.state == FAILED:
+        return "it has failed: nothing is tried until its spec changes"
+    again = moment(status.next_retry_time)
+    return f"the next try is at {status.next_retry_time}" if again and again > now else ""
+
+
+def decide_cluster(cluster: Cluster, seen: Pass) -> Decision:
+    """Find a cloud: one of the namespace where any suits, else a global one."""
+    start = _start(cluster.metadata, cluster.status.scheduled_to, seen)
+    if reason := cluster_is_settled(cluster, seen.now):
+        return start.stayed("Waiting", reason)
+    constraints = cluster.spec.constraints
+    try:
+        wanted = compile_constraints(constraints and constraints.cloud, CLOUD_AT)
+    except InvalidConstraintError as error:
+        return start.because("InvalidConstraint", str(error))
+    verdicts: list[Verdict] = []
+    for namespace in (cluster.metadata.namespace, ""):
+        found = [seen.verdict(each, wanted) for each in seen.clouds(namespace)]
+        verdicts += found
+        matched = [each.target for each in found if not each.reason]
+        if matched:
+            compared = [each for each in matched if each.measured.terms] or matched
+            return _chosen(start, verdicts, compared, cluster.metadata, seen)
+    start = msgspec.structs.replace(start, verdicts=verdicts)
+    return start.because("NoSuitableTarget", nothing_suits(verdicts, "cloud"))
+
+
+def decide_magnum_cluster(cluster: MagnumCluster, seen: Pass) -> Decision:
+    """Find a project, in any namespace; where some have metrics, the others don't count at all."""
+    start = _start(cluster.metadata, cluster.status.project, seen)
+    if reason := _magnum_is_settled(cluster):
+        return start.stayed("Waiting", reason)
+    constraints = cluster.spec.constraints
+    try:
+        wanted = compile_constraints(constraints and constraints.project, PROJECT_AT)
+    except InvalidConstraintError as error:
+        return start.because("InvalidConstraint", str(error))
+    verdicts = [seen.verdict(each, wanted) for each in seen.projects()]
+    matched = [each.target for each in verdicts if not each.reason]
+    measured = [each for each in matched if each.measured.terms]
+    if not measured and any(each.measured.faults for each in matched):
+        verdicts = [_without_metrics(each) for each in verdicts]
+        matched = []
+    if matched:
+        return _chosen(start, verdicts, measured or matched, cluster.metadata, seen)
+    start = msgspec.structs.replace(start, verdicts=verdicts)
+    return start.because("NoSuitableTarget", nothing_suits(verdicts, "project"))
+
+
+def settled_cluster(
+    cluster: Cluster, decision: Decision, record: Callable[[Decision], DecisionRecord]
+) -> ClusterStatus:
+    """The status of a cluster after a decision; the very same one where nothing is to be written.
+
+    Unlike upstream it is tried again, as its backoff says.
+    """
+    before, time = cluster.status, decision.time
+    if decision.outcome == "Waiting":
+        return before
+    state, left, again = PENDING, None, ""
+    if decision.outcome == "NoSuitableTarget":
+        known = None if _is_new(cluster.metadata, before) else before.retries_left
+        left = tries_left(cluster.spec.backoff, known)
+        state = FAILED if left is None else DEGRADED
+        again = "" if left is None else next_try(cluster.spec.backoff, time)
+    elif decision.target is None:
+        state = DEGRADED
+    target = decision.target
+    after = msgspec.structs.replace(
+        before,
+        state=state,
+        retries_left=left,
+        next_retry_time=again,
+        conditions=changed(before.conditions, _condition(decision), time),
+    )
+    if target is not None:
+        after = msgspec.structs.replace(
+            after,
+            scheduled_to=Reference(kind=target.kind, name=target.name, uid=target.uid),
+            scheduled_time=stamp(time),
+            scheduled_generation=decision.generation,
+        )
+    if after == before:
+        return before
+    return msgspec.structs.replace(after, last_decision=record(decision))
+
+
+def settled_magnum_cluster(
+    cluster: MagnumCluster,
+    decision: Decision,
+    projects: Mapping[Place, Project],
+    record: Callable[[Decision], DecisionRecord],
+) -> MagnumClusterStatus:
+    """The status of a Magnum cluster after a decision; the same where nothing is to be written."""
+    before, target = cluster.status, decision.target
+    if decision.outcome == "Waiting":
+        return before
+    after = msgspec.structs.replace(
+        before,
+        state=PENDING if target is not None else FAILED,
+        conditions=changed(before.conditions, _condition(decision), decision.time),
+    )
+    if target is not None:
+        after = msgspec.structs.replace(
+            after,
+            project=Reference(namespace=target.namespace, name=target.name, uid=target.uid),
+            template=projects[target.namespace, target.name].spec.template,
+        )
+    if after == before:
+        return before
+    return msgspec.structs.replace(after, last_decision=record(decision))
+
+
+def merged(
+    cluster: MagnumCluster, project: Project
+) -> tuple[dict[str, str], tuple[MetricReference, ...]]:
+    """The labels and metrics of a Magnum cluster that goes to a project: its own ones win."""
+    own = cluster.spec.metrics or ()
+    names = {each.name for each in own}
+    more = (each for each in project.spec.metrics or () if each.name not in names)
+    return {**project.metadata.labels, **cluster.metadata.labels}, (*own, *more)
+
+
+def _magnum_is_settled(cluster: MagnumCluster) -> str:
+    status = cluster.status
+    if cluster.metadata.deletion_timestamp:
+        return "it is being deleted"
+    if status.project is not None:
+        return f"it is placed on '{status.project.name}'"
+    if status.state == FAILED and not _is_new(cluster.metadata, status):
+        return "it has failed: nothing is tried until its spec changes"
+    return ""
+
+
+def _is_new(metadata: Metadata, status: ClusterStatus | MagnumClusterStatus) -> bool:
+    """Whether this generation has not been tried."""
+    found = condition(status.conditions, SCHEDULED)
+    return found is not None and 0 < found.observed_generation < metadata.generation
+
+
+def _start(metadata: Metadata, bound: Reference | None, seen: Pass) -> Decision:
+    current = bound.name if bound is not None else ""
+    return Decision(
+        outcome="Waiting", time=seen.now, generation=metadata.generation, current=current
+    )
+
+
+def _chosen(
+    start: Decision,
+    verdicts: Sequence[Verdict],
+    compared: Sequence[Candidate],
+    metadata: Metadata,
+    seen: Pass,
+) -> Decision:
+    scores = {each.label: score(each.measured) for each in compared}
+    chosen = best(scores)
+    name = drawn(chosen, seen.rules.seed, metadata.uid, metadata.key)
+    target = next(each for each in compared if each.label == name)
+    start = msgspec.structs.replace(start, verdicts=verdicts, scores=scores, chosen=chosen)
+    return start.goes("Placed", best_of(name, scores), target)
+
+
+def _without_metrics(verdict: Verdict) -> Verdict:
+    if verdict.reason:
+        return verdict
+    text = verdict.target.measured.fault or "it has no metrics, which others have"
+    return Verdict(verdict.target, text)
+
+
+def _condition(decision: Decision) -> Condition:
+    target = decision.target
+    if target is None:
+        return scheduled_condition(decision, FALSE, decision.outcome, decision.reason)
+    return scheduled_condition(decision, TRUE, SCHEDULED, f"it is placed on '{target.label}'")

@@ -1,0 +1,158 @@
+"""Targets as one pass sees them: with what they inherit, measured, and whether they are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from placement.filters import InvalidConstraintError, compile_constraints
+from placement.measuring import Measured
+from placement.model import NODES_READY, REACHABLE, TRUE, condition
+
+if TYPE_CHECKING:
+    from placement.measuring import Measuring
+    from placement.model import Cloud, Cluster, Condition, MetricReference, Project, Reference
+    from placement.world import World
+
+_ANSWERING = ("Online", "FailingMetrics")
+"""States of a cluster that answers and whose nodes are ready."""
+
+
+class Candidate(Struct, frozen=True, gc=False):
+    """A cluster, a cloud or a project; ``unready`` says why nothing goes there."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    unready: str
+    labels: Mapping[str, str]
+    measured: Measured
+    label: str
+    """What it is called beside others: its name, with the namespace where there are several."""
+    custom_resources: frozenset[str] = frozenset()
+
+    def is_at(self, reference: Reference | None, namespace: str) -> bool:
+        """Whether a reference, which stands in that namespace, means this very object."""
+        return (
+            reference is not None
+            and reference.name == self.name
+            and (reference.namespace or namespace) == (self.namespace or namespace)
+            and reference.kind in {"", self.kind}
+            and (not reference.uid or not self.uid or reference.uid == self.uid)
+        )
+
+
+def cluster_candidate(cluster: Cluster, world: World, measuring: Measuring) -> Candidate:
+    """A cluster with what it inherits from its cloud (krake.md 3.8)."""
+    metadata, spec = cluster.metadata, cluster.spec
+    labels: Mapping[str, str] = metadata.labels
+    own = spec.metrics or ()
+    inherited: tuple[MetricReference, ...] = ()
+    cloud = cloud_of(cluster, world)
+    if cloud is not None:
+        label_keys, metric_keys = _wanted(cluster)
+        theirs = cloud.metadata.labels
+        # As upstream, the cloud's label wins.
+        if spec.inherit_labels:
+            labels = {**labels, **theirs}
+        elif label_keys:
+            labels = {**labels, **{key: theirs[key] for key in label_keys & theirs.keys()}}
+        inherited = tuple(
+            each
+            for each in cloud.spec.metrics or ()
+            if spec.inherit_metrics or each.name in metric_keys
+        )
+    discovered = cluster.status.custom_resources if spec.discover_custom_resources else ()
+    return Candidate(
+        kind="Cluster",
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        unready=unready(cluster),
+        labels=labels,
+        measured=measuring.measure(metadata.namespace, own, inherited),
+        label=metadata.name,
+        custom_resources=frozenset((*(spec.custom_resources or ()), *discovered)),
+    )
+
+
+def cloud_of(cluster: Cluster, world: World) -> Cloud | None:
+    """The cloud to which a cluster belongs: the one it names, else the one it was placed on."""
+    reference = cluster.spec.cloud_ref or cluster.status.scheduled_to
+    if reference is None:
+        return None
+    is_global = reference.kind == "GlobalCloud"
+    namespace = "" if is_global else cluster.metadata.namespace
+    return world.clouds.get(namespace, {}).get(reference.name)
+
+
+def cloud_candidate(cloud: Cloud, measuring: Measuring) -> Candidate:
+    """A cloud, which nobody has to reach."""
+    metadata = cloud.metadata
+    return Candidate(
+        kind="Cloud" if metadata.namespace else "GlobalCloud",
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        unready="it is being deleted" if metadata.deletion_timestamp else "",
+        labels=metadata.labels,
+        measured=measuring.measure(metadata.namespace, cloud.spec.metrics or ()),
+        label=metadata.name,
+    )
+
+
+def project_candidate(project: Project, measuring: Measuring) -> Candidate:
+    """A project, which nobody has to reach."""
+    metadata = project.metadata
+    return Candidate(
+        kind="Project",
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        unready="it is being deleted" if metadata.deletion_timestamp else "",
+        labels=metadata.labels,
+        measured=measuring.measure(metadata.namespace, project.spec.metrics or ()),
+        label=metadata.key,
+    )
+
+
+def unready(cluster: Cluster) -> str:
+    """Why no application goes to a cluster; empty where it is ready (krake.md 7.1).
+
+    Whether its metrics can be had is not asked here: that is for each pass to find out.
+    """
+    if cluster.metadata.deletion_timestamp:
+        return "it is being deleted"
+    if cluster.spec.unschedulable:
+        return "it is marked as unschedulable"
+    conditions, state = cluster.status.conditions, cluster.status.state
+    reachable = condition(conditions, REACHABLE)
+    nodes = condition(conditions, NODES_READY)
+    for found, text in ((reachable, "it is not reachable"), (nodes, "its nodes are not ready")):
+        if found is not None and found.status != TRUE:
+            return _because(found, text)
+    if state in _ANSWERING or (reachable is not None and not state):
+        return ""
+    if cluster.spec.kubeconfig_secret_ref is None and state in {"", "Pending"}:
+        return "it has no kubeconfig: it is still to be made"
+    return f"it is {state or 'Pending'}, not {_ANSWERING[0]}"
+
+
+def _because(found: Condition, text: str) -> str:
+    return f"{text}: {found.message or found.reason}" if found.message or found.reason else text
+
+
+def _wanted(cluster: Cluster) -> tuple[frozenset[str], frozenset[str]]:
+    """The labels and metrics that a cluster has of its cloud because it wanted them there."""
+    constraints = cluster.spec.constraints
+    try:
+        found = compile_constraints(constraints and constraints.cloud, "spec.constraints.cloud")
+    except InvalidConstraintError:
+        return frozenset(), frozenset()
+    return (
+        frozenset(each.key for each in found.labels),
+        frozenset(each.key for each in found.metrics),
+    )

@@ -1,0 +1,162 @@
+"""What is said of a member cluster, from what was seen of it (krake.md 1.3, 7.1).
+
+Metrics are somebody else's: MetricsAvailable is a condition of its own beside reachability, so that
+neither overwrites the other, and nothing gets stuck.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from placement.model import FALSE, NODES_READY, REACHABLE, TRUE, Condition, condition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+METRICS_AVAILABLE: Final = "MetricsAvailable"
+UNKNOWN: Final = "Unknown"
+
+PENDING: Final = "Pending"
+ONLINE: Final = "Online"
+CONNECTING: Final = "Connecting"
+OFFLINE: Final = "Offline"
+UNHEALTHY: Final = "Unhealthy"
+NOT_READY: Final = "NotReady"
+FAILING_METRICS: Final = "FailingMetrics"
+
+_PRESSURE: Final = "pressure"
+_MAX_TEXT: Final = 1024
+_MAX_RESOURCES: Final = 256 * 1024
+"""Characters; API servers have thousands of definitions at most, and strangers' have any number."""
+_PER_NAME: Final = 3
+
+
+class NodeCondition(Struct, frozen=True, gc=False):
+    """One condition of a node."""
+
+    type: str = ""
+    status: str = ""
+
+
+class Node(Struct, frozen=True):
+    """A node as far as it counts."""
+
+    name: str
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class Observation(Struct, frozen=True):
+    """What was seen: ``fault`` says why the cluster, ``nodes_fault`` why its nodes can't be read.
+
+    ``answers`` is None until it was asked.
+    """
+
+    answers: bool | None = None
+    fault: str = ""
+    nodes: tuple[Node, ...] = ()
+    nodes_fault: str = ""
+
+
+class Verdict(Struct, frozen=True):
+    """What the status says from now on; the conditions are those of ours, and all others."""
+
+    state: str
+    conditions: tuple[Condition, ...]
+
+
+def observe(
+    state: str, conditions: tuple[Condition, ...], seen: Observation, now: str, generation: int = 0
+) -> Verdict:
+    """The new verdict after one of ``state`` and ``conditions``; ``now`` is RFC 3339.
+
+    A cluster that was offline is Connecting for one look before anything else is said.
+    """
+    if seen.answers is None:
+        return Verdict(state or PENDING, conditions)
+    if not seen.answers:
+        reachable = Condition(
+            type=REACHABLE, status=FALSE, reason="NoAnswer", message=seen.fault or "no answer"
+        )
+        nodes = Condition(type=NODES_READY, status=UNKNOWN, reason="ClusterUnreachable")
+        found = OFFLINE
+    elif state == OFFLINE:
+        reachable = Condition(type=REACHABLE, status=UNKNOWN, reason="Connecting")
+        nodes = Condition(type=NODES_READY, status=UNKNOWN, reason="Connecting")
+        found = CONNECTING
+    else:
+        reachable = Condition(type=REACHABLE, status=TRUE, reason="Answers")
+        found, nodes = _nodes(seen)
+    written = [replace(each, observed_generation=generation) for each in (reachable, nodes)]
+    every = tuple(updated(conditions, written, now))
+    if found == ONLINE and _is_false(every, METRICS_AVAILABLE):
+        found = FAILING_METRICS
+    return Verdict(found, every)
+
+
+def schedulable(
+    conditions: tuple[Condition, ...], *, is_ending: bool = False, unschedulable: bool = False
+) -> bool:
+    """Whether an application may be placed there as far as the cluster itself goes."""
+    return (
+        not is_ending
+        and not unschedulable
+        and _is(conditions, REACHABLE, TRUE)
+        and _is(conditions, NODES_READY, TRUE)
+        and not _is_false(conditions, METRICS_AVAILABLE)
+    )
+
+
+def recorded(resources: Iterable[str]) -> tuple[str, ...]:
+    """So many of the custom resources of a cluster that its status stays one that can be stored."""
+    found, left = [], _MAX_RESOURCES
+    for each in resources:
+        left -= len(each) + _PER_NAME
+        if left < 0:
+            break
+        found.append(each)
+    return tuple(found)
+
+
+def updated(
+    conditions: Iterable[Condition], changes: Iterable[Condition], now: str
+) -> list[Condition]:
+    """The conditions with changes in them; the time of a transition is that of its status."""
+    found = {each.type: each for each in conditions}
+    for change in changes:
+        before = found.get(change.type)
+        is_same = before is not None and before.status == change.status
+        since = before.last_transition_time if before is not None and is_same else now
+        found[change.type] = replace(change, last_transition_time=since)
+    return list(found.values())
+
+
+def _nodes(seen: Observation) -> tuple[str, Condition]:
+    """The state of a cluster that answers; the first thing that is wrong counts."""
+    if seen.nodes_fault:
+        return NOT_READY, Condition(
+            type=NODES_READY, status=UNKNOWN, reason="NodesUnknown", message=seen.nodes_fault
+        )
+    for node in seen.nodes:
+        for each in node.conditions:
+            if each.type.lower().endswith(_PRESSURE) and each.status == TRUE:
+                return UNHEALTHY, _broken("NodePressure", f"node {node.name} has {each.type}")
+            if each.type == "Ready" and each.status != TRUE:
+                return NOT_READY, _broken("NodeNotReady", f"node {node.name} is not ready")
+    return ONLINE, Condition(type=NODES_READY, status=TRUE, reason="NodesReady")
+
+
+def _broken(reason: str, message: str) -> Condition:
+    text = message if len(message) <= _MAX_TEXT else f"{message[: _MAX_TEXT - 1]}…"
+    return Condition(type=NODES_READY, status=FALSE, reason=reason, message=text)
+
+
+def _is(conditions: tuple[Condition, ...], name: str, status: str) -> bool:
+    found = condition(conditions, name)
+    return found is not None and found.status == status
+
+
+def _is_false(conditions: tuple[Condition, ...], name: str) -> bool:
+    return _is(conditions, name, FALSE)

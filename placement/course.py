@@ -1,0 +1,282 @@
+"""When an application is decided about, and what a decision makes of its status (krake.md 3.1).
+
+The protocol of generations (7.3): the deployer acts where ``scheduledGeneration`` is the object's
+generation. The Scheduled condition carries the generation that was tried last, so a new one leaves
+a failure behind. A periodic pass that changes nothing writes nothing: its times follow from
+``scheduledTime``.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from evaluation.times import parse
+from evaluation.times import stamp as stamped
+from placement.model import (
+    DEGRADED,
+    FAILED,
+    FALSE,
+    PENDING,
+    RUNNING,
+    SCHEDULED,
+    TRUE,
+    Condition,
+    Reference,
+    condition,
+)
+from placement.rules import MOST_MOVES, MOVE_WINDOW
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from placement.decision import Decision
+    from placement.model import Application, ApplicationStatus, Backoff, DecisionRecord
+    from placement.rules import Rules
+
+INVALID: Final = "InvalidConstraint"
+LEAST_WAIT: Final = 1.0
+"""Seconds between two tries, however short the backoff is."""
+LONGEST_WAIT: Final = 86400.0
+_LONGEST_MESSAGE: Final = 1024
+_ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
+
+
+stamp: Final = lru_cache(maxsize=256)(stamped)
+"""As in ``evaluation.times``: one pass has one time, which thousands of objects get."""
+
+
+def moment(text: str) -> datetime | None:
+    """The time in a status; None where there is none, or nothing that could be one."""
+    try:
+        return parse(text) if text else None
+    except ValueError:
+        return None
+
+
+def is_handed_over(application: Application) -> bool:
+    """Whether the deployer may act: this very generation has a place (krake.md 7.3)."""
+    status = application.status
+    return (
+        status.scheduled_to is not None
+        and status.scheduled_generation == application.metadata.generation
+    )
+
+
+def is_new(application: Application) -> bool:
+    """Whether this generation has not been decided about; unknown ones have."""
+    found = condition(application.status.conditions, SCHEDULED)
+    tried = found.observed_generation if found is not None else 0
+    tried = max(tried, application.status.scheduled_generation)
+    return 0 < tried < application.metadata.generation
+
+
+def is_refused(application: Application) -> bool:
+    """Whether this generation cannot be decided about: only a change of its spec helps."""
+    found = condition(application.status.conditions, SCHEDULED)
+    is_invalid = found is not None and found.status == FALSE and found.reason == INVALID
+    return is_invalid and not is_new(application)
+
+
+def has_failed(application: Application) -> bool:
+    """Whether all tries of this generation are used up."""
+    return application.status.phase == FAILED and not is_new(application)
+
+
+def not_now(application: Application, now: datetime) -> str:
+    """Why nothing is decided about it now; empty where something is."""
+    if application.metadata.deletion_timestamp:
+        return "it is being deleted"
+    if has_failed(application):
+        return "it has failed: nothing is tried until its spec changes"
+    again = moment(application.status.next_retry_time)
+    if again is not None and again > now and not is_new(application):
+        return f"the next try is at {stamp(again)}"
+    return ""
+
+
+def held_until(application: Application, rules: Rules, now: datetime) -> datetime | None:
+    """Until when it may not move to a better cluster; None where it may.
+
+    A time of the last move that is to come by more than a hold-off is a broken clock's.
+    """
+    status = application.status
+    if not rules.hold_off_on_update and is_new(application):
+        return None
+    moved = moment(status.scheduled_time)
+    if moved is None or abs((now - moved).total_seconds()) >= rules.reschedule_after:
+        return None
+    return moved + timedelta(seconds=rules.reschedule_after)
+
+
+def recent_times(moves: tuple[str, ...], now: datetime) -> tuple[str, ...]:
+    """The stamps of moves by choice that still count."""
+    found = ((each, moment(each)) for each in moves)
+    return tuple(
+        text
+        for text, when in found
+        if when is not None and abs((now - when).total_seconds()) < MOVE_WINDOW
+    )[-MOST_MOVES:]
+
+
+def next_time(application: Application, rules: Rules, now: datetime) -> datetime | None:
+    """When to decide again though nothing happens; None where only a change can matter.
+
+    Periodic times have a fixed distance from the last move, so no event puts them off.
+    """
+    status = application.status
+    if (
+        application.metadata.deletion_timestamp
+        or has_failed(application)
+        or is_refused(application)
+    ):
+        return None
+    again = moment(status.next_retry_time)
+    if again is not None and again > now and not is_new(application):
+        return again
+    if status.scheduled_to is None:
+        return now
+    constraints = application.spec.constraints
+    if constraints is not None and not constraints.migration:
+        return None
+    period = max(rules.reschedule_after, LEAST_WAIT)
+    since = (now - (moment(status.scheduled_time) or now)).total_seconds()
+    following = now + timedelta(seconds=period - math.fmod(since, period) if since > 0 else period)
+    until = moment(status.suspended_until)
+    return max(following, until) if until is not None and until > now else following
+
+
+def settled(
+    application: Application,
+    decision: Decision,
+    rules: Rules,
+    record: Callable[[Decision], DecisionRecord],
+) -> ApplicationStatus:
+    """The status after a decision; the very same one where there is nothing to write."""
+    before = application.status
+    match decision.outcome:
+        case "Waiting":
+            return before
+        case "NoSuitableTarget":
+            after = _after_failure(application, decision)
+        case "InvalidConstraint":
+            after = _with_condition(before, decision, FALSE, phase=DEGRADED)
+        case _ if decision.target is not None:
+            after = _bound(before, decision, rules)
+        case _:
+            after = _acknowledged(before, decision)
+    if after == before:
+        return before
+    return msgspec.structs.replace(after, last_decision=record(decision))
+
+
+def tries_left(backoff: Backoff, left: int | None) -> int | None:
+    """How many tries there are after one more has failed; None where there was none left.
+
+    Without a limit they stay -1.
+    """
+    if backoff.limit == -1:
+        return -1
+    left = backoff.limit if left is None else left
+    return left - 1 if left > 0 else None
+
+
+def next_try(backoff: Backoff, now: datetime) -> str:
+    """The stamp of the next try: always the same time later, whole seconds and never early."""
+    wait = backoff.delay_seconds * backoff.factor
+    wait = min(max(wait, LEAST_WAIT), LONGEST_WAIT) if math.isfinite(wait) else LONGEST_WAIT
+    return stamp(now + timedelta(seconds=wait) + _ALMOST_A_SECOND)
+
+
+def changed(
+    conditions: tuple[Condition, ...], wanted: Condition, now: datetime
+) -> tuple[Condition, ...]:
+    """The conditions with this one, whose time is that of the last change of its status."""
+    before = condition(conditions, wanted.type)
+    since = stamp(now)
+    if before is not None and before.status == wanted.status:
+        since = before.last_transition_time or since
+    found = msgspec.structs.replace(wanted, last_transition_time=since)
+    if before is None:
+        return (*conditions, found)
+    return tuple(found if each is before else each for each in conditions)
+
+
+def scheduled_condition(decision: Decision, status: str, reason: str, message: str) -> Condition:
+    """What a decision says of the object's place."""
+    return Condition(
+        type=SCHEDULED,
+        status=status,
+        reason=reason,
+        message=message[:_LONGEST_MESSAGE],
+        observed_generation=decision.generation,
+    )
+
+
+def _with_condition(
+    before: ApplicationStatus, decision: Decision, status: str, *, phase: str
+) -> ApplicationStatus:
+    """After a decision that counts no tries."""
+    if status == TRUE:
+        reason, message = SCHEDULED, f"it is placed on '{decision.current}'"
+        if decision.target is not None:
+            message = f"it is placed on '{decision.target.name}'"
+    else:
+        reason, message = decision.outcome, decision.reason
+    wanted = scheduled_condition(decision, status, reason, message)
+    return msgspec.structs.replace(
+        before,
+        phase=phase,
+        retries_left=None,
+        next_retry_time="",
+        conditions=changed(before.conditions, wanted, decision.time),
+    )
+
+
+def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> ApplicationStatus:
+    """All of a binding at one instant."""
+    target, time = decision.target, stamp(decision.time)
+    if target is None:
+        return before
+    phase = PENDING if before.phase in {"", DEGRADED, FAILED} else before.phase
+    moves = before.recent_moves
+    if decision.is_elective:
+        moves = (*recent_times(moves, decision.time), time)[-MOST_MOVES:]
+    return msgspec.structs.replace(
+        _with_condition(before, decision, TRUE, phase=phase),
+        scheduled_to=Reference(name=target.name, uid=target.uid),
+        scheduled_time=time,
+        scheduled_generation=decision.generation,
+        next_reschedule_time=stamp(decision.time + timedelta(seconds=rules.reschedule_after)),
+        recent_moves=moves,
+    )
+
+
+def _acknowledged(before: ApplicationStatus, decision: Decision) -> ApplicationStatus:
+    """It stays; a new generation is handed over all the same."""
+    found = condition(before.conditions, SCHEDULED)
+    phase = before.phase
+    if found is not None and found.status == FALSE and phase in {DEGRADED, FAILED}:
+        running = before.running_on.name if before.running_on is not None else ""
+        phase = RUNNING if running == decision.current else PENDING
+    after = _with_condition(before, decision, TRUE, phase=phase)
+    return msgspec.structs.replace(after, scheduled_generation=decision.generation)
+
+
+def _after_failure(application: Application, decision: Decision) -> ApplicationStatus:
+    before, backoff = application.status, application.spec.backoff
+    left = tries_left(backoff, None if is_new(application) else before.retries_left)
+    has_more = left is not None
+    wanted = scheduled_condition(decision, FALSE, decision.outcome, decision.reason)
+    return msgspec.structs.replace(
+        before,
+        phase=DEGRADED if has_more else FAILED,
+        retries_left=left,
+        next_retry_time=next_try(backoff, decision.time) if has_more else "",
+        conditions=changed(before.conditions, wanted, decision.time),
+    )

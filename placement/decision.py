@@ -1,0 +1,95 @@
+"""What a decision is, for every kind of object that is placed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from placement.candidates import Candidate
+
+Outcome = Literal["Placed", "Moved", "Stayed", "NoSuitableTarget", "InvalidConstraint", "Waiting"]
+_SHOWN: Final = 3
+"""Reasons in a line; the rest is counted."""
+
+
+class Verdict(Struct, frozen=True, gc=False):
+    """A target, and why the object can't go there; empty where it can."""
+
+    target: Candidate
+    reason: str = ""
+
+
+class Decision(Struct, frozen=True, gc=False, kw_only=True):
+    """What was decided about one object in one pass.
+
+    ``chosen`` are the names that tie, of which ``target`` is the one drawn; it is None where the
+    object stays, or where there is none. ``reason`` says in a line why it is so.
+    """
+
+    outcome: Outcome
+    time: datetime
+    reason: str = ""
+    generation: int = 0
+    verdicts: Sequence[Verdict] = ()
+    scores: Mapping[str, float] = {}
+    chosen: Sequence[str] = ()
+    target: Candidate | None = None
+    current: str = ""
+    """The name of where it is now, even where that is gone."""
+    stickiness: float = 0.0
+    is_elective: bool = False
+    """Whether it moves though it could stay."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is placed and is left there."""
+        return bool(self.current) and self.current in self.chosen and self.target is None
+
+    @property
+    def error(self) -> str:
+        """Why there is no decision, or no place; else empty."""
+        if self.outcome in {"NoSuitableTarget", "InvalidConstraint"}:
+            return f"{self.outcome}: {self.reason}"
+        return self.reason if self.outcome == "Waiting" else ""
+
+    def goes(
+        self, outcome: Outcome, reason: str, target: Candidate, *, is_elective: bool = False
+    ) -> Decision:
+        """The decision for a target."""
+        return msgspec.structs.replace(
+            self, outcome=outcome, reason=reason, target=target, is_elective=is_elective
+        )
+
+    def stayed(self, outcome: Outcome, reason: str) -> Decision:
+        """The decision for what there is now."""
+        chosen = (self.current,) if self.current else ()
+        return msgspec.structs.replace(
+            self, outcome=outcome, reason=reason, chosen=chosen, target=None, is_elective=False
+        )
+
+    def because(self, outcome: Outcome, reason: str) -> Decision:
+        """The decision for nothing."""
+        return msgspec.structs.replace(self, outcome=outcome, reason=reason, chosen=(), target=None)
+
+
+def best_of(name: str, scores: Mapping[str, float]) -> str:
+    """Why one is chosen."""
+    if len(scores) == 1:
+        return f"'{name}' is the only one that suits"
+    return f"'{name}' has the best score, {scores[name]:.6g}"
+
+
+def nothing_suits(verdicts: Sequence[Verdict], what: str) -> str:
+    """Why there is no target, the most frequent reasons first."""
+    if not verdicts:
+        return f"there is no {what}"
+    reasons = Counter(each.reason for each in verdicts)
+    listed = [f"{count} times {reason}" for reason, count in reasons.most_common(_SHOWN)]
+    more = len(reasons) - len(listed)
+    rest = f"; {more} more reasons" if more else ""
+    return f"no {what} of {len(verdicts)} suits: {'; '.join(listed)}{rest}"

@@ -1,0 +1,148 @@
+"""Which cluster runs an application (krake.md 0, 3.3 to 3.6; design D11)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from placement.course import held_until, moment, not_now, recent_times, stamp
+from placement.decision import Decision, best_of, nothing_suits
+from placement.filters import Compiled, InvalidConstraintError, compile_constraints, mismatches
+from placement.scores import best, drawn, score
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from placement.candidates import Candidate
+    from placement.decision import Verdict
+    from placement.model import Application
+    from placement.passes import Pass, View
+
+AT: Final = "spec.constraints.cluster"
+
+
+class Herd:
+    """Who moves where within one pass, so that not all run to the cluster that is best just now."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._arrivals: Counter[tuple[str, str]] = Counter()
+
+    def admits(self, target: Candidate) -> bool:
+        """Whether one more may move there; a limit of 0 is none."""
+        return not self._limit or self._arrivals[target.namespace, target.name] < self._limit
+
+    def arrives(self, target: Candidate) -> None:
+        """One more moves there, by choice or because it must."""
+        self._arrivals[target.namespace, target.name] += 1
+
+
+def decide_all(applications: Iterable[Application], seen: Pass) -> list[Decision]:
+    """Decide about many in one pass, in this order; each counts for the limits of the next."""
+    herd = Herd(seen.rules.moves_per_target)
+    return [decide(each, seen, herd) for each in applications]
+
+
+def decide(application: Application, seen: Pass, herd: Herd | None = None) -> Decision:
+    """Decide about one application. Never raises for what is wrong with an object."""
+    bound = application.status.scheduled_to
+    start = Decision(
+        outcome="Waiting",
+        time=seen.now,
+        generation=application.metadata.generation,
+        current=bound.name if bound is not None else "",
+        stickiness=seen.rules.stickiness,
+    )
+    if reason := not_now(application, seen.now):
+        return start.stayed("Waiting", reason)
+    constraints = application.spec.constraints
+    try:
+        wanted = compile_constraints(constraints and constraints.cluster, AT)
+    except InvalidConstraintError as error:
+        return start.because("InvalidConstraint", str(error))
+    view = seen.view(application.metadata.namespace, wanted)
+    start = msgspec.structs.replace(start, verdicts=view.verdicts)
+    return _Case(application, seen, view, herd or Herd(0)).decided(start)
+
+
+class _Case:
+    """One application whose constraints can be read."""
+
+    def __init__(self, application: Application, seen: Pass, view: View, herd: Herd) -> None:
+        self._application = application
+        self._seen = seen
+        self._view = view
+        self._herd = herd
+
+    def decided(self, start: Decision) -> Decision:
+        view, bound = self._view, self._application.status.scheduled_to
+        namespace = self._application.metadata.namespace
+        found = (each for each in view.verdicts if each.target.name == start.current)
+        current = next((each for each in found if each.target.is_at(bound, namespace)), None)
+        if start.current and (reason := self._kept(current)):
+            return start.stayed("Stayed", reason)
+        if not view.matched:
+            return start.because("NoSuitableTarget", nothing_suits(view.verdicts, "cluster"))
+        if current is None or current.reason:
+            return self._placed(start, current)
+        if until := held_until(self._application, self._seen.rules, self._seen.now):
+            return start.stayed("Stayed", f"it may not move again until {stamp(until)}")
+        return self._compared(start, current.target)
+
+    def _kept(self, current: Verdict | None) -> str:
+        """Why it stays whatever else there is; empty where it need not."""
+        constraints, seen = self._application.spec.constraints, self._seen
+        if constraints is not None and not constraints.migration:
+            return "it may not move: spec.constraints.migration is false"
+        until = moment(self._application.status.suspended_until)
+        if until is not None and until > seen.now:
+            return f"after a failed move it stays until {stamp(until)}"
+        if current is None or seen.rules.on_metrics_loss != "Stay":
+            return ""
+        target, wanted = current.target, self._view.wanted
+        fits = Compiled(wanted.labels, wanted.custom_resources)
+        if not target.measured.fault or target.unready or any(mismatches(target, fits, "Raw")):
+            return ""
+        return f"the metrics of '{target.name}' cannot be had: {target.measured.fault}"
+
+    def _placed(self, start: Decision, current: Verdict | None) -> Decision:
+        """It has no place yet, or must leave it, which no limit keeps it from."""
+        scores = self._view.scores
+        chosen = best(scores)
+        target = self._drawn(chosen)
+        why = best_of(target.name, scores)
+        start = msgspec.structs.replace(start, scores=scores, chosen=chosen)
+        if not start.current:
+            return start.goes("Placed", why, target)
+        self._herd.arrives(target)
+        out = current.reason if current is not None else "it is not there any more"
+        return start.goes("Moved", f"'{start.current}' is out, {out}; {why}", target)
+
+    def _compared(self, start: Decision, current: Candidate) -> Decision:
+        """It could stay: whether it does better elsewhere."""
+        rules, scores = self._seen.rules, self._view.scores
+        if current.name in scores:
+            scores = {**scores, current.name: score(current.measured, rules.stickiness)}
+        chosen = best(scores)
+        start = msgspec.structs.replace(start, scores=scores, chosen=chosen)
+        if current.name in chosen:
+            return start.stayed("Stayed", f"'{current.name}' still has the best score")
+        why = best_of(self._drawn(chosen).name, scores)
+        limit = rules.moves_per_application
+        moves = recent_times(self._application.status.recent_moves, self._seen.now)
+        if limit and len(moves) >= limit:
+            return start.stayed("Stayed", f"{why}, but its {limit} moves an hour are used up")
+        admitted = [each for each in chosen if self._herd.admits(self._view.matched[each])]
+        if not admitted:
+            return start.stayed("Stayed", f"{why}, but enough move there in this pass")
+        target = self._drawn(admitted)
+        self._herd.arrives(target)
+        return start.goes("Moved", best_of(target.name, scores), target, is_elective=True)
+
+    def _drawn(self, names: Sequence[str]) -> Candidate:
+        """One of those that tie; the same for the same application."""
+        metadata = self._application.metadata
+        seed = (self._seen.rules.seed, metadata.uid, metadata.key)
+        return self._view.matched[drawn(names, *seed)]

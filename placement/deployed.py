@@ -1,0 +1,165 @@
+"""Applications and Clusters as the deployer reads and writes them (krake.md 7.1).
+
+Projections like those of ``placement.model``, of the fields that reach member clusters.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from evaluation.objects import Metadata
+from evaluation.times import parse, stamp
+from placement.inventory import ObjectRef
+from placement.model import Condition, Reference, SecretKey
+from placement.rollout import Migration, MigrationOrder, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from placement.inventory import Inventory
+
+FINALIZER: Final = "placement.harbourmaster.dev/deployed"
+DEPLOYED: Final = "Deployed"
+READY: Final = "Ready"
+FORCE: Final = "Force"
+
+
+class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+    """A part of an object."""
+
+
+class OwnedMetadata(Metadata, frozen=True, kw_only=True):
+    """With what keeps an object from going."""
+
+    finalizers: tuple[str, ...] = ()
+
+
+class ClusterObjects(_Wire, frozen=True, kw_only=True):
+    """What an application has on one cluster."""
+
+    cluster: str
+    objects: tuple[ObjectRef, ...] = ()
+
+
+class DeployedSpec(_Wire, frozen=True, kw_only=True):
+    """What is to be there, and how it gets there."""
+
+    manifests: tuple[Any, ...] = ()
+    migration_order: MigrationOrder = "DeleteFirst"
+    conflict_policy: str = FORCE
+
+
+class DeployedStatus(_Wire, frozen=True, kw_only=True):
+    """What the deployer has recorded, and what the scheduler tells it."""
+
+    phase: str = ""
+    observed_generation: int = 0
+    scheduled_generation: int = 0
+    scheduled_to: Reference | None = None
+    running_on: Reference | None = None
+    inventory: tuple[ClusterObjects, ...] = ()
+    pending_cleanup: tuple[ClusterObjects, ...] = ()
+    migration_to: str = ""
+    migration_start_time: str = ""
+    migration_retries: int = 0
+    suspended_until: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class DeployedApplication(_Wire, frozen=True, kw_only=True):
+    """An Application."""
+
+    metadata: OwnedMetadata
+    spec: DeployedSpec = DeployedSpec()
+    status: DeployedStatus = DeployedStatus()
+
+
+class MemberSpec(_Wire, frozen=True, kw_only=True):
+    """How a member cluster is reached, and what it allows."""
+
+    kubeconfig_secret_ref: SecretKey | None = None
+    allow_cluster_scoped: bool = False
+    discover_custom_resources: bool = True
+
+
+class MemberStatus(_Wire, frozen=True, kw_only=True):
+    """What the monitor says."""
+
+    state: str = ""
+    custom_resources: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class MemberCluster(_Wire, frozen=True, kw_only=True):
+    """A Cluster."""
+
+    metadata: OwnedMetadata
+    spec: MemberSpec = MemberSpec()
+    status: MemberStatus = MemberStatus()
+
+
+def record_of(status: DeployedStatus) -> Record:
+    """What the status says, for the rollout."""
+    return Record(
+        scheduled_to=_name(status.scheduled_to),
+        running_on=_name(status.running_on),
+        inventory={each.cluster: each.objects for each in status.inventory if each.objects},
+        pending={each.cluster: each.objects for each in status.pending_cleanup if each.objects},
+        migration=Migration(
+            to=status.migration_to,
+            since=_seconds(status.migration_start_time),
+            failures=status.migration_retries,
+            suspended_until=_seconds(status.suspended_until),
+        ),
+    )
+
+
+def fields_of(
+    record: Record, status: DeployedStatus, references: Mapping[str, Reference]
+) -> dict[str, Any]:
+    """The fields of a status that say this; None takes a field away.
+
+    Of a cluster that is not among ``references`` the status may know the uid.
+    """
+    known = {each.name: each for each in (status.running_on, status.scheduled_to) if each}
+    known.update(references)
+
+    def reference(name: str) -> Reference | None:
+        return known.get(name, Reference(name=name)) if name else None
+
+    migration = record.migration
+    fields: dict[str, Any] = {
+        "runningOn": reference(record.running_on),
+        "inventory": _objects(record.inventory),
+        "pendingCleanup": _objects(record.pending),
+        "migrationTo": migration.to or None,
+        "migrationStartTime": _stamp(migration.since),
+        "migrationRetries": migration.failures or None,
+        "suspendedUntil": _stamp(migration.suspended_until),
+    }
+    if record.scheduled_to != _name(status.scheduled_to):
+        fields["scheduledTo"] = reference(record.scheduled_to)
+    return fields
+
+
+def _objects(inventories: Mapping[str, Inventory]) -> list[ClusterObjects] | None:
+    found = [ClusterObjects(cluster=name, objects=each) for name, each in inventories.items()]
+    return found or None
+
+
+def _name(reference: Reference | None) -> str:
+    return reference.name if reference else ""
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse(text).timestamp() if text else 0.0
+    except ValueError:
+        return 0.0
+
+
+def _stamp(seconds: float) -> str | None:
+    return stamp(datetime.fromtimestamp(seconds, UTC)) if seconds else None

@@ -1,0 +1,95 @@
+"""Which targets an object may go to (krake.md 2, 3.4): the first reason why not, or none."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from placement.custom_resources import CustomResourceConstraint, parse_custom_resource
+from placement.errors import ConstraintError
+from placement.labels import LabelConstraint, parse_label
+from placement.metrics import MetricConstraint, parse_metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeVar
+
+    from placement.candidates import Candidate
+    from placement.languages import Constraint
+    from placement.model import TargetConstraints, Term
+    from placement.rules import ConstraintValue
+
+    Parsed = TypeVar("Parsed")
+
+
+class InvalidConstraintError(ValueError):
+    """A stored constraint that is none; the text is one line and names the field."""
+
+
+class Compiled(Struct, frozen=True, gc=False):
+    """Constraints of one object, parsed."""
+
+    labels: tuple[LabelConstraint, ...] = ()
+    custom_resources: tuple[CustomResourceConstraint, ...] = ()
+    metrics: tuple[MetricConstraint, ...] = ()
+
+    @property
+    def every(self) -> tuple[Constraint, ...]:
+        """All of them, as they are looked at: labels, then custom resources, then metrics."""
+        return (*self.labels, *self.custom_resources, *self.metrics)
+
+
+NO_CONSTRAINTS = Compiled()
+
+
+@lru_cache(maxsize=4096)
+def compile_constraints(constraints: TargetConstraints | None, at: str) -> Compiled:
+    """Parse what stands at a field, such as ``spec.constraints.cluster``.
+
+    Raises InvalidConstraintError.
+    """
+    if constraints is None:
+        return NO_CONSTRAINTS
+    return Compiled(
+        _parsed(parse_label, constraints.labels, f"{at}.labels"),
+        _parsed(parse_custom_resource, constraints.custom_resources, f"{at}.customResources"),
+        _parsed(parse_metric, constraints.metrics, f"{at}.metrics"),
+    )
+
+
+def _parsed(
+    parse: Callable[[str], Parsed], texts: tuple[str, ...] | None, at: str
+) -> tuple[Parsed, ...]:
+    found = []
+    for index, text in enumerate(texts or ()):
+        try:
+            found.append(parse(text))
+        except ConstraintError as error:
+            raise InvalidConstraintError(f"{at}[{index}]: {error}") from None
+    return tuple(found)
+
+
+def mismatches(target: Candidate, wanted: Compiled, value: ConstraintValue) -> Iterator[str]:
+    """Why the target isn't as wanted, in the order of the constraints."""
+    return filter(None, (mismatch(target, each, value) for each in wanted.every))
+
+
+def mismatch(target: Candidate, constraint: Constraint, value: ConstraintValue) -> str:
+    """Why the target isn't as one constraint wants it; empty where it is."""
+    match constraint:
+        case LabelConstraint():
+            return constraint.mismatch(target.labels)
+        case CustomResourceConstraint():
+            return constraint.mismatch(target.custom_resources)
+        case MetricConstraint():
+            term = target.measured.by_name.get(constraint.key)
+            return constraint.mismatch(None if term is None else compared(term, value))
+
+
+def compared(term: Term, value: ConstraintValue) -> float:
+    """What a metric constraint looks at (design D11)."""
+    if value == "Raw":
+        return term.value
+    return term.normalised * (term.weight if value == "Weighted" else 1.0)

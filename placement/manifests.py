@@ -1,0 +1,269 @@
+"""An application's manifests made ready for one cluster, or what is wrong with them (krake.md 7.5).
+
+Which kinds have namespaces is the cluster's knowledge, so it is given. All faults are found at
+once, and manifests with any fault are not applied at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from placement.inventory import ObjectRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from placement.inventory import Inventory
+
+DOMAIN: Final = "placement.harbourmaster.dev"
+UID_LABEL: Final = f"{DOMAIN}/application-uid"
+"""By this an object is ours; the two others are for people."""
+NAMESPACE_LABEL: Final = f"{DOMAIN}/application-namespace"
+NAME_LABEL: Final = f"{DOMAIN}/application-name"
+_LABEL_LENGTH: Final = 63
+_DIGEST_LENGTH: Final = 10
+
+DEEPEST: Final = 100
+"""Levels of a manifest."""
+
+NAMESPACES, DEFINITIONS, CLUSTER_WIDE, CONFIGURATION, WORKLOADS, INTERCEPTORS = range(6)
+"""Ranks, in the order of application."""
+_DEFINITION: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
+_GROUP_RANKS: Final = {
+    ("", "Namespace"): NAMESPACES,
+    _DEFINITION: DEFINITIONS,
+    # What calls a workload must not come before it: it would refuse the rest.
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): INTERCEPTORS,
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): INTERCEPTORS,
+    ("apiregistration.k8s.io", "APIService"): INTERCEPTORS,
+}
+_WORKLOAD_KINDS: Final = frozenset(
+    (
+        ("", "Pod"),
+        ("", "ReplicationController"),
+        ("apps", "DaemonSet"),
+        ("apps", "Deployment"),
+        ("apps", "ReplicaSet"),
+        ("apps", "StatefulSet"),
+        ("batch", "CronJob"),
+        ("batch", "Job"),
+    )
+)
+_SERVER_FIELDS: Final = frozenset(
+    (
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    )
+)
+"""Of metadata, what only the API server may say; people paste it from kubectl."""
+
+
+class Owner(Struct, frozen=True, gc=False):
+    """The application that an object belongs to."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What each of its objects carries."""
+        return {
+            UID_LABEL: self.uid,
+            NAMESPACE_LABEL: self.namespace,
+            NAME_LABEL: label_value(self.name),
+        }
+
+
+class Item(Struct, frozen=True):
+    """One object to be applied."""
+
+    ref: ObjectRef
+    body: dict[str, Any]
+
+
+class Prepared(Struct, frozen=True):
+    """Manifests in the order of application; with ``faults``, one line each, nothing is applied."""
+
+    items: tuple[Item, ...] = ()
+    faults: tuple[str, ...] = ()
+
+    @property
+    def refs(self) -> Inventory:
+        """What will be there."""
+        return tuple(item.ref for item in self.items)
+
+
+class Target(Struct, frozen=True):
+    """What the cluster says about manifests: ``scopes`` tells whether a kind has namespaces."""
+
+    scopes: Mapping[tuple[str, str], bool]
+    default_namespace: str = "default"
+    allow_cluster_scoped: bool = False
+
+
+def kinds(manifests: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str, str]]:
+    """The apiVersion and kind of each manifest that names both."""
+    found = ((each.get("apiVersion"), each.get("kind")) for each in manifests)
+    return frozenset(
+        (version, kind)
+        for version, kind in found
+        if isinstance(version, str) and isinstance(kind, str) and version and kind
+    )
+
+
+def is_too_deep(manifest: object) -> bool:
+    """Whether a manifest has more levels than anybody writes, and than can be sent on safely."""
+    level = [manifest]
+    for _ in range(DEEPEST):
+        level = [
+            part
+            for each in level
+            if isinstance(each, dict | list)
+            for part in (each.values() if isinstance(each, dict) else each)
+        ]
+    return any(isinstance(each, dict | list) for each in level)
+
+
+def definitions(manifests: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], bool]:
+    """The scopes of the kinds that the manifests themselves bring."""
+    found: dict[tuple[str, str], bool] = {}
+    for each in manifests:
+        spec = each.get("spec")
+        group = str(each.get("apiVersion")).rpartition("/")[0]
+        if (group, each.get("kind")) != _DEFINITION or not isinstance(spec, dict):
+            continue
+        names, versions = spec.get("names"), spec.get("versions")
+        if not isinstance(names, dict) or not isinstance(versions, list):
+            continue
+        for version in versions:
+            if isinstance(version, dict):
+                key = (f"{spec.get('group')}/{version.get('name')}", str(names.get("kind")))
+                found[key] = spec.get("scope") == "Namespaced"
+    return found
+
+
+def prepare(manifests: Sequence[Any], owner: Owner, target: Target) -> Prepared:
+    """The manifests as they are applied for ``owner``, whatever people have written there."""
+    items: list[Item] = []
+    faults: list[str] = []
+    places: dict[tuple[str, ...], int] = {}
+    own = definitions([each for each in manifests if isinstance(each, dict)])
+    for number, manifest in enumerate(manifests):
+        try:
+            item = _item(manifest, owner, target, own)
+        except _FaultError as error:
+            faults.append(f"manifests[{number}]: {error}")
+            continue
+        before = places.setdefault(item.ref.key, number)
+        if before != number:
+            faults.append(f"manifests[{number}]: {item.ref.text} is manifests[{before}] already")
+        items.append(item)
+    if faults:
+        return Prepared(faults=tuple(faults))
+    return Prepared(tuple(sorted(items, key=lambda item: rank(item.ref))))
+
+
+def rank(ref: ObjectRef) -> int:
+    """When an object is applied; deletion goes the other way."""
+    kind = (ref.group, ref.kind)
+    if kind in _GROUP_RANKS:
+        return _GROUP_RANKS[kind]
+    if not ref.namespace:
+        return CLUSTER_WIDE
+    # What is no API of Kubernetes' own is run by somebody's controller, like a workload.
+    is_custom = "." in ref.group and not ref.group.endswith(".k8s.io")
+    return WORKLOADS if is_custom or kind in _WORKLOAD_KINDS else CONFIGURATION
+
+
+def for_deletion(refs: Iterable[ObjectRef]) -> Inventory:
+    """The same objects, those first that were applied last."""
+    backwards = tuple(refs)[::-1]
+    return tuple(sorted(backwards, key=lambda ref: -rank(ref)))
+
+
+def stranger(labels: Mapping[str, str] | None, owner_uid: str) -> str:
+    """Whose the object with these labels is, if it is another application's; empty otherwise."""
+    labels = labels or {}
+    uid = labels.get(UID_LABEL, "")
+    if not uid or uid == owner_uid:
+        return ""
+    return f"{labels.get(NAMESPACE_LABEL, '?')}/{labels.get(NAME_LABEL, '?')} (uid {uid})"
+
+
+def label_value(name: str) -> str:
+    """A name as a label's value, which may be shorter than names may be."""
+    if len(name) <= _LABEL_LENGTH:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{name[: _LABEL_LENGTH - _DIGEST_LENGTH - 1].rstrip('-._')}-{digest}"
+
+
+class _FaultError(Exception):
+    """What is wrong with a manifest."""
+
+
+def _item(
+    manifest: object, owner: Owner, target: Target, own: Mapping[tuple[str, str], bool]
+) -> Item:
+    """Raises _FaultError."""
+    if not isinstance(manifest, dict):
+        raise _FaultError("is no object")
+    version, kind = _text(manifest, "apiVersion"), _text(manifest, "kind")
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict):
+        raise _FaultError(f"{kind}: metadata is missing")
+    name = _text(metadata, "name", "metadata.name")
+    if is_too_deep(manifest):
+        raise _FaultError(f"{kind} {name}: is nested more than {DEEPEST} levels deep")
+    if version == "v1" and kind == "List":
+        raise _FaultError(f"List {name}: write its items as manifests of their own")
+    labels = metadata.get("labels") or {}
+    if not isinstance(labels, dict):
+        raise _FaultError(f"{kind} {name}: metadata.labels are no mapping")
+    namespaced = target.scopes.get((version, kind), own.get((version, kind)))
+    if namespaced is None:
+        raise _FaultError(
+            f"{kind} {name}: the cluster knows no kind {kind} in {version}: install what brings it"
+        )
+    namespace = _namespace(f"{kind} {name}", metadata, target, namespaced=namespaced)
+    ref = ObjectRef(api_version=version, kind=kind, name=name, namespace=namespace)
+    kept = {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
+    kept["labels"] = {**labels, **owner.labels}
+    if namespace:
+        kept["namespace"] = namespace
+    body = {key: value for key, value in manifest.items() if key not in {"metadata", "status"}}
+    return Item(ref, {**body, "metadata": kept})
+
+
+def _namespace(what: str, metadata: Mapping[str, Any], target: Target, *, namespaced: bool) -> str:
+    """Where an object belongs; empty for a cluster-scoped one. Raises _FaultError."""
+    found = metadata.get("namespace") or ""
+    if not isinstance(found, str):
+        raise _FaultError(f"{what}: metadata.namespace is no text")
+    if namespaced:
+        return found or target.default_namespace
+    if not target.allow_cluster_scoped:
+        raise _FaultError(
+            f"{what}: is cluster-scoped, which its Cluster does not allow (spec.allowClusterScoped)"
+        )
+    if found:
+        raise _FaultError(f"{what}: is cluster-scoped and can have no namespace")
+    return ""
+
+
+def _text(fields: Mapping[str, Any], field: str, path: str = "") -> str:
+    found = fields.get(field)
+    if not isinstance(found, str) or not found:
+        raise _FaultError(f"{path or field} is missing")
+    return found

@@ -1,0 +1,167 @@
+"""What the metrics of a target say in one pass (krake.md 3.5, 3.9).
+
+It is all or nothing: a target with one metric that has no value is not measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from placement.model import Term
+from placement.world import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from placement.model import MetricReference, MetricSpec
+    from placement.world import Place, Reading, World
+
+STATIC = "static"
+
+
+class Measured(Struct, frozen=True, gc=False):
+    """The terms of a score, or why there is none; neither where no metric counts.
+
+    ``weighted`` is the sum of the terms, ``weight`` that of their weights. ``by_name`` has of each
+    name the own term before an inherited one, then the last.
+    """
+
+    terms: tuple[Term, ...] = ()
+    faults: tuple[tuple[str, Fault], ...] = ()
+    fault: str = ""
+    """All faults in a line."""
+    by_name: Mapping[str, Term] = {}
+    weighted: float = 0.0
+    weight: float = 0.0
+
+
+NOT_MEASURED = Measured()
+
+
+class Measuring:
+    """Measures targets; each metric is read and normalised once."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: dict[Place, tuple[float, float] | Fault] = {}
+
+    def measure(
+        self,
+        namespace: str,
+        own: Iterable[MetricReference],
+        inherited: Iterable[MetricReference] = (),
+    ) -> Measured:
+        """Measure a target of that namespace; of a metric that is both, its own weight counts."""
+        owned = tuple(own)
+        names = {(each.scope, each.name) for each in owned}
+        terms, faults = [], []
+        for each, is_inherited in (
+            *((each, False) for each in owned),
+            *((each, True) for each in inherited if (each.scope, each.name) not in names),
+        ):
+            found = self._normalised(namespace, each)
+            if isinstance(found, Fault):
+                faults.append((each.name, found))
+                continue
+            terms.append(
+                Term(
+                    metric=each.name,
+                    scope=each.scope,
+                    weight=each.weight,
+                    value=found[0],
+                    normalised=found[1],
+                    inherited=is_inherited,
+                )
+            )
+        if faults:
+            return _failed(faults)
+        return _weighed(tuple(terms))
+
+    def _normalised(self, namespace: str, wanted: MetricReference) -> tuple[float, float] | Fault:
+        """The raw and the normalised value of a metric."""
+        if wanted.scope == "Namespaced" and not namespace:
+            text = f"'{wanted.name}' has a namespace, which what is global has not"
+            return Fault("InvalidMetric", text)
+        place = (namespace if wanted.scope == "Namespaced" else "", wanted.name)
+        found = self._known.get(place)
+        if found is None:
+            found = self._known[place] = self._read(place)
+        return found
+
+    def _read(self, place: Place) -> tuple[float, float] | Fault:
+        metric = self._world.metrics.get(place)
+        if metric is None:
+            kind = "Metric" if place[0] else "GlobalMetric"
+            return Fault("UnknownMetric", f"there is no {kind} '{place[1]}'")
+        reading = self._world.readings.get(place)
+        if reading is None:
+            reading = self._given(place, metric.spec)
+        if isinstance(reading, Fault):
+            return reading
+        found = normalise(metric.spec, reading, place[1])
+        return found if isinstance(found, Fault) else (reading, found)
+
+    def _given(self, place: Place, spec: MetricSpec) -> Reading:
+        """The value where nobody has asked for it: only static ones are known."""
+        source = spec.provider
+        provider = self._world.providers.get((place[0], source.name))
+        if provider is None:
+            kind = "MetricsProvider" if place[0] else "GlobalMetricsProvider"
+            text = f"there is no {kind} '{source.name}', which has '{place[1]}'"
+            return Fault("UnknownMetricsProvider", text)
+        if provider.spec.type != STATIC or provider.spec.static is None:
+            text = f"there is no value of '{place[1]}' yet"
+            return Fault("UnreachableMetricsProvider", text)
+        value = provider.spec.static.metrics.get(source.metric)
+        if value is None:
+            return Fault("InvalidMetric", f"'{source.name}' has no value '{source.metric}'")
+        return value
+
+
+def normalise(spec: MetricSpec, value: float, name: str) -> float | Fault:
+    """Where a value is between its bounds, as 0 to 1."""
+    low, high = spec.min, spec.max
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        return _invalid(f"the bounds of '{name}' are {low:g} to {high:g}: max must be above min")
+    if not math.isfinite(value):
+        return _invalid(f"the value of '{name}' is {value:g}, which is no number")
+    if not low <= value <= high:
+        return _invalid(f"the value {value:g} of '{name}' is not within {low:g} to {high:g}")
+    if spec.allowed_values and value not in spec.allowed_values:
+        return _invalid(f"the value {value:g} of '{name}' is none of those allowed")
+    if math.isinf(high - low):
+        return (value / 2 - low / 2) / (high / 2 - low / 2)
+    return (value - low) / (high - low)
+
+
+def _weighed(terms: tuple[Term, ...]) -> Measured:
+    if not terms:
+        return NOT_MEASURED
+    # Sums that don't depend on the order of the metrics.
+    try:
+        weighted = math.fsum(each.normalised * each.weight for each in terms)
+        weight = math.fsum(each.weight for each in terms)
+    except (OverflowError, ValueError):
+        weight = weighted = math.inf
+    if not (math.isfinite(weighted) and math.isfinite(weight)) or weight == 0:
+        names = ", ".join(each.metric for each in terms)
+        fault = _invalid(f"the weights of {names} add up to {weight:g}: one must be above 0")
+        return _failed([(each.metric, fault) for each in terms])
+    by_name: dict[str, Term] = {}
+    # The own ones come last.
+    for each in sorted(terms, key=lambda term: not term.inherited):
+        by_name[each.metric] = each
+    return Measured(terms, by_name=by_name, weighted=weighted, weight=weight)
+
+
+def _failed(faults: Sequence[tuple[str, Fault]]) -> Measured:
+    told = "; ".join(dict.fromkeys(str(fault) for _, fault in faults))
+    return Measured(faults=tuple(faults), fault=told)
+
+
+def _invalid(text: str) -> Fault:
+    return Fault("InvalidMetric", text)

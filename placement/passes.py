@@ -1,0 +1,108 @@
+"""One pass: all that is the same for every object that is decided about in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from placement.candidates import Candidate, cloud_candidate, cluster_candidate, project_candidate
+from placement.decision import Verdict
+from placement.filters import Compiled, mismatch, mismatches
+from placement.measuring import Measuring
+from placement.rules import Rules
+from placement.scores import ranked, score
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from placement.languages import Constraint
+    from placement.world import World
+
+
+class View(Struct, frozen=True, gc=False):
+    """The targets as objects with the same constraints see them."""
+
+    wanted: Compiled
+    verdicts: Sequence[Verdict]
+    matched: Mapping[str, Candidate]
+    scores: Mapping[str, float]
+    """Of those that are compared, without stickiness."""
+
+
+class Pass:
+    """The world at one moment; what is found out about it is found out once.
+
+    Nothing in it changes, so constraints and ranking see the same values.
+    """
+
+    def __init__(self, world: World, now: datetime, rules: Rules | None = None) -> None:
+        self.world = world
+        self.now = now
+        self.rules = rules or Rules()
+        self._measuring = Measuring(world)
+        self._clusters: dict[str, tuple[Candidate, ...]] = {}
+        self._clouds: dict[str, tuple[Candidate, ...]] = {}
+        self._projects: tuple[Candidate, ...] | None = None
+        self._columns: dict[tuple[str, Constraint], Sequence[str]] = {}
+        self._views: dict[tuple[str, Compiled], View] = {}
+
+    def clusters(self, namespace: str) -> tuple[Candidate, ...]:
+        """The clusters of a namespace, ready or not."""
+        found = self._clusters.get(namespace)
+        if found is None:
+            clusters = self.world.clusters.get(namespace, {}).values()
+            found = tuple(cluster_candidate(each, self.world, self._measuring) for each in clusters)
+            self._clusters[namespace] = found
+        return found
+
+    def clouds(self, namespace: str) -> tuple[Candidate, ...]:
+        """The clouds of a namespace; the global ones for an empty one."""
+        found = self._clouds.get(namespace)
+        if found is None:
+            clouds = self.world.clouds.get(namespace, {}).values()
+            found = tuple(cloud_candidate(each, self._measuring) for each in clouds)
+            self._clouds[namespace] = found
+        return found
+
+    def projects(self) -> tuple[Candidate, ...]:
+        """The projects of all namespaces."""
+        if self._projects is None:
+            projects = self.world.projects.values()
+            self._projects = tuple(project_candidate(each, self._measuring) for each in projects)
+        return self._projects
+
+    def view(self, namespace: str, wanted: Compiled) -> View:
+        """How the clusters of a namespace fare against constraints."""
+        key = (namespace, wanted)
+        found = self._views.get(key)
+        if found is None:
+            found = self._views[key] = self._viewed(namespace, wanted)
+        return found
+
+    def verdict(self, target: Candidate, wanted: Compiled) -> Verdict:
+        """Whether a target is as wanted, be its metrics known or not."""
+        found = mismatches(target, wanted, self.rules.constraint_value)
+        return Verdict(target, target.unready or next(found, ""))
+
+    def _viewed(self, namespace: str, wanted: Compiled) -> View:
+        targets = self.clusters(namespace)
+        reasons: Sequence[str] = [each.unready or each.measured.fault for each in targets]
+        for constraint in wanted.every:
+            column = self._column(namespace, constraint)
+            reasons = [known or more for known, more in zip(reasons, column, strict=True)]
+        verdicts = tuple(map(Verdict, targets, reasons))
+        matched = {each.target.name: each.target for each in verdicts if not each.reason}
+        scores = {each.name: score(each.measured) for each in ranked(tuple(matched.values()))}
+        return View(wanted, verdicts, matched, scores)
+
+    def _column(self, namespace: str, constraint: Constraint) -> Sequence[str]:
+        """What each cluster of a namespace lacks for one constraint."""
+        key = (namespace, constraint)
+        found = self._columns.get(key)
+        if found is None:
+            value = self.rules.constraint_value
+            found = [mismatch(each, constraint, value) for each in self.clusters(namespace)]
+            self._columns[key] = found
+        return found

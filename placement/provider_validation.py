@@ -1,0 +1,135 @@
+"""What makes a metrics provider one that can be asked (krake.md 1.4): pure."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from evaluation.faults import bad_name, forbidden, invalid, required, unsupported
+from placement.model import MetricsProvider, ProviderSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from urllib.parse import SplitResult
+
+    from evaluation.faults import Fault
+    from placement.model import StaticValues
+
+PROMETHEUS: Final = "prometheus"
+KAFKA: Final = "kafka"
+STATIC: Final = "static"
+TYPES: Final = (PROMETHEUS, KAFKA, STATIC)
+MAX_VALUES: Final = 1000
+_SHOWN: Final = 128
+"""Characters of a URL in a message."""
+_SCHEMES: Final = frozenset(("http", "https"))
+
+
+class Credentials(Struct, frozen=True, gc=False):
+    """A key of a Secret."""
+
+    name: str = ""
+    key: str = ""
+
+
+class Server(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
+    """Who is asked, and by what right."""
+
+    url: str = ""
+    secret_key_ref: Credentials | None = None
+
+
+class KafkaTable(Server, frozen=True, gc=False, rename="camel", kw_only=True):
+    """A KSQL server, and which table of it has the values."""
+
+    table: str = ""
+    comparison_column: str = ""
+    value_column: str = ""
+
+
+class SubmittedProviderSpec(ProviderSpec, frozen=True, kw_only=True):
+    """With who is asked."""
+
+    prometheus: Server | None = None
+    kafka: KafkaTable | None = None
+
+
+class SubmittedProvider(MetricsProvider, frozen=True, kw_only=True):
+    """A MetricsProvider or a GlobalMetricsProvider as its user wrote it."""
+
+    spec: SubmittedProviderSpec = SubmittedProviderSpec()
+
+
+def provider_faults(spec: SubmittedProviderSpec) -> Iterator[Fault]:
+    """Every fault of a spec, in the order of its fields."""
+    kind, prometheus, kafka, static = spec.type, spec.prometheus, spec.kafka, spec.static
+    if kind not in TYPES:
+        yield unsupported("spec.type", kind, TYPES)
+    else:
+        for name, given in ((PROMETHEUS, prometheus), (KAFKA, kafka), (STATIC, static)):
+            if name == kind and given is None:
+                yield required(f"spec.{name}", f"the type is {name}")
+            elif name != kind and given is not None:
+                yield forbidden(f"spec.{name}", f"the type is {kind}")
+    if prometheus is not None:
+        yield from _server("spec.prometheus", prometheus)
+    if kafka is not None:
+        yield from _server("spec.kafka", kafka)
+        for field, value in (
+            ("table", kafka.table),
+            ("comparisonColumn", kafka.comparison_column),
+            ("valueColumn", kafka.value_column),
+        ):
+            if not value:
+                yield required(f"spec.kafka.{field}", "the values can't be found without it")
+    if static is not None:
+        yield from _static("spec.static.metrics", static)
+
+
+def _static(at: str, static: StaticValues) -> Iterator[Fault]:
+    if len(static.metrics) > MAX_VALUES:
+        yield invalid(at, len(static.metrics), f"there can be {MAX_VALUES} at most")
+        return
+    for name, value in static.metrics.items():
+        if not math.isfinite(value):
+            yield invalid(f"{at}[{name}]", value, "must be a finite number")
+
+
+def _server(at: str, server: Server) -> Iterator[Fault]:
+    field = f"{at}.url"
+    if not server.url:
+        yield required(field, "where it is, as https://prometheus.example.com")
+    else:
+        url = _split(server.url)
+        if "@" in server.url:
+            # Not shown: a refusal is read and kept by many.
+            yield forbidden(field, "credentials belong into a Secret, which secretKeyRef names")
+        elif url is None or url.scheme not in _SCHEMES or not url.hostname:
+            text = "is no URL that can be asked: write for example https://prometheus.example.com"
+            yield invalid(field, server.url[:_SHOWN], text)
+        elif "?" in server.url or "#" in server.url:
+            text = "has a query or a fragment: end it with its path"
+            yield invalid(field, server.url[:_SHOWN], text)
+    secret = server.secret_key_ref
+    if secret is not None:
+        at = f"{at}.secretKeyRef"
+        if not secret.name:
+            yield required(f"{at}.name", "name a Secret")
+        yield from bad_name(f"{at}.name", secret.name, is_neighbour=False)
+        if not secret.key:
+            yield required(f"{at}.key", "name a key of the Secret")
+
+
+def _split(text: str) -> SplitResult | None:
+    if not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
+        return None
+    try:
+        url = urlsplit(text)
+        # Raises for what is no port.
+        is_sound = url.port != 0
+    except ValueError:
+        return None
+    return url if is_sound else None

@@ -1,0 +1,245 @@
+"""When an object does what its user wants of it, by kind.
+
+A kind without a rule of its own is ready unless it says otherwise: by ``observedGeneration``, or by
+the conditions that most controllers write.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+class Readiness(Struct, frozen=True, gc=False):
+    """Whether an object is ready; ``text`` says why not. ``failed``: waiting does not help."""
+
+    is_ready: bool
+    text: str = ""
+    failed: bool = False
+
+
+READY: Final = Readiness(True)
+_Fields: TypeAlias = dict[str, Any]
+_STATELESS: Final = frozenset(
+    (
+        ("", "ConfigMap"),
+        ("", "Endpoints"),
+        ("", "LimitRange"),
+        ("", "Secret"),
+        ("", "ServiceAccount"),
+        ("batch", "CronJob"),
+        ("discovery.k8s.io", "EndpointSlice"),
+        ("networking.k8s.io", "NetworkPolicy"),
+        ("rbac.authorization.k8s.io", "ClusterRole"),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
+        ("rbac.authorization.k8s.io", "Role"),
+        ("rbac.authorization.k8s.io", "RoleBinding"),
+        ("scheduling.k8s.io", "PriorityClass"),
+        ("storage.k8s.io", "StorageClass"),
+    )
+)
+
+
+def has_state(group: str, kind: str) -> bool:
+    """Whether more than its metadata must be read to say that it is ready."""
+    return (group, kind) not in _STATELESS
+
+
+def readiness(obj: _Fields) -> Readiness:
+    """The state of an object as the API has it, whatever strangers wrote into it."""
+    metadata = _part(obj, "metadata")
+    if metadata.get("deletionTimestamp"):
+        return Readiness(False, "is being deleted")
+    group = str(obj.get("apiVersion") or "").rpartition("/")[0]
+    kind = str(obj.get("kind") or "")
+    if not has_state(group, kind):
+        return READY
+    status, spec = _part(obj, "status"), _part(obj, "spec")
+    observed, generation = status.get("observedGeneration"), metadata.get("generation")
+    if isinstance(observed, int) and isinstance(generation, int) and observed < generation:
+        return Readiness(False, "its controller has not seen the latest change yet")
+    rule = _RULES.get((group, kind), _other)
+    return rule(spec, status)
+
+
+def summary(states: Iterable[tuple[str, Readiness]], limit: int = 5) -> str:
+    """What is not ready, in one line: the first few, and how many more."""
+    waiting = [f"{name}: {each.text}" for name, each in states if not each.is_ready]
+    more = f"; and {len(waiting) - limit} more" if len(waiting) > limit else ""
+    return "; ".join(waiting[:limit]) + more
+
+
+def _deployment(spec: _Fields, status: _Fields) -> Readiness:
+    progress = _condition(status, "Progressing")
+    if progress.get("reason") == "ProgressDeadlineExceeded":
+        return Readiness(False, str(progress.get("message") or "makes no progress"), failed=True)
+    if "observedGeneration" not in status:
+        return _UNSEEN
+    wanted = _wanted(spec)
+    return (
+        _counted("updated", _count(status, "updatedReplicas"), wanted)
+        or _counted("available", _count(status, "availableReplicas"), wanted)
+        or _left(_count(status, "replicas") - wanted)
+    )
+
+
+def _stateful_set(spec: _Fields, status: _Fields) -> Readiness:
+    if "observedGeneration" not in status:
+        return _UNSEEN
+    wanted = _wanted(spec)
+    strategy = _part(spec, "updateStrategy")
+    partition = _count(_part(strategy, "rollingUpdate"), "partition")
+    is_rolling = strategy.get("type") != "OnDelete"
+    updated = _count(status, "updatedReplicas")
+    if is_rolling and status.get("currentRevision") == status.get("updateRevision"):
+        # All are of one revision, and the count of updated ones may be left out.
+        updated = wanted
+    return (
+        (is_rolling and _counted("updated", updated, max(wanted - partition, 0)))
+        or _counted("ready", _count(status, "readyReplicas"), wanted)
+        or READY
+    )
+
+
+def _daemon_set(spec: _Fields, status: _Fields) -> Readiness:
+    if "observedGeneration" not in status:
+        return _UNSEEN
+    wanted = _count(status, "desiredNumberScheduled")
+    is_rolling = _part(spec, "updateStrategy").get("type") != "OnDelete"
+    return (
+        (is_rolling and _counted("updated", _count(status, "updatedNumberScheduled"), wanted))
+        or _counted("available", _count(status, "numberAvailable"), wanted)
+        or READY
+    )
+
+
+def _replica_set(spec: _Fields, status: _Fields) -> Readiness:
+    return _counted("available", _count(status, "availableReplicas"), _wanted(spec)) or READY
+
+
+def _job(spec: _Fields, status: _Fields) -> Readiness:
+    """A Job is ready when it is done, and while all the pods that it wants now are at work."""
+    failed = _condition(status, "Failed")
+    if failed.get("status") == "True":
+        return Readiness(False, str(failed.get("message") or "has failed"), failed=True)
+    if spec.get("suspend") is True or any(
+        _condition(status, name).get("status") == "True"
+        for name in ("Complete", "SuccessCriteriaMet")
+    ):
+        return READY
+    left = _wanted(spec, "parallelism")
+    if spec.get("completions") is not None:
+        left = min(left, max(_wanted(spec, "completions") - _count(status, "succeeded"), 0))
+    return _counted("at work", _count(status, "ready"), max(left, 1)) or READY
+
+
+def _pod(_spec: _Fields, status: _Fields) -> Readiness:
+    phase = status.get("phase")
+    if phase == "Succeeded":
+        return READY
+    if phase == "Failed":
+        return Readiness(False, str(status.get("message") or "has failed"), failed=True)
+    ready = _condition(status, "Ready")
+    if ready.get("status") == "True":
+        return READY
+    return Readiness(False, str(ready.get("message") or f"is {phase or 'not seen by a node yet'}"))
+
+
+def _claim(_spec: _Fields, status: _Fields) -> Readiness:
+    phase = status.get("phase")
+    if phase == "Bound":
+        return READY
+    return Readiness(False, f"is {phase or 'Pending'}", failed=phase == "Lost")
+
+
+def _definition(_spec: _Fields, status: _Fields) -> Readiness:
+    names = _condition(status, "NamesAccepted")
+    if names.get("status") == "False":
+        return Readiness(False, str(names.get("message") or "its names are taken"), failed=True)
+    if _condition(status, "Established").get("status") == "True":
+        return READY
+    return Readiness(False, "is not established yet")
+
+
+def _service(spec: _Fields, status: _Fields) -> Readiness:
+    if spec.get("type") != "LoadBalancer" or _part(status, "loadBalancer").get("ingress"):
+        return READY
+    return Readiness(False, "has no load balancer yet")
+
+
+def _namespace(_spec: _Fields, status: _Fields) -> Readiness:
+    is_active = status.get("phase") in {None, "Active"}
+    return READY if is_active else Readiness(False, "is being deleted")
+
+
+def _api_service(_spec: _Fields, status: _Fields) -> Readiness:
+    found = _condition(status, "Available")
+    if found.get("status") == "True":
+        return READY
+    return Readiness(False, str(found.get("message") or "is not available yet"))
+
+
+def _other(_spec: _Fields, status: _Fields) -> Readiness:
+    stalled = _condition(status, "Stalled")
+    if stalled.get("status") == "True":
+        return Readiness(False, str(stalled.get("message") or "is stalled"), failed=True)
+    if _condition(status, "Reconciling").get("status") == "True":
+        return Readiness(False, "is being reconciled")
+    for name in ("Ready", "Available"):
+        found = _condition(status, name)
+        if found.get("status") in {"False", "Unknown"}:
+            return Readiness(False, str(found.get("message") or f"{name} is {found['status']}"))
+    return READY
+
+
+_UNSEEN: Final = Readiness(False, "its controller has not seen it yet")
+_RULES: Final[dict[tuple[str, str], Callable[[_Fields, _Fields], Readiness]]] = {
+    ("", "Namespace"): _namespace,
+    ("", "PersistentVolumeClaim"): _claim,
+    ("", "Pod"): _pod,
+    ("", "ReplicationController"): _replica_set,
+    ("", "Service"): _service,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
+    ("apiregistration.k8s.io", "APIService"): _api_service,
+    ("apps", "DaemonSet"): _daemon_set,
+    ("apps", "Deployment"): _deployment,
+    ("apps", "ReplicaSet"): _replica_set,
+    ("apps", "StatefulSet"): _stateful_set,
+    ("batch", "Job"): _job,
+}
+
+
+def _counted(what: str, found: int, wanted: int) -> Readiness | None:
+    return Readiness(False, f"{found} of {wanted} are {what}") if found < wanted else None
+
+
+def _left(old: int) -> Readiness:
+    return Readiness(False, f"{old} old ones are still there") if old > 0 else READY
+
+
+def _wanted(spec: _Fields, field: str = "replicas") -> int:
+    """A number that is 1 where nothing is said."""
+    found = spec.get(field)
+    return found if isinstance(found, int) else 1
+
+
+def _count(fields: _Fields, field: str) -> int:
+    found = fields.get(field)
+    return found if isinstance(found, int) else 0
+
+
+def _part(fields: _Fields, field: str) -> _Fields:
+    found = fields.get(field)
+    return found if isinstance(found, dict) else {}
+
+
+def _condition(status: _Fields, name: str) -> _Fields:
+    conditions = status.get("conditions")
+    for each in conditions if isinstance(conditions, list) else ():
+        if isinstance(each, dict) and each.get("type") == name:
+            return each
+    return {}

@@ -1,0 +1,131 @@
+"""Why a decision is as it is, kept small enough for a status: nothing but what is shown.
+
+The candidates are cut to the ones that matter most: where it goes, where it is, and the best of
+the others; then those that are out.
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import nlargest
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from placement.course import stamp
+from placement.model import CandidateRecord, DecisionRecord, RunnerUp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from placement.candidates import Candidate
+    from placement.decision import Decision, Verdict
+    from placement.model import Term
+    from placement.passes import Pass
+    from placement.world import Place
+
+MOST_CANDIDATES: Final = 16
+MOST_TERMS: Final = 16
+MOST_CHANGES: Final = 3
+LONGEST_TEXT: Final = 512
+
+
+def record(decision: Decision, seen: Pass) -> DecisionRecord:
+    """The record of a decision that was made in this pass."""
+    scores = decision.scores
+    chosen = decision.target.label if decision.target is not None else ""
+    if not chosen and decision.stays:
+        chosen = decision.current
+    others = [name for name in scores if name != chosen]
+    second = max(others, key=lambda name: scores[name]) if others else ""
+    changes = _changes(decision, seen, chosen, second)
+    return DecisionRecord(
+        time=stamp(decision.time),
+        generation=decision.generation,
+        outcome=decision.outcome,
+        chosen=chosen,
+        reason=_cut(decision.reason),
+        considered=len(decision.verdicts),
+        matched=sum(not each.reason for each in decision.verdicts),
+        candidates=tuple(_candidate(each, decision) for each in _shown(decision)),
+        runner_up=RunnerUp(cluster=second, score=scores[second]) if second else None,
+        would_change=tuple(_cut(each) for each in islice(changes, MOST_CHANGES)),
+    )
+
+
+def _shown(decision: Decision) -> list[Verdict]:
+    """Where it goes, where it is, those with the best scores, then others in their order."""
+    scores = decision.scores
+    names = [] if decision.target is None else [decision.target.label]
+    names += [decision.current, *nlargest(MOST_CANDIDATES, scores, key=scores.__getitem__)]
+    order = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    first = [each for each in decision.verdicts if each.target.label in order]
+    first.sort(key=lambda each: order[each.target.label])
+    others = (each for each in decision.verdicts if each.target.label not in order)
+    return [*first, *islice(others, MOST_CANDIDATES)][:MOST_CANDIDATES]
+
+
+def _candidate(verdict: Verdict, decision: Decision) -> CandidateRecord:
+    target = verdict.target
+    score = decision.scores.get(target.label)
+    is_current = score is not None and target.label == decision.current
+    return CandidateRecord(
+        cluster=target.label,
+        matched=not verdict.reason,
+        score=score,
+        stickiness=decision.stickiness if is_current else 0.0,
+        terms=target.measured.terms[:MOST_TERMS],
+        reason=_cut(verdict.reason),
+    )
+
+
+def _changes(decision: Decision, seen: Pass, chosen: str, second: str) -> Iterator[str]:
+    """What would have changed the decision, the least first."""
+    if decision.outcome == "NoSuitableTarget":
+        yield from (f"'{each.target.label}' if not: {each.reason}" for each in decision.verdicts)
+    if decision.outcome == "Stayed" and not decision.scores:
+        yield f"another time: {decision.reason}"
+    if not second or chosen not in decision.scores:
+        return
+    targets = {each.target.label: each.target for each in decision.verdicts}
+    if decision.scores[second] >= decision.scores[chosen]:
+        yield f"a later pass: {decision.reason}"
+        return
+    found = _crossings(decision, seen, targets[chosen], targets[second])
+    yield from (f"'{second}' if {text}" for _, text in sorted(found))
+
+
+def _crossings(
+    decision: Decision, seen: Pass, first: Candidate, second: Candidate
+) -> Iterator[tuple[float, str]]:
+    """By how much and beyond what one metric alone must go for the second to be the first."""
+    gap = decision.scores[first.label] - decision.scores[second.label]
+    terms: dict[Place, Term] = {}
+    ours: dict[Place, float] = {}
+    theirs: dict[Place, float] = {}
+    for target, slopes in ((first, ours), (second, theirs)):
+        for place, term in _placed(target):
+            terms[place] = term
+            is_current = target.label == decision.current
+            weight = target.measured.weight + (decision.stickiness if is_current else 0.0)
+            slopes[place] = slopes.get(place, 0.0) + (term.weight / weight if weight else 0.0)
+    for place, term in terms.items():
+        slope = theirs.get(place, 0.0) - ours.get(place, 0.0)
+        metric = seen.world.metrics.get(place)
+        change = gap / slope if slope else math.inf
+        if metric is None or not 0 <= term.normalised + change <= 1:
+            continue
+        low, high = metric.spec.min, metric.spec.max
+        bound = low + (term.normalised + change) * (high - low)
+        side = "above" if change > 0 else "below"
+        text = f"'{term.metric}' were {side} {bound:.6g}; it is {term.value:.6g}"
+        yield abs(change), text
+
+
+def _placed(target: Candidate) -> Iterator[tuple[Place, Term]]:
+    """The terms of a target by where their metrics are."""
+    for term in target.measured.terms:
+        yield (target.namespace if term.scope == "Namespaced" else "", term.metric), term
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."

@@ -1,0 +1,390 @@
+"""What comes next for one application: a pure function of what is recorded, seen and done (7.5).
+
+Whatever may come to be on a cluster is recorded before, so that a process that dies at any point
+leaves nothing behind that its successor does not know of: it asks here again and goes on. At rest
+only the cluster that the application is scheduled to has it.
+
+Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from placement.inventory import Inventory, merged, placed, stale, without
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MigrationOrder: TypeAlias = Literal["DeleteFirst", "CreateFirst"]
+
+
+class Reach(Enum):
+    """Whether a cluster answers; UNKNOWN until somebody has asked it."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class Migration(Struct, frozen=True, gc=False):
+    """A move under way, and how many have failed since one succeeded."""
+
+    to: str = ""
+    since: float = 0.0
+    failures: int = 0
+    suspended_until: float = 0.0
+    """No other cluster is chosen before that."""
+
+
+class Record(Struct, frozen=True):
+    """What an application's status says; clusters by name. Every change is written at once."""
+
+    scheduled_to: str = ""
+    running_on: str = ""
+    inventory: Mapping[str, Inventory] = {}
+    pending: Mapping[str, Inventory] = {}
+    """Left on clusters that could not be reached, to be deleted when they return."""
+    migration: Migration = Migration()
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """All where something may be left."""
+        return tuple(dict.fromkeys((*self.inventory, *self.pending)))
+
+    def deleted(self, cluster: str, gone: Inventory) -> Record:
+        """The same after these objects went from a cluster."""
+        left = without(self.inventory.get(cluster, ()), gone)
+        pending = without(self.pending.get(cluster, ()), gone)
+        return replace(
+            self,
+            inventory=placed(self.inventory, cluster, left),
+            pending=placed(self.pending, cluster, pending),
+            running_on="" if cluster == self.running_on and not left else self.running_on,
+        )
+
+    def applied(self, cluster: str, applied: Inventory, pruned: Inventory) -> Record:
+        """The same after these objects were applied and those deleted."""
+        left = merged(without(self.inventory.get(cluster, ()), pruned), applied)
+        return replace(self, inventory=placed(self.inventory, cluster, left))
+
+
+class Limits(Struct, frozen=True, gc=False):
+    """Seconds for which the next cluster waits for the last one, and the other way round."""
+
+    delete_timeout: float = 60.0
+    ready_timeout: float = 60.0
+    """Also what a failed move adds to the time until the next one."""
+
+
+class Done(Enum):
+    """What became of an action in this pass."""
+
+    YES = "yes"
+    PARTLY = "partly"
+    """Something must come first that takes its time: it is tried again soon, or when told."""
+    FAILED = "failed"
+
+
+class Outcome(Struct, frozen=True):
+    """What became of an action in this pass; ``reason`` is a CamelCase word for a condition."""
+
+    done: Done
+    reason: str = ""
+    text: str = ""
+
+
+class Situation(Struct, frozen=True, kw_only=True):
+    """All that counts. ``desired`` is what the manifests mean on ``scheduled_to``.
+
+    ``is_applied``: exactly that is there, as far as anybody knows; ``outcomes`` are of this pass,
+    by action and cluster.
+    """
+
+    record: Record
+    reach: Mapping[str, Reach] = {}
+    """Of each cluster that there is; one left out is gone for good."""
+    now: float = 0.0
+    limits: Limits = Limits()
+    order: MigrationOrder = "DeleteFirst"
+    is_ending: bool = False
+    is_released: bool = True
+    """The scheduler has approved this generation."""
+    has_finalizer: bool = False
+    desired: Inventory = ()
+    fault: str = ""
+    """Why the manifests can't be applied there."""
+    is_applied: bool = False
+    is_ready: bool = False
+    outcomes: Mapping[tuple[str, str], Outcome] = {}
+
+
+class Write(Struct, frozen=True):
+    """Write the record before anything else is done."""
+
+    record: Record
+    reason: str = ""
+
+
+class Check(Struct, frozen=True):
+    """Find out whether the cluster would take the manifests, and change nothing."""
+
+    cluster: str
+
+
+class Apply(Struct, frozen=True):
+    """Apply everything to a cluster, then delete ``prune`` there."""
+
+    cluster: str
+    prune: Inventory = ()
+
+
+class Delete(Struct, frozen=True):
+    """Delete objects of ours from a cluster."""
+
+    cluster: str
+    refs: Inventory
+
+
+class SetFinalizer(Struct, frozen=True):
+    """Put our finalizer on the application, or take it off."""
+
+    present: bool
+
+
+class Rest(Struct, frozen=True):
+    """Nothing to do now; ``reason`` is empty where everything is as it should be.
+
+    ``until``: when to look again though nothing changed; 0 for never.
+    """
+
+    reason: str = ""
+    text: str = ""
+    until: float = 0.0
+
+
+Action: TypeAlias = Write | Check | Apply | Delete | SetFinalizer | Rest
+CHECK: Final = "check"
+APPLY: Final = "apply"
+DELETE: Final = "delete"
+
+ROLLED_BACK: Final = "RolledBack"
+CLUSTER_UNKNOWN: Final = "ClusterUnknown"
+"""Why a pass rests that is to say nothing yet."""
+
+
+def next_action(seen: Situation) -> Action:
+    """The one thing to do next; ask again when it is done, with its outcome."""
+    if seen.is_ending:
+        return _end(seen)
+    main = _deploy(seen)
+    if not isinstance(main, Rest):
+        return main
+    return next(_clean(seen), main)
+
+
+def _end(seen: Situation) -> Action:
+    action = next(_clean(seen, everything=True), None)
+    if action is not None:
+        return action
+    left = seen.record.clusters
+    if not left:
+        return SetFinalizer(present=False) if seen.has_finalizer else Rest()
+    return Rest("Deleting", f"objects are still on {', '.join(left)}")
+
+
+def _deploy(seen: Situation) -> Action:
+    record, cluster = seen.record, seen.record.scheduled_to
+    if not cluster:
+        return Rest("NotScheduled", "no cluster is chosen yet")
+    if not seen.is_released:
+        return Rest("NotScheduled", "the scheduler has not seen the latest change yet")
+    hindrance = _rollback(seen) or _hindrance(seen, cluster)
+    if hindrance is not None:
+        return hindrance
+    if not seen.has_finalizer:
+        return SetFinalizer(present=True)
+    others = [name for name in record.inventory if name != cluster]
+    if record.running_on == cluster or not others:
+        return _settle(seen, runs_here=True)
+    if record.migration.to != cluster:
+        begun = replace(record.migration, to=cluster, since=seen.now)
+        return Write(replace(record, migration=begun), "Migrating")
+    if _creates_first(seen):
+        return _create_first(seen)
+    return _delete_first(seen, others)
+
+
+def _hindrance(seen: Situation, cluster: str) -> Rest | None:
+    """Why nothing can be applied there now."""
+    reach = seen.reach.get(cluster)
+    if reach is None:
+        return Rest("ClusterNotFound", f"there is no Cluster {cluster}", _deadline(seen))
+    if reach is not Reach.YES:
+        reason = "ClusterUnreachable" if reach is Reach.NO else CLUSTER_UNKNOWN
+        return Rest(reason, f"cluster {cluster} does not answer", _deadline(seen))
+    if seen.fault:
+        return Rest("InvalidManifests", seen.fault, _deadline(seen))
+    return None
+
+
+def _creates_first(seen: Situation) -> bool:
+    """Whether the old cluster is to keep the application meanwhile, and can."""
+    record = seen.record
+    return (
+        seen.order == "CreateFirst"
+        and record.running_on in record.inventory
+        and seen.reach.get(record.running_on) in {Reach.YES, Reach.UNKNOWN}
+    )
+
+
+def _delete_first(seen: Situation, others: list[str]) -> Action:
+    record = seen.record
+    checked = seen.outcomes.get((CHECK, record.scheduled_to))
+    if checked is None:
+        # What the new cluster refuses must not be deleted from the old one.
+        return Check(record.scheduled_to)
+    if checked.done is not Done.YES:
+        return Rest(checked.reason, checked.text)
+    is_late = seen.now >= record.migration.since + seen.limits.delete_timeout
+    for name in others:
+        reach, outcome = seen.reach.get(name), seen.outcomes.get((DELETE, name))
+        if reach is None:
+            return Write(_forgotten(record, name), "ClusterNotFound")
+        if reach is Reach.YES and outcome is None:
+            return Delete(name, record.inventory[name])
+        if reach is Reach.NO or (reach is Reach.YES and is_late):
+            return Write(_set_aside(record, name), "CleanupPending")
+    told = (seen.outcomes.get((DELETE, name)) for name in others)
+    text = "; ".join(each.text for each in told if each is not None and each.text)
+    until = record.migration.since + seen.limits.delete_timeout
+    return Rest("Migrating", text or f"{', '.join(others)} must be left first", until)
+
+
+def _create_first(seen: Situation) -> Action:
+    record = seen.record
+    action = _settle(seen, runs_here=False)
+    if not isinstance(action, Rest):
+        return action
+    if not action.reason and seen.is_ready:
+        return Write(
+            replace(record, running_on=record.scheduled_to, migration=Migration()), "Migrated"
+        )
+    reason, text = action.reason or "Migrating", action.text or "waiting for it to be ready"
+    until = _deadline(seen)
+    return Rest(reason, text, min(action.until, until) if action.until else until)
+
+
+def _rollback(seen: Situation) -> Action | None:
+    """The way back to the old cluster, where the new one did not get ready in time."""
+    record, timeout = seen.record, seen.limits.ready_timeout
+    if not _is_moving(seen) or not _creates_first(seen):
+        return None
+    if seen.now < record.migration.since + timeout or (seen.is_applied and seen.is_ready):
+        return None
+    failures = record.migration.failures + 1
+    migration = Migration(failures=failures, suspended_until=seen.now + timeout * failures)
+    back = replace(record, scheduled_to=record.running_on, migration=migration)
+    return Write(back, ROLLED_BACK)
+
+
+def _is_moving(seen: Situation) -> bool:
+    record = seen.record
+    return (
+        bool(record.migration.to)
+        and record.migration.to == record.scheduled_to
+        and record.running_on not in {"", record.scheduled_to}
+    )
+
+
+def _deadline(seen: Situation) -> float:
+    """When a move is called off; 0 for never."""
+    if not (_is_moving(seen) and _creates_first(seen)):
+        return 0.0
+    return seen.record.migration.since + seen.limits.ready_timeout
+
+
+def _settle(seen: Situation, *, runs_here: bool) -> Action:
+    """Have the cluster hold exactly what is desired; it is recorded first."""
+    record, cluster = seen.record, seen.record.scheduled_to
+    known = record.inventory.get(cluster, ())
+    # What was left here once is ours to keep or to prune like anything else.
+    everything = merged(merged(record.pending.get(cluster, ()), known), seen.desired)
+    intended = replace(
+        record,
+        inventory=placed(record.inventory, cluster, everything),
+        pending=placed(record.pending, cluster, ()),
+        running_on=cluster if runs_here else record.running_on,
+        migration=_after(record.migration, cluster) if runs_here else record.migration,
+    )
+    if not _same(intended, record):
+        return Write(intended, "Deploying")
+    if seen.is_applied and not stale(known, seen.desired):
+        return Rest()
+    outcome = seen.outcomes.get((APPLY, cluster))
+    if outcome is None:
+        return Apply(cluster, stale(known, seen.desired))
+    return Rest(outcome.reason, outcome.text) if outcome.done is not Done.YES else Rest()
+
+
+def _after(migration: Migration, cluster: str) -> Migration:
+    """What is left of a move when the application stays: one that was called off is no success."""
+    return Migration() if migration.to == cluster else replace(migration, to="", since=0.0)
+
+
+def _same(intended: Record, record: Record) -> bool:
+    """Whether nothing would be recorded anew; uids come later and are worth no write."""
+    return (
+        intended.running_on == record.running_on
+        and intended.migration == record.migration
+        and intended.pending == record.pending
+        and _keys(intended.inventory) == _keys(record.inventory)
+    )
+
+
+def _keys(inventories: Mapping[str, Inventory]) -> dict[str, set[tuple[str, ...]]]:
+    return {name: {(*each.key, each.api_version) for each in inventories[name]}
+            for name in inventories}  # fmt: skip
+
+
+def _clean(seen: Situation, *, everything: bool = False) -> Iterator[Action]:
+    """What can be done now about clusters that should not have the application."""
+    record = seen.record
+    kept = set() if everything else {record.scheduled_to, record.running_on}
+    for name in record.clusters:
+        if name in kept:
+            continue
+        reach = seen.reach.get(name)
+        if reach is None:
+            yield Write(_forgotten(record, name), "ClusterNotFound")
+        elif reach is Reach.NO and name in record.inventory and not everything:
+            yield Write(_set_aside(record, name), "CleanupPending")
+        elif reach is Reach.YES and (DELETE, name) not in seen.outcomes:
+            refs = merged(record.pending.get(name, ()), record.inventory.get(name, ()))
+            yield Delete(name, refs)
+
+
+def _set_aside(record: Record, cluster: str) -> Record:
+    """The same with what is on a cluster to be cleaned up later."""
+    refs = merged(record.pending.get(cluster, ()), record.inventory.get(cluster, ()))
+    return replace(
+        record,
+        inventory=placed(record.inventory, cluster, ()),
+        pending=placed(record.pending, cluster, refs),
+        running_on="" if record.running_on == cluster else record.running_on,
+    )
+
+
+def _forgotten(record: Record, cluster: str) -> Record:
+    """The same without a cluster to which no way leads any more."""
+    return replace(
+        record,
+        inventory=placed(record.inventory, cluster, ()),
+        pending=placed(record.pending, cluster, ()),
+        running_on="" if record.running_on == cluster else record.running_on,
+    )

@@ -1,0 +1,49 @@
+"""Scores, and which of several targets have the best one (krake.md 3.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from evaluation.schedule import stable_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from placement.candidates import Candidate
+    from placement.measuring import Measured
+
+TOLERANCE: Final = 1e-12
+"""Scores that differ by less are equal: sums of the same numbers may, by their rounding."""
+
+
+def score(measured: Measured, stickiness: float = 0.0) -> float:
+    """The weighted mean of the metrics; ``stickiness`` is that of the current target, else 0."""
+    if not measured.terms:
+        return stickiness
+    weight = stickiness + measured.weight
+    if weight == 0:
+        # Only where weights are negative.
+        return measured.weighted / measured.weight
+    return (stickiness + measured.weighted) / weight
+
+
+def ranked(matched: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Those that are compared: where some have metrics, the others are not."""
+    return [each for each in matched if each.measured.terms] or matched
+
+
+def best(scores: Mapping[str, float]) -> list[str]:
+    """The names that tie for the best score."""
+    if not scores:
+        return []
+    top = max(scores.values())
+    return [name for name, each in scores.items() if top - each <= TOLERANCE]
+
+
+def drawn(names: Iterable[str], *seed: str) -> str:
+    """One of several: chance, but the same for the same names and seed.
+
+    Adding or removing another name changes the draw only where it has to.
+    """
+    found = sorted(names)
+    return max(found, key=lambda name: stable_hash(name, *seed)) if len(found) > 1 else found[0]

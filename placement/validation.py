@@ -1,0 +1,318 @@
+"""What makes placement objects ones that can work (krake.md 1, 2, 7.2): pure.
+
+Much of it the schema says too; here it holds without an API server as well. Constraints are read
+by the very functions that read them for a decision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from evaluation.faults import Fault, bad_name, forbidden, invalid, required, unsupported
+from placement.errors import ConstraintError
+from placement.languages import PARSERS
+from placement.lexer import LONGEST_NAME
+from placement.manifests import DEEPEST, is_too_deep
+from placement.model import (
+    Application,
+    ApplicationSpec,
+    Cloud,
+    Cluster,
+    MagnumCluster,
+    Metric,
+    Project,
+)
+from placement.provider_validation import SubmittedProvider, provider_faults
+from policies.names import dns_label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from placement.languages import Language
+    from placement.model import Backoff, MetricReference, TargetConstraints
+
+GLOBAL: Final = "Global"
+_LABELS: Final = "labels"
+_METRICS: Final = "metrics"
+_CUSTOM_RESOURCES: Final = "customResources"
+_MAX_MANIFESTS: Final = 512
+_MAX_CONSTRAINTS: Final = 32
+_MAX_METRICS: Final = 16
+_MAX_TAKEN_OVER: Final = 2 * _MAX_METRICS
+"""A Magnum cluster has those of its project as well."""
+_MAX_ITEMS: Final = 256
+
+
+class ConstraintFault(Fault, frozen=True, gc=False):
+    """A constraint that is none; ``pointer`` are two lines, its text and a caret at the place."""
+
+    pointer: str = ""
+
+
+class SubmittedApplicationSpec(ApplicationSpec, frozen=True, kw_only=True):
+    """With what is to run."""
+
+    manifests: tuple[Any, ...] = ()
+
+
+class SubmittedApplication(Application, frozen=True, kw_only=True):
+    """An Application as its user wrote it."""
+
+    spec: SubmittedApplicationSpec = SubmittedApplicationSpec()
+
+
+class Check(Struct, frozen=True):
+    """What objects of a kind are read as, and how they are judged."""
+
+    model: type[Struct]
+    faults: Callable[[Any], list[Fault]]
+
+
+def _application(found: SubmittedApplication) -> Iterator[Fault]:
+    spec = found.spec
+    yield from _manifests(spec.manifests)
+    if spec.constraints is not None:
+        at = "spec.constraints.cluster"
+        yield from _constraints(at, spec.constraints.cluster, PARSED)
+    yield from _backoff(spec.backoff)
+
+
+def _cluster(found: Cluster) -> Iterator[Fault]:
+    spec = found.spec
+    secret = spec.kubeconfig_secret_ref
+    if secret is not None:
+        at = "spec.kubeconfigSecretRef"
+        if not secret.name:
+            yield required(f"{at}.name", "name a Secret of the same namespace")
+        yield from bad_name(f"{at}.name", secret.name)
+        if not secret.key:
+            yield required(f"{at}.key", "name a key of the Secret")
+    yield from _custom_resources("spec.customResources", spec.custom_resources or ())
+    yield from _metrics(spec.metrics)
+    if spec.cloud_ref is not None:
+        yield from _cloud_reference(spec.cloud_ref.kind, spec.cloud_ref.name)
+    if spec.constraints is not None:
+        at = "spec.constraints.cloud"
+        yield from _constraints(at, spec.constraints.cloud, (_LABELS, _METRICS))
+    yield from _backoff(spec.backoff)
+
+
+def _cloud(found: Cloud) -> Iterator[Fault]:
+    yield from _metrics(found.spec.metrics)
+
+
+def _global_cloud(found: Cloud) -> Iterator[Fault]:
+    yield from _metrics(found.spec.metrics)
+    for index, each in enumerate(found.spec.metrics or ()):
+        if each.scope != GLOBAL:
+            text = "what is global can have global metrics only: a Metric is one of a namespace"
+            yield forbidden(f"spec.metrics[{index}].scope", text)
+
+
+def _project(found: Project) -> Iterator[Fault]:
+    yield from _metrics(found.spec.metrics)
+
+
+def _magnum_cluster(found: MagnumCluster) -> Iterator[Fault]:
+    yield from _metrics(found.spec.metrics, _MAX_TAKEN_OVER)
+    if found.spec.constraints is not None:
+        at = "spec.constraints.project"
+        yield from _constraints(at, found.spec.constraints.project, (_LABELS,))
+
+
+def _metric(found: Metric) -> Iterator[Fault]:
+    spec = found.spec
+    name = found.metadata.name
+    if len(name) > LONGEST_NAME:
+        text = f"stands in constraints, where names have at most {LONGEST_NAME} characters"
+        yield invalid("metadata.name", name, text)
+    faults = [
+        invalid(f"spec.{field}", value, "must be a finite number")
+        for field, value in (("max", spec.max), ("min", spec.min))
+        if not math.isfinite(value)
+    ]
+    if not faults and spec.max <= spec.min:
+        faults = [invalid("spec.max", spec.max, f"must be above min, {spec.min:g}")]
+    yield from faults
+    for index, value in enumerate(spec.allowed_values or ()):
+        if not faults and not spec.min <= value <= spec.max:
+            text = f"must lie between min, {spec.min:g}, and max, {spec.max:g}"
+            yield invalid(f"spec.allowedValues[{index}]", value, text)
+    at = "spec.provider"
+    if not spec.provider.name:
+        yield required(f"{at}.name", "name the provider that is asked")
+    yield from bad_name(f"{at}.name", spec.provider.name, is_neighbour=False)
+    if not spec.provider.metric.strip():
+        yield required(f"{at}.metric", "say what the provider calls the metric")
+
+
+def _provider(found: SubmittedProvider) -> Iterator[Fault]:
+    yield from provider_faults(found.spec)
+
+
+def _manifests(manifests: tuple[Any, ...]) -> Iterator[Fault]:
+    at = "spec.manifests"
+    if not manifests:
+        yield required(at, "there is nothing to run: give one object or more")
+    yield from _too_many(at, manifests, _MAX_MANIFESTS)
+    places: dict[tuple[str, ...], int] = {}
+    for index, manifest in enumerate(manifests[:_MAX_MANIFESTS]):
+        here = f"{at}[{index}]"
+        faults = list(_manifest(here, manifest))
+        yield from faults
+        if faults:
+            continue
+        group = manifest["apiVersion"].rpartition("/")[0]
+        metadata = manifest["metadata"]
+        key = (group, manifest["kind"], metadata.get("namespace") or "", metadata["name"])
+        first = places.setdefault(key, index)
+        if first != index:
+            text = f"is {at}[{first}] already: an object can be given once"
+            yield invalid(here, f"{manifest['kind']} {metadata['name']}", text)
+
+
+def _manifest(at: str, manifest: object) -> Iterator[Fault]:
+    """What of a manifest no cluster could ever take; kinds and values only a cluster knows."""
+    if not isinstance(manifest, dict):
+        yield invalid(at, str(manifest)[:LONGEST_NAME], "is no object")
+        return
+    for field in ("apiVersion", "kind"):
+        yield from _text(f"{at}.{field}", manifest.get(field), "as every object has")
+    metadata = manifest.get("metadata")
+    at = f"{at}.metadata"
+    if not isinstance(metadata, dict):
+        yield required(f"{at}.name", "each object has a name of its own")
+        return
+    yield from _text(f"{at}.name", metadata.get("name"), "each object has a name of its own")
+    namespace = metadata.get("namespace") or ""
+    if not isinstance(namespace, str):
+        yield invalid(f"{at}.namespace", str(namespace)[:LONGEST_NAME], "is no text")
+    elif namespace and (wrong := dns_label(namespace)):
+        yield invalid(f"{at}.namespace", namespace, wrong[0])
+    if is_too_deep(manifest):
+        text = f"is nested more than {DEEPEST} levels deep"
+        yield invalid(at.removesuffix(".metadata"), str(manifest.get("kind")), text)
+
+
+def _text(field: str, value: object, text: str) -> Iterator[Fault]:
+    if value is None or value == "":
+        yield required(field, text)
+    elif not isinstance(value, str):
+        yield invalid(field, str(value)[:LONGEST_NAME], "is no text")
+
+
+def _constraints(at: str, found: TargetConstraints | None, known: Iterable[str]) -> Iterator[Fault]:
+    if found is None:
+        return
+    given = {
+        _LABELS: found.labels,
+        _METRICS: found.metrics,
+        _CUSTOM_RESOURCES: found.custom_resources,
+    }
+    for name, texts in given.items():
+        if name in known:
+            yield from _expressions(f"{at}.{name}", PARSED[name], texts or ())
+        elif texts:
+            yield forbidden(f"{at}.{name}", "such targets are not chosen by these")
+
+
+def _expressions(at: str, language: Language, texts: tuple[str, ...]) -> Iterator[Fault]:
+    yield from _too_many(at, texts, _MAX_CONSTRAINTS)
+    for index, text in enumerate(texts[:_MAX_CONSTRAINTS]):
+        try:
+            PARSERS[language](text)
+        except ConstraintError as error:
+            pointer = error.pointed.partition("\n")[2]
+            said = f"Invalid value: {error}"
+            yield ConstraintFault(f"{at}[{index}]", "FieldValueInvalid", said, pointer)
+
+
+def _custom_resources(at: str, names: tuple[str, ...]) -> Iterator[Fault]:
+    yield from _too_many(at, names, _MAX_ITEMS)
+    for index, name in enumerate(names[:_MAX_ITEMS]):
+        try:
+            PARSERS["customResource"](name)
+        except ConstraintError as error:
+            yield invalid(f"{at}[{index}]", name[:LONGEST_NAME], error.message)
+
+
+def _metrics(
+    references: tuple[MetricReference, ...] | None, most: int = _MAX_METRICS
+) -> Iterator[Fault]:
+    at = "spec.metrics"
+    references = references or ()
+    yield from _too_many(at, references, most)
+    seen = set()
+    for index, each in enumerate(references[:most]):
+        here = f"{at}[{index}]"
+        if not each.name:
+            yield required(f"{here}.name", "name a Metric or a GlobalMetric")
+        elif len(each.name) > LONGEST_NAME:
+            text = f"no metric has a name of more than {LONGEST_NAME} characters"
+            yield invalid(f"{here}.name", each.name, text)
+        else:
+            yield from bad_name(f"{here}.name", each.name, is_neighbour=False)
+        if not (math.isfinite(each.weight) and each.weight >= 0):
+            yield invalid(f"{here}.weight", each.weight, "must be a number, 0 or above")
+        if (each.name, each.scope) in seen:
+            yield invalid(here, each.name, "is given twice with this scope")
+        seen.add((each.name, each.scope))
+    if references and not any(each.weight > 0 for each in references):
+        yield invalid(at, "0", "some weight must be above 0: without one there is no score")
+
+
+def _cloud_reference(kind: str, name: str) -> Iterator[Fault]:
+    at = "spec.cloudRef"
+    kinds = ("Cloud", "GlobalCloud")
+    if kind not in kinds:
+        yield unsupported(f"{at}.kind", kind, kinds)
+    if not name:
+        yield required(f"{at}.name", "name the cloud")
+    yield from bad_name(f"{at}.name", name, is_neighbour=False)
+
+
+def _backoff(backoff: Backoff) -> Iterator[Fault]:
+    at = "spec.backoff"
+    for field, value, least in (
+        ("delaySeconds", backoff.delay_seconds, 0),
+        ("factor", backoff.factor, 1),
+        ("limit", backoff.limit, -1),
+    ):
+        if not (math.isfinite(value) and value >= least):
+            yield invalid(f"{at}.{field}", value, f"must be {least} or above")
+
+
+def _too_many(at: str, items: tuple[object, ...], most: int) -> Iterator[Fault]:
+    if len(items) > most:
+        yield invalid(at, len(items), f"there can be {most} at most")
+
+
+PARSED: Final[dict[str, Language]] = {
+    _LABELS: "label",
+    _METRICS: "metric",
+    _CUSTOM_RESOURCES: "customResource",
+}
+"""The language of each list of constraints."""
+
+
+def _check(model: type[Struct], faults: Callable[[Any], Iterator[Fault]]) -> Check:
+    return Check(model, lambda found: list(faults(found)))
+
+
+CHECKS: Final[dict[str, Check]] = {
+    "Application": _check(SubmittedApplication, _application),
+    "Cluster": _check(Cluster, _cluster),
+    "Cloud": _check(Cloud, _cloud),
+    "GlobalCloud": _check(Cloud, _global_cloud),
+    "Project": _check(Project, _project),
+    "MagnumCluster": _check(MagnumCluster, _magnum_cluster),
+    "Metric": _check(Metric, _metric),
+    "GlobalMetric": _check(Metric, _metric),
+    "MetricsProvider": _check(SubmittedProvider, _provider),
+    "GlobalMetricsProvider": _check(SubmittedProvider, _provider),
+}
+"""By kind; the faults of an object come in the order of its fields."""

@@ -1,0 +1,236 @@
+"""What holds for every constraint and every decision about where something runs."""
+
+from __future__ import annotations
+
+import math
+import string
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.placing import NOW, application, cluster, decided, metric, seen
+from placement.course import settled
+from placement.decisions import decide, decide_all
+from placement.errors import ConstraintError
+from placement.labels import LabelConstraint, parse_label
+from placement.languages import PARSERS
+from placement.metrics import MetricConstraint, parse_metric
+from placement.records import MOST_CANDIDATES, record
+from placement.rules import Rules
+
+EDGE = st.sampled_from(string.ascii_letters + string.digits + "_")
+INNER = st.text(string.ascii_letters + string.digits + "_-.", max_size=20)
+KEYWORDS = ("is", "not", "in", "isnot", "notin", "gt", "gte", "than", "or", "equal", "less")
+PARTS = st.one_of(st.sampled_from(KEYWORDS), EDGE, st.builds("{}{}{}".format, EDGE, INNER, EDGE))
+KEYS = st.one_of(PARTS, st.builds("{}/{}".format, PARTS, PARTS))
+LABELS = st.one_of(
+    st.builds(LabelConstraint, KEYS, st.sampled_from(("is", "is not")), st.tuples(PARTS)),
+    st.builds(
+        LabelConstraint,
+        KEYS,
+        st.sampled_from(("in", "not in")),
+        st.lists(PARTS, min_size=1, max_size=4).map(tuple),
+    ),
+)
+BOUNDS = st.one_of(
+    st.integers().map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.sampled_from(("+5", "-0.0", "1e3", "007")),
+)
+OPERATORS = st.sampled_from(
+    (
+        *("is", "is not", "greater than", "greater than or equal"),
+        *("lesser than", "lesser than or equal"),
+    )
+)
+METRICS = st.builds(MetricConstraint, KEYS, OPERATORS, BOUNDS)
+TEXTS = st.one_of(
+    st.text(max_size=30),
+    st.lists(
+        st.sampled_from((*KEYWORDS, "=", "==", "!", "<", ">", "(", ")", ",", " ", "\t", "5", "-")),
+        max_size=12,
+    ).map("".join),
+)
+
+
+@given(LABELS)
+def test_a_label_constraint_is_read_back_from_its_canonical_spelling(constraint):
+    assert parse_label(constraint.canonical) == constraint
+
+
+@given(METRICS)
+def test_a_metric_constraint_is_read_back_from_its_canonical_spelling(constraint):
+    assert parse_metric(constraint.canonical) == constraint
+
+
+@given(st.sampled_from(sorted(PARSERS)), TEXTS)
+def test_every_text_is_a_constraint_or_a_fault_with_a_place(language, text):
+    parse, error = PARSERS[language], None
+    try:
+        found = parse(text)
+    except ConstraintError as caught:
+        error = caught
+    if error is None:
+        assert parse(found.canonical) == found
+        return
+    assert 0 <= error.position <= len(text)
+    message, shown, caret = error.pointed.split("\n")
+    assert message == error.message
+    assert caret.strip() == "^"
+    assert len(caret) <= len(shown) + 1
+    assert "\n" not in str(error)
+
+
+@given(LABELS, st.dictionaries(KEYS, PARTS))
+def test_a_constraint_and_its_opposite_never_hold_both(constraint, labels):
+    opposite = {"is": "is not", "is not": "is", "in": "not in", "not in": "in"}
+    other = msgspec.structs.replace(constraint, operator=opposite[constraint.operator])
+    for found in (labels, {**labels, constraint.key: constraint.values[0]}):
+        both = constraint.holds(found) + other.holds(found)
+        assert both == (constraint.key in found)
+
+
+NAMES = ("m", "n", "o")
+VALUES = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.one_of(st.floats(0, 1), st.sampled_from((0.0, 0.5, 1.0, 1.5, math.nan, "no answer"))),
+)
+WEIGHTS = st.dictionaries(
+    st.sampled_from(NAMES), st.one_of(st.floats(1e-3, 1e3), st.sampled_from((0.0, 1.0, -1.0)))
+)
+STATES = st.sampled_from(("Online", "Online", "Online", "Offline", "FailingMetrics"))
+CLUSTERS = st.lists(
+    st.builds(
+        lambda weights, state, labels: (weights, {"state": state}, labels),
+        WEIGHTS,
+        STATES,
+        st.sampled_from(({}, {"zone": "a"}, {"zone": "b"})),
+    ),
+    max_size=5,
+)
+APPLICATIONS = st.builds(
+    application,
+    on=st.sampled_from((None, "c0", "c1", "gone")),
+    scheduled=st.sampled_from((0, 59, 60, 3600)),
+    labels=st.sampled_from((None, ["zone is a"], ["zone in (a, b)"], ["zone IS a"])),
+    metrics=st.sampled_from((None, ["m > 0.5"], ["m != 0.5"])),
+    migration=st.booleans(),
+    generation=st.sampled_from((1, 2)),
+    backoff=st.sampled_from((None, {"limit": 0}, {"limit": 1})),
+)
+RULES = st.fixed_dictionaries(
+    {
+        "stickiness": st.sampled_from((0.0, 0.1, 10.0)),
+        "constraint_value": st.sampled_from(("Raw", "Weighted", "Normalised")),
+        "on_metrics_loss": st.sampled_from(("Stay", "Move")),
+    }
+)
+
+
+def objects(clusters, order=None):
+    made = [
+        cluster(f"c{number}", weights, status=status, labels=labels)
+        for number, (weights, status, labels) in enumerate(clusters)
+    ]
+    return [*(made if order is None else order(made)), *(metric(name) for name in NAMES)]
+
+
+def told(decision):
+    """All of a decision that does not depend on the order of anything."""
+    return (
+        decision.outcome,
+        sorted(decision.chosen),
+        decision.target.name if decision.target else None,
+        dict(decision.scores),
+        {each.target.name: each.reason for each in decision.verdicts},
+    )
+
+
+@given(APPLICATIONS, CLUSTERS, VALUES, RULES)
+def test_a_decision_is_sound_and_the_same_each_time(app, clusters, values, rules):
+    found = decided(app, *objects(clusters), rules=rules, **values)
+    assert told(decided(app, *objects(clusters), rules=rules, **values)) == told(found)
+    backwards = objects(clusters, order=reversed)
+    assert told(decided(app, *backwards, rules=rules, **values)) == told(found)
+    suits = {each.target.name for each in found.verdicts if not each.reason}
+    assert set(found.scores) <= suits
+    assert all(math.isfinite(each) for each in found.scores.values())
+    if found.target is not None:
+        assert found.target.name in suits
+        assert found.target.name in found.chosen
+        assert found.scores[found.target.name] == pytest.approx(max(found.scores.values()))
+        assert not found.target.unready
+    assert bool(found.error) is (not found.chosen)
+    if found.stays:
+        assert list(found.chosen) == [found.current]
+
+
+@given(APPLICATIONS, CLUSTERS, VALUES, RULES)
+def test_a_status_settles_and_its_record_is_bounded(app, clusters, values, rules):
+    view = seen(*objects(clusters), rules=rules, **values)
+    before = app.status
+    for number in range(3):
+        status = settled(app, decide(app, view), view.rules, lambda each: record(each, view))
+        if status is app.status:
+            break
+        assert status.last_decision is not None
+        assert len(status.last_decision.candidates) <= MOST_CANDIDATES
+        if number == 0 and status.scheduled_to is not None:
+            kept = status.scheduled_to.name == (before.scheduled_to and before.scheduled_to.name)
+            assert kept or status.scheduled_generation == app.metadata.generation
+        app = msgspec.structs.replace(app, status=status)
+    else:
+        pytest.fail("each pass writes, though nothing has changed")
+
+
+@given(CLUSTERS, VALUES, st.sampled_from((2.0, 0.25, 1024.0)))
+def test_scores_depend_on_the_ratio_of_weights_alone(clusters, values, factor):
+    scaled = [
+        ({name: weight * factor for name, weight in weights.items()}, status, labels)
+        for weights, status, labels in clusters
+    ]
+    one = decided(application(), *objects(clusters), **values)
+    other = decided(application(), *objects(scaled), **values)
+    assert other.scores == pytest.approx(one.scores)
+
+
+@given(CLUSTERS, VALUES)
+def test_scores_of_weights_that_are_not_negative_are_means(clusters, values):
+    good = [
+        ({name: abs(weight) for name, weight in weights.items()}, status, labels)
+        for weights, status, labels in clusters
+    ]
+    for on in (None, "c0"):
+        found = decided(application(on=on), *objects(good), **values)
+        assert all(-1e-9 <= each <= 1 + 1e-9 for each in found.scores.values())
+
+
+@given(CLUSTERS, VALUES, st.sampled_from((0.1, 1.0, 10.0)))
+def test_stickiness_only_ever_keeps(clusters, values, stickiness):
+    """Who stays without stickiness stays with it too, as long as weights are not negative."""
+    good = [
+        ({name: abs(weight) for name, weight in weights.items()}, status, labels)
+        for weights, status, labels in clusters
+    ]
+    without, with_it = (
+        decided(application(on="c0"), *objects(good), rules={"stickiness": each}, **values)
+        for each in (0.0, stickiness)
+    )
+    assert with_it.stays or not without.stays
+
+
+@given(CLUSTERS, VALUES, st.integers(1, 3), st.integers(1, 12))
+def test_no_more_move_by_choice_than_the_limit_says(clusters, values, limit, number):
+    apps = [application(f"app-{each}", on=f"c{each % 5}") for each in range(number)]
+    view = seen(*objects(clusters), rules={"moves_per_target": limit}, **values)
+    arrivals = [each.target.name for each in decide_all(apps, view) if each.is_elective]
+    assert all(arrivals.count(name) <= limit for name in arrivals)
+
+
+def test_the_defaults_are_kept():
+    rules = Rules()
+    assert (rules.reschedule_after, rules.stickiness) == (60, 0.1)
+    assert (rules.constraint_value, rules.on_metrics_loss) == ("Raw", "Stay")
+    assert NOW.tzinfo is not None

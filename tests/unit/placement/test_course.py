@@ -1,0 +1,286 @@
+"""The cases of krake.md 8 about hand-over, periods and retries, by their numbers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from evaluation.times import parse
+from helpers.placing import NOW, ago, application, cluster, seen
+from placement.course import is_handed_over, next_time, settled
+from placement.decisions import decide
+from placement.model import DecisionRecord, Reference, condition
+from placement.records import record
+from placement.rules import Rules
+
+AB = (cluster("a", {"m": 1}), cluster("b", {"n": 1}))
+BETTER = {"m": 0.1, "n": 0.9}
+RULES = Rules()
+
+
+def status_after(app, *clusters, now=NOW, rules=None, **values):
+    view = seen(*clusters, now=now, rules=rules, **values)
+    return settled(app, decide(app, view), view.rules, lambda found: record(found, view))
+
+
+def after(app, *clusters, now=NOW, rules=None, **values):
+    """The application with its next status."""
+    found = status_after(app, *clusters, now=now, rules=rules, **values)
+    return msgspec.structs.replace(app, status=found)
+
+
+def updated(app, **spec):
+    """The application after its user has changed it."""
+    metadata = msgspec.structs.replace(app.metadata, generation=app.metadata.generation + 1)
+    return msgspec.structs.replace(
+        app, metadata=metadata, spec=msgspec.structs.replace(app.spec, **spec)
+    )
+
+
+def scheduled(app):
+    return condition(app.status.conditions, "Scheduled")
+
+
+def test_a_binding_says_all_at_one_instant():
+    app = after(application(), cluster("a"))
+    status = app.status
+    assert status.scheduled_to == Reference(name="a", uid="uid-a")
+    assert (status.scheduled_time, status.scheduled_generation) == (ago(0), 1)
+    assert status.next_reschedule_time == ago(-60)
+    assert status.phase == "Pending"
+    assert status.recent_moves == ()
+    assert (status.last_decision.outcome, status.last_decision.chosen) == ("Placed", "a")
+    assert (scheduled(app).status, scheduled(app).observed_generation) == ("True", 1)
+    assert scheduled(app).message == "it is placed on 'a'"
+
+
+def test_a_move_keeps_what_is_not_the_schedulers():
+    before = application(
+        on="a",
+        status={
+            "phase": "Running",
+            "runningOn": {"name": "a"},
+            "recentMoves": [ago(4000), ago(100)],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    )
+    app = after(before, *AB, **BETTER)
+    assert app.status.scheduled_to.name == "b"
+    assert app.status.running_on.name == "a"
+    assert app.status.phase == "Running"
+    assert app.status.recent_moves == (ago(100), ago(0))
+    assert condition(app.status.conditions, "Ready").status == "True"
+
+
+def test_a_move_that_must_be_is_not_counted():
+    app = after(application(on="gone"), *AB, **BETTER)
+    assert app.status.scheduled_to.name == "b"
+    assert app.status.recent_moves == ()
+
+
+def test_r6_a_new_generation_that_stays_is_handed_over_with_its_old_time():
+    placed = after(application(), cluster("a"))
+    changed = updated(placed)
+    assert not is_handed_over(changed)
+    later = NOW + timedelta(seconds=10)
+    app = after(changed, cluster("a"), now=later)
+    assert is_handed_over(app)
+    assert app.status.scheduled_time == placed.status.scheduled_time
+    assert app.status.last_decision.time == ago(-10)
+    # One write is enough.
+    assert status_after(app, cluster("a"), now=later) is app.status
+
+
+def test_r7_a_periodic_pass_that_changes_nothing_writes_nothing():
+    placed = after(application(), *AB, **BETTER)
+    for seconds in (1, 61, 3600):
+        now = NOW + timedelta(seconds=seconds)
+        values = {"m": 0.1, "n": 0.9 - seconds / 36000}
+        assert status_after(placed, *AB, now=now, **values) is placed.status
+
+
+def test_r8_d1_the_generation_says_what_is_handed_over():
+    app = after(application(generation=7), cluster("a"))
+    assert is_handed_over(app)
+    assert not is_handed_over(updated(app))
+    assert not is_handed_over(application(generation=7))
+
+
+def test_r11_who_may_not_move_gets_its_changes():
+    placed = after(application(migration=False), cluster("a"))
+    app = after(updated(placed), cluster("a", status={"state": "Offline"}), cluster("b"))
+    assert is_handed_over(app)
+    assert app.status.scheduled_to.name == "a"
+
+
+def test_r13_a_change_after_a_failed_move_is_handed_over():
+    app = application(on="a", generation=2, status={"suspendedUntil": ago(-100)})
+    assert is_handed_over(after(app, *AB, **BETTER))
+
+
+def test_r5_without_a_place_it_stays_bound_and_is_degraded():
+    before = application(on="a", labels=["x is y"], generation=2, status={"phase": "Running"})
+    app = after(before, *AB, **BETTER)
+    assert app.status.phase == "Degraded"
+    assert app.status.scheduled_to == before.status.scheduled_to
+    assert app.status.scheduled_generation == 1
+    assert app.status.retries_left == -1
+    assert (scheduled(app).status, scheduled(app).reason) == ("False", "NoSuitableTarget")
+    assert "label constraint 'x is y'" in scheduled(app).message
+
+
+@pytest.mark.parametrize(("limit", "tries"), [(0, 1), (1, 2), (2, 3), (-5, 1), (-1, None)], ids=str)
+def test_r14_tries_until_it_has_failed(limit, tries):
+    app, now = application(backoff={"limit": limit}), NOW
+    for number in range(1, 6):
+        app = after(app, now=now)
+        assert (app.status.phase == "Failed") is (number == tries)
+        if number == tries:
+            assert app.status.next_retry_time == ""
+            assert next_time(app, RULES, now) is None
+            break
+        now = parse(app.status.next_retry_time)
+    else:
+        assert tries is None
+
+
+def test_r15_retries_come_at_equal_distances():
+    app, now, times = application(backoff={"delaySeconds": 10, "factor": 3}), NOW, []
+    for _ in range(3):
+        app = after(app, now=now)
+        now = next_time(app, RULES, now)
+        times.append((now - NOW).total_seconds())
+    assert times == [30, 60, 90]
+
+
+def test_r15_nothing_is_tried_before_its_time():
+    app = after(application(backoff={"delaySeconds": 10, "factor": 3}))
+    early = NOW + timedelta(seconds=29)
+    assert status_after(app, cluster("a"), now=early) is app.status
+    assert after(app, cluster("a"), now=early + timedelta(seconds=1)).status.scheduled_to
+
+
+@pytest.mark.parametrize(
+    ("delay", "wait"), [(0, 1), (0.2, 1), (1e300, 86400), (float("inf"), 86400), (1.5, 2)]
+)
+def test_waits_are_whole_seconds_within_a_day(delay, wait):
+    app = after(application(backoff={"delaySeconds": delay, "factor": 1}))
+    assert app.status.next_retry_time == ago(-wait)
+
+
+def test_r16_a_failure_lasts_until_the_spec_changes():
+    failed = after(application(backoff={"limit": 0}))
+    assert status_after(failed, cluster("a"), now=NOW + timedelta(days=1)) is failed.status
+    app = after(updated(failed), cluster("a"))
+    assert app.status.scheduled_to.name == "a"
+    assert app.status.phase == "Pending"
+    assert scheduled(app).status == "True"
+
+
+def test_a_new_generation_has_all_tries_again():
+    once = after(application(backoff={"limit": 2}))
+    assert once.status.retries_left == 1
+    assert after(updated(once)).status.retries_left == 1
+
+
+def test_r18_periods_follow_the_last_move_and_no_event():
+    app = application(on="a", scheduled=130)
+    assert next_time(app, RULES, NOW) == NOW + timedelta(seconds=50)
+    later = NOW + timedelta(seconds=49)
+    assert next_time(app, RULES, later) == NOW + timedelta(seconds=50)
+    assert next_time(app, RULES, NOW + timedelta(seconds=50)) == NOW + timedelta(seconds=110)
+
+
+def test_r9_who_may_not_move_has_no_period():
+    assert next_time(application(on="a", migration=False), RULES, NOW) is None
+
+
+def test_r13_the_period_goes_on_after_a_failed_move():
+    app = application(on="a", status={"suspendedUntil": ago(-100)})
+    assert next_time(app, RULES, NOW) == NOW + timedelta(seconds=100)
+
+
+def test_r17_what_is_being_deleted_has_no_time():
+    assert next_time(application(on="a", deletionTimestamp=ago(1)), RULES, NOW) is None
+
+
+def test_r20_pods_that_crash_do_not_matter():
+    app = application(on="a", status={"phase": "Degraded"})
+    assert after(app, *AB, **BETTER).status.scheduled_to.name == "b"
+    kept = after(application(on="b", status={"phase": "Degraded"}), *AB, **BETTER)
+    assert kept.status.phase == "Degraded"
+
+
+def test_an_invalid_constraint_is_written_once_and_waits_for_a_change():
+    app = after(application(labels=["x IS y"]), cluster("a"))
+    assert (scheduled(app).status, scheduled(app).reason) == ("False", "InvalidConstraint")
+    assert scheduled(app).message.startswith("spec.constraints.cluster.labels[0]: expected one of")
+    assert app.status.phase == "Degraded"
+    assert next_time(app, RULES, NOW) is None
+    assert status_after(app, cluster("a"), now=NOW + timedelta(hours=1)) is app.status
+    good = updated(app, constraints=None)
+    assert next_time(good, RULES, NOW) == NOW
+    assert after(good, cluster("a")).status.scheduled_to.name == "a"
+
+
+def test_a_place_after_a_failure_shows():
+    lost = after(
+        application(
+            on="a",
+            generation=2,
+            labels=["x is y"],
+            status={"runningOn": {"name": "a", "uid": "uid-a"}},
+        ),
+        cluster("a"),
+    )
+    assert lost.status.phase == "Degraded"
+    now = parse(lost.status.next_retry_time)
+    app = after(lost, cluster("a", labels={"x": "y"}), now=now)
+    assert (app.status.phase, scheduled(app).status) == ("Running", "True")
+    assert app.status.next_retry_time == ""
+    assert app.status.retries_left is None
+    assert scheduled(app).last_transition_time == lost.status.next_retry_time
+
+
+def test_a_condition_keeps_the_time_of_its_change():
+    once = after(application())
+    twice = after(once, now=NOW + timedelta(seconds=5))
+    assert scheduled(twice).last_transition_time == ago(0)
+
+
+def test_the_written_fields():
+    found = msgspec.to_builtins(status_after(application(), cluster("a")))
+    assert set(found) == {
+        "phase",
+        "scheduledGeneration",
+        "scheduledTo",
+        "scheduledTime",
+        "nextRescheduleTime",
+        "lastDecision",
+        "conditions",
+    }
+    assert found["scheduledTo"] == {"name": "a", "uid": "uid-a"}
+    assert msgspec.convert(found["lastDecision"], DecisionRecord)
+
+
+def test_other_conditions_are_left_alone():
+    once = after(application(status={"conditions": [{"type": "Ready", "status": "True"}]}))
+    twice = after(once, now=NOW + timedelta(seconds=5))
+    assert [each.type for each in twice.status.conditions] == ["Ready", "Scheduled"]
+
+
+@pytest.mark.parametrize("status", [{}, {"runningOn": {"name": "b"}}])
+def test_a_place_that_is_not_running_yet_is_pending(status):
+    before = application(on="a", generation=2, labels=["x is y"], status=status)
+    lost = after(before, cluster("a"))
+    now = parse(lost.status.next_retry_time)
+    found = after(lost, cluster("a", labels={"x": "y"}), now=now)
+    assert found.status.phase == "Pending"
+
+
+@pytest.mark.parametrize("scheduled", [0, -30])
+def test_the_first_period_is_a_whole_one(scheduled):
+    app = application(on="a", scheduled=scheduled)
+    assert next_time(app, RULES, NOW) == NOW + timedelta(seconds=60)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import msgspec
+
+from helpers.berths import ref
+from placement.deployed import DeployedApplication, DeployedStatus, fields_of, record_of
+from placement.model import Reference
+from placement.rollout import Migration, Record
+
+RECORD = Record(
+    scheduled_to="a",
+    running_on="b",
+    inventory={"a": (ref("one"),), "b": (ref("two", "", "Namespace"),)},
+    pending={"c": (ref("three"),)},
+    migration=Migration(to="a", since=1_800_000_000.0, failures=2, suspended_until=1_800_000_060.0),
+)
+
+
+def stored(record, status, **references):
+    """The status after a merge patch, as the API server would give it back."""
+    fields = msgspec.json.decode(msgspec.json.encode(fields_of(record, status, references)))
+    given = msgspec.to_builtins(status)
+    merged = {**given, **fields}
+    return msgspec.convert({k: v for k, v in merged.items() if v is not None}, DeployedStatus)
+
+
+def test_a_record_comes_back_as_it_was_written():
+    found = stored(RECORD, DeployedStatus())
+    assert record_of(found) == RECORD
+    assert record_of(stored(Record(), found)) == Record()
+
+
+def test_where_it_is_scheduled_is_written_only_where_that_changes():
+    status = DeployedStatus(scheduled_to=Reference(name="a", uid="1"))
+    assert "scheduledTo" not in fields_of(RECORD, status, {})
+    back = msgspec.structs.replace(RECORD, scheduled_to="b")
+    found = fields_of(back, status, {"b": Reference(name="b", uid="2")})
+    assert found["scheduledTo"] == Reference(name="b", uid="2")
+
+
+def test_an_application_as_people_write_it():
+    raw = {
+        "metadata": {"name": "x", "namespace": "y", "finalizers": ["a"], "generation": 3},
+        "spec": {"manifests": [{"kind": "A"}, 1], "constraints": {"cluster": None}},
+    }
+    found = msgspec.convert(raw, DeployedApplication)
+    assert found.metadata.key == "y/x"
+    assert found.metadata.finalizers == ("a",)
+    assert (found.spec.migration_order, found.spec.conflict_policy) == ("DeleteFirst", "Force")
+    assert record_of(found.status) == Record()
+
+
+def test_times_that_are_none_count_as_none():
+    status = DeployedStatus(migration_to="a", migration_start_time="soon")
+    assert record_of(status).migration == Migration(to="a")

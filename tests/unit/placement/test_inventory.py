@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.berths import ref
+from placement.inventory import merged, placed, stale, without
+
+refs = st.builds(ref, st.sampled_from("abc"), st.sampled_from(["x", "y"]))
+inventories = st.lists(refs, unique_by=lambda each: each.key).map(tuple)
+
+
+def keys(inventory):
+    return {each.key for each in inventory}
+
+
+def test_an_object_is_the_same_in_each_version_of_its_group():
+    old = ref("web", kind="Deployment", version="apps/v1beta1")
+    new = ref("web", kind="Deployment", version="apps/v1")
+    assert stale([old], [new]) == ()
+    assert merged([old], [new]) == (new,)
+    assert stale([ref("web", kind="Deployment", version="example.com/v1")], [new])
+
+
+def test_a_uid_is_kept_until_another_is_known():
+    known = ref("web").__class__(api_version="v1", kind="ConfigMap", name="a", uid="1")
+    unknown = known.__class__(api_version="v1", kind="ConfigMap", name="a")
+    other = known.__class__(api_version="v1", kind="ConfigMap", name="a", uid="2")
+    assert merged([known], [unknown])[0].uid == "1"
+    assert merged([known], [other])[0].uid == "2"
+
+
+def test_texts():
+    assert ref("web", "shop", "Deployment", "apps/v1").text == "Deployment shop/web"
+    assert ref("shop", "", "Namespace").text == "Namespace shop"
+
+
+def test_a_cluster_with_nothing_is_no_entry():
+    one, two = (ref("one"),), (ref("two"),)
+    assert placed({"a": one}, "b", two) == {"a": one, "b": two}
+    assert placed({"a": one, "b": two}, "a", ()) == {"b": two}
+    assert placed({}, "a", ()) == {}
+
+
+@given(inventories, inventories)
+def test_the_stale_and_the_wanted_are_all(recorded, desired):
+    found = stale(recorded, desired)
+    assert keys(found) == keys(recorded) - keys(desired)
+    assert keys(merged(recorded, desired)) == keys(recorded) | keys(desired)
+    assert keys(without(merged(recorded, desired), found)) == keys(desired)

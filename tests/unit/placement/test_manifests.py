@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import pytest
+
+from placement.inventory import ObjectRef
+from placement.manifests import (
+    DEEPEST,
+    NAME_LABEL,
+    NAMESPACE_LABEL,
+    UID_LABEL,
+    Owner,
+    Target,
+    definitions,
+    for_deletion,
+    kinds,
+    label_value,
+    prepare,
+    rank,
+    stranger,
+)
+
+OWNER = Owner("uid-1", "shop", "web")
+SCOPES = {
+    ("v1", "ConfigMap"): True,
+    ("v1", "Service"): True,
+    ("v1", "Namespace"): False,
+    ("apps/v1", "Deployment"): True,
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): False,
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): False,
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"): False,
+}
+UNKNOWN = "the cluster knows no kind Boat in example.com/v1: install what brings it"
+FORBIDDEN = "is cluster-scoped, which its Cluster does not allow (spec.allowClusterScoped)"
+FREE = Target(SCOPES, "team", allow_cluster_scoped=True)
+STRICT = Target(SCOPES, "team")
+
+
+def manifest(kind="ConfigMap", name="one", version="v1", **metadata):
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}}
+
+
+def faults(*manifests, target=STRICT):
+    found = prepare(manifests, OWNER, target)
+    assert not found.items
+    return found.faults
+
+
+BOATS = {
+    **manifest("CustomResourceDefinition", "boats.example.com", "apiextensions.k8s.io/v1"),
+    "spec": {
+        "group": "example.com",
+        "names": {"kind": "Boat"},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1"}, {"name": "v2"}],
+    },
+}
+
+
+def test_each_object_carries_its_owner_and_a_namespace():
+    found = prepare([manifest(labels={"a": "b"}), manifest(namespace="other")], OWNER, STRICT)
+    first, second = (item.body["metadata"] for item in found.items)
+    owned = {UID_LABEL: "uid-1", NAMESPACE_LABEL: "shop", NAME_LABEL: "web"}
+    assert first == {"name": "one", "namespace": "team", "labels": {"a": "b", **owned}}
+    assert second == {"name": "one", "namespace": "other", "labels": owned}
+    assert found.refs == (
+        ObjectRef(api_version="v1", kind="ConfigMap", name="one", namespace="team"),
+        ObjectRef(api_version="v1", kind="ConfigMap", name="one", namespace="other"),
+    )
+
+
+def test_what_is_given_is_not_changed_and_what_only_the_server_says_is_left_out():
+    given = {
+        **manifest(uid="x", resourceVersion="1", managedFields=[], annotations={"a": "b"}),
+        "data": {"a": "b"},
+        "status": {"phase": "Active"},
+    }
+    before = repr(given)
+    (item,) = prepare([given], OWNER, STRICT).items
+    assert repr(given) == before
+    assert item.body.keys() == {"apiVersion", "kind", "metadata", "data"}
+    assert item.body["metadata"].keys() == {"name", "namespace", "labels", "annotations"}
+
+
+def test_the_order_of_application_and_of_deletion():
+    wanted = [
+        manifest("Namespace", "shop"),
+        BOATS,
+        manifest("ClusterRole", "reader", "rbac.authorization.k8s.io/v1"),
+        manifest("ConfigMap", "settings"),
+        manifest("Service", "web"),
+        manifest("Deployment", "web", "apps/v1"),
+        manifest("Boat", "tug", "example.com/v1"),
+        manifest("ValidatingWebhookConfiguration", "checks", "admissionregistration.k8s.io/v1"),
+    ]
+    names = [each["kind"] for each in wanted]
+    shuffled = wanted[::-2] + wanted[::2]
+    ranks = [rank(each) for each in prepare(shuffled, OWNER, FREE).refs]
+    assert ranks == sorted(ranks)
+    refs = prepare(wanted, OWNER, FREE).refs
+    assert [ref.kind for ref in refs] == names
+    assert [ref.kind for ref in for_deletion(refs)] == names[::-1]
+
+
+def test_a_kind_that_the_manifests_bring_needs_not_be_there():
+    assert definitions([BOATS]) == {
+        ("example.com/v1", "Boat"): True,
+        ("example.com/v2", "Boat"): True,
+    }
+    found = prepare([manifest("Boat", "tug", "example.com/v2"), BOATS], OWNER, FREE)
+    assert [ref.kind for ref in found.refs] == ["CustomResourceDefinition", "Boat"]
+
+
+def test_all_faults_are_told_at_once():
+    assert faults(
+        "text",
+        {"kind": "ConfigMap", "metadata": {"name": "x"}},
+        {"apiVersion": "v1", "metadata": {"name": "x"}},
+        {"apiVersion": "v1", "kind": "ConfigMap"},
+        manifest(name=""),
+        manifest(namespace=7),
+        manifest(labels=["a"]),
+        manifest("Boat", "tug", "example.com/v1"),
+        manifest("List", "all"),
+        manifest(),
+        manifest(namespace="team"),
+        manifest("Namespace", "shop"),
+    ) == (
+        "manifests[0]: is no object",
+        "manifests[1]: apiVersion is missing",
+        "manifests[2]: kind is missing",
+        "manifests[3]: ConfigMap: metadata is missing",
+        "manifests[4]: metadata.name is missing",
+        "manifests[5]: ConfigMap one: metadata.namespace is no text",
+        "manifests[6]: ConfigMap one: metadata.labels are no mapping",
+        "manifests[7]: Boat tug: " + UNKNOWN,
+        "manifests[8]: List all: write its items as manifests of their own",
+        "manifests[10]: ConfigMap team/one is manifests[9] already",
+        "manifests[11]: Namespace shop: " + FORBIDDEN,
+    )
+
+
+def test_a_cluster_scoped_object_has_no_namespace():
+    (fault,) = faults(manifest("Namespace", "shop", namespace="x"), target=FREE)
+    assert fault.endswith("is cluster-scoped and can have no namespace")
+
+
+def test_two_versions_of_a_kind_are_one_object():
+    scopes = {("apps/v1", "Deployment"): True, ("apps/v1beta1", "Deployment"): True}
+    found = prepare(
+        [manifest("Deployment", version=each) for each in ("apps/v1", "apps/v1beta1")],
+        OWNER,
+        Target(scopes),
+    )
+    assert found.faults == ("manifests[1]: Deployment default/one is manifests[0] already",)
+
+
+def test_kinds_of_whatever_stands_there():
+    given = [manifest(), manifest(name="two"), {"kind": 1, "apiVersion": "v1"}, {}]
+    assert kinds(given) == {("v1", "ConfigMap")}
+
+
+@pytest.mark.parametrize(
+    ("labels", "whose"),
+    [
+        (None, ""),
+        ({}, ""),
+        (OWNER.labels, ""),
+        ({"app.kubernetes.io/managed-by": "Helm"}, ""),
+        (Owner("uid-2", "shop", "other").labels, "shop/other (uid uid-2)"),
+        ({UID_LABEL: "x"}, "?/? (uid x)"),
+    ],
+)
+def test_whose_an_object_is(labels, whose):
+    assert stranger(labels, "uid-1") == whose
+
+
+def test_long_names_become_labels_that_differ():
+    names = ["a" * 63, "a" * 64, "a" * 65, "a" * 52 + "." + "b" * 60]
+    found = [label_value(name) for name in names]
+    assert found[0] == names[0]
+    assert len(set(found)) == len(names)
+    assert all(len(each) <= 63 and each[-1].isalnum() for each in found)
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        None,
+        1,
+        [],
+        {"spec": 1},
+        {"spec": {"names": [], "versions": {}}},
+        {"spec": {"names": {}, "versions": [1, {}]}},
+    ],
+)
+def test_strange_definitions_are_faults_and_no_crash(strange):
+    given = strange if not isinstance(strange, dict) else {**BOATS, **strange}
+    assert isinstance(prepare([given], OWNER, FREE).faults, tuple)
+
+
+def test_only_a_real_definition_brings_a_kind():
+    stranger = {**BOATS, "apiVersion": "example.com/v1"}
+    assert definitions([stranger]) == {}
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        (DEEPEST - 1, ()),
+        (DEEPEST, ("manifests[0]: ConfigMap one: is nested more than 100 levels deep",)),
+        (5000, ("manifests[0]: ConfigMap one: is nested more than 100 levels deep",)),
+    ],
+)
+def test_a_manifest_has_so_many_levels(levels, expected):
+    deep = []
+    for _ in range(levels - 1):
+        deep = [deep]
+    assert prepare([{**manifest(), "data": deep}], OWNER, STRICT).faults == expected

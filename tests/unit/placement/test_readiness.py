@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placement.readiness import READY, has_state, readiness, summary
+
+
+def obj(kind, version="v1", generation=2, spec=None, **status):
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "x", "generation": generation},
+        "spec": spec or {},
+        "status": status,
+    }
+
+
+def condition(kind, status="True", **fields):
+    return {"conditions": [{"type": kind, "status": status, **fields}]}
+
+
+def deployment(replicas=3, updated=3, available=3, total=3, observed=2, **status):
+    return obj(
+        "Deployment",
+        "apps/v1",
+        spec={"replicas": replicas},
+        observedGeneration=observed,
+        updatedReplicas=updated,
+        availableReplicas=available,
+        replicas=total,
+        **status,
+    )
+
+
+def stateful(strategy=None, **status):
+    return obj(
+        "StatefulSet",
+        "apps/v1",
+        spec={"replicas": 3, "updateStrategy": strategy or {"type": "RollingUpdate"}},
+        observedGeneration=2,
+        **status,
+    )
+
+
+def daemon(strategy="RollingUpdate", **status):
+    spec = {"updateStrategy": {"type": strategy}}
+    return obj("DaemonSet", "apps/v1", spec=spec, observedGeneration=2, **status)
+
+
+def job(spec=None, **status):
+    return obj("Job", "batch/v1", spec=spec, **status)
+
+
+REVISED = {"currentRevision": "a", "updateRevision": "b"}
+SAME = {"currentRevision": "a", "updateRevision": "a"}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        deployment(),
+        deployment(replicas=0, updated=0, available=0, total=0),
+        stateful(readyReplicas=3, **SAME),
+        stateful(readyReplicas=3, updatedReplicas=3, **REVISED),
+        stateful(
+            {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}},
+            readyReplicas=3,
+            updatedReplicas=1,
+            **REVISED,
+        ),
+        stateful({"type": "OnDelete"}, readyReplicas=3, updatedReplicas=0, **REVISED),
+        daemon(desiredNumberScheduled=2, updatedNumberScheduled=2, numberAvailable=2),
+        daemon(desiredNumberScheduled=0),
+        daemon("OnDelete", desiredNumberScheduled=2, numberAvailable=2),
+        obj("ReplicaSet", "apps/v1", spec={"replicas": 2}, availableReplicas=2),
+        job(**condition("Complete")),
+        job(**condition("SuccessCriteriaMet")),
+        job({"suspend": True}),
+        job({"parallelism": 2, "completions": 5}, ready=2),
+        job({"parallelism": 3, "completions": 3}, ready=1, succeeded=2),
+        obj("Pod", **condition("Ready")),
+        obj("Pod", phase="Succeeded"),
+        obj("PersistentVolumeClaim", phase="Bound"),
+        obj("CustomResourceDefinition", "apiextensions.k8s.io/v1", **condition("Established")),
+        obj("APIService", "apiregistration.k8s.io/v1", **condition("Available")),
+        obj("Service", spec={"type": "ClusterIP"}),
+        obj("Service", spec={"type": "LoadBalancer"}, loadBalancer={"ingress": [{"ip": "x"}]}),
+        obj("Namespace", phase="Active"),
+        obj("ConfigMap"),
+        obj("CronJob", "batch/v1"),
+        obj("Boat", "example.com/v1"),
+        obj("Boat", "example.com/v1", observedGeneration=2, **condition("Ready")),
+    ],
+)
+def test_ready(found):
+    assert readiness(found) == READY
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "failed"),
+    [
+        (deployment(observed=1), "its controller has not seen the latest change yet", False),
+        (obj("Deployment", "apps/v1"), "its controller has not seen it yet", False),
+        (deployment(updated=1), "1 of 3 are updated", False),
+        (deployment(available=2), "2 of 3 are available", False),
+        (deployment(total=4), "1 old ones are still there", False),
+        (
+            deployment(
+                **condition("Progressing", "False", reason="ProgressDeadlineExceeded", message="m")
+            ),
+            "m",
+            True,
+        ),
+        (stateful(readyReplicas=3, updatedReplicas=2, **REVISED), "2 of 3 are updated", False),
+        (stateful(readyReplicas=2, **SAME), "2 of 3 are ready", False),
+        (
+            daemon(desiredNumberScheduled=2, updatedNumberScheduled=1, numberAvailable=2),
+            "1 of 2 are updated",
+            False,
+        ),
+        (
+            daemon(desiredNumberScheduled=2, updatedNumberScheduled=2),
+            "0 of 2 are available",
+            False,
+        ),
+        (job(), "0 of 1 are at work", False),
+        (job({"parallelism": 2, "completions": 5}, ready=1), "1 of 2 are at work", False),
+        (job(**condition("Failed", message="too often")), "too often", True),
+        (obj("Pod"), "is not seen by a node yet", False),
+        (obj("Pod", phase="Pending"), "is Pending", False),
+        (obj("Pod", **condition("Ready", "False", message="no probe")), "no probe", False),
+        (obj("Pod", phase="Failed", message="evicted"), "evicted", True),
+        (obj("PersistentVolumeClaim"), "is Pending", False),
+        (obj("PersistentVolumeClaim", phase="Lost"), "is Lost", True),
+        (
+            obj("CustomResourceDefinition", "apiextensions.k8s.io/v1"),
+            "is not established yet",
+            False,
+        ),
+        (
+            obj(
+                "CustomResourceDefinition",
+                "apiextensions.k8s.io/v1",
+                **condition("NamesAccepted", "False", message="taken"),
+            ),
+            "taken",
+            True,
+        ),
+        (obj("Service", spec={"type": "LoadBalancer"}), "has no load balancer yet", False),
+        (obj("Namespace", phase="Terminating"), "is being deleted", False),
+        (obj("Boat", "example.com/v1", **condition("Ready", "False")), "Ready is False", False),
+        (obj("Boat", "example.com/v1", **condition("Stalled")), "is stalled", True),
+        (
+            obj("Boat", "example.com/v1", **condition("Reconciling")),
+            "is being reconciled",
+            False,
+        ),
+        (
+            obj("Boat", "example.com/v1", observedGeneration=1, **condition("Ready")),
+            "its controller has not seen the latest change yet",
+            False,
+        ),
+        (
+            {**obj("ConfigMap"), "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+            "is being deleted",
+            False,
+        ),
+    ],
+)
+def test_not_ready(found, text, failed):
+    state = readiness(found)
+    assert (state.is_ready, state.text, state.failed) == (False, text, failed)
+
+
+def test_what_metadata_is_enough_for():
+    assert not has_state("", "Secret")
+    assert has_state("apps", "Deployment")
+    assert has_state("example.com", "ConfigMap")
+
+
+def test_a_summary_is_short():
+    states = [(f"Pod {number}", readiness(obj("Pod"))) for number in range(7)]
+    text = summary([("ConfigMap a", READY), *states], limit=2)
+    assert text == (
+        "Pod 0: is not seen by a node yet; Pod 1: is not seen by a node yet; and 5 more"
+    )
+    assert summary([("ConfigMap a", READY)]) == ""
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["conditions", "type", "status", "replicas", "phase", "rollingUpdate"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    st.sampled_from(
+        ["Deployment", "StatefulSet", "DaemonSet", "Job", "Pod", "Service", "APIService", "Boat"]
+    ),
+    st.sampled_from(["v1", "apps/v1", "batch/v1", "apiregistration.k8s.io/v1"]),
+    values,
+    values,
+)
+def test_whatever_stands_there_is_no_crash(kind, version, spec, status):
+    found = {"apiVersion": version, "kind": kind, "metadata": {}, "spec": spec, "status": status}
+    assert readiness(found).is_ready in {True, False}

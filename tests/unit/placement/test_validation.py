@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from helpers.krake_expressions import INVALID_LABELS, INVALID_METRICS, VALID_LABELS, VALID_METRICS
+from placement.validation import CHECKS, ConstraintFault
+
+SAMPLES = Path(__file__).parents[3] / "deploy/samples/placement"
+MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+SOURCE = {"name": "prometheus", "metric": "load_1"}
+BOUNDS = {"min": 0, "max": 5, "provider": SOURCE}
+URL = "https://prometheus.example.com:9090/base"
+TABLE = {"url": URL, "table": "t", "comparisonColumn": "c", "valueColumn": "v"}
+GOOD = {
+    "Application": {"manifests": [MANIFEST]},
+    "Cluster": {},
+    "Cloud": {},
+    "GlobalCloud": {},
+    "Project": {},
+    "MagnumCluster": {},
+    "Metric": BOUNDS,
+    "GlobalMetric": BOUNDS,
+    "MetricsProvider": {"type": "static", "static": {"metrics": {"load_1": 0.5}}},
+    "GlobalMetricsProvider": {"type": "prometheus", "prometheus": {"url": URL}},
+}
+WITH_METRICS = ["Cluster", "Cloud", "GlobalCloud", "Project", "MagnumCluster"]
+PROVIDERS = ["MetricsProvider", "GlobalMetricsProvider"]
+
+
+def faults(kind, spec=None, name="a"):
+    check = CHECKS[kind]
+    found = {"metadata": {"name": name}, "spec": {**GOOD[kind], **(spec or {})}}
+    # As it comes over the wire, where NaN can't.
+    return check.faults(msgspec.convert(found, check.model))
+
+
+def told(kind, spec=None, name="a"):
+    return [str(each) for each in faults(kind, spec, name)]
+
+
+def constrained(kind, **constraints):
+    target = {"Application": "cluster", "Cluster": "cloud", "MagnumCluster": "project"}[kind]
+    return {"constraints": {target: constraints}}
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_the_least_of_each_kind_is_sound(kind):
+    assert faults(kind) == []
+
+
+@pytest.mark.parametrize("file", ["metrics", "clusters", "application"])
+def test_the_samples_are_sound(file):
+    for found in yaml.safe_load_all((SAMPLES / f"{file}.yaml").read_text()):
+        check = CHECKS[found["kind"]]
+        assert check.faults(msgspec.convert(found, check.model)) == []
+
+
+@pytest.mark.parametrize("kind", ["Application", "Cluster", "MagnumCluster"])
+def test_every_label_constraint_is_read_as_for_a_decision(kind):
+    assert faults(kind, constrained(kind, labels=VALID_LABELS[:32])) == []
+    for text in INVALID_LABELS:
+        (fault,) = faults(kind, constrained(kind, labels=["location is DE", text]))
+        assert isinstance(fault, ConstraintFault)
+        assert fault.field.endswith(".labels[1]")
+        assert "\n" not in str(fault)
+        shown, caret = fault.pointer.split("\n")
+        assert caret.strip() == "^"
+        assert len(caret) <= len(shown) + 1
+
+
+@pytest.mark.parametrize("kind", ["Application", "Cluster"])
+def test_every_metric_constraint_is_read_as_for_a_decision(kind):
+    assert faults(kind, constrained(kind, metrics=VALID_METRICS[:32])) == []
+    for text in INVALID_METRICS:
+        (fault,) = faults(kind, constrained(kind, metrics=[text]))
+        assert fault.field.endswith(".metrics[0]"), text
+        assert "^" in fault.pointer
+
+
+def test_custom_resources_are_plural_and_group():
+    assert (
+        faults("Application", constrained("Application", customResources=["a.example.com"])) == []
+    )
+    (fault,) = faults("Application", constrained("Application", customResources=["shirts"]))
+    assert fault.field == "spec.constraints.cluster.customResources[0]"
+    assert told("Cluster", {"customResources": ["a.b", "A.b"]})[0].startswith(
+        'spec.customResources[1]: Invalid value: "A.b"'
+    )
+
+
+def test_constraints_that_a_target_does_not_have_are_refused():
+    assert told("Cluster", constrained("Cluster", customResources=["a.b"])) == [
+        "spec.constraints.cloud.customResources: Forbidden: such targets are not chosen by these"
+    ]
+    (text,) = told("MagnumCluster", constrained("MagnumCluster", metrics=["load > 5"]))
+    assert text.startswith("spec.constraints.project.metrics: Forbidden")
+
+
+def test_nulls_at_every_level_are_no_constraints():
+    for constraints in (None, {"cluster": None}, {"cluster": {"labels": None, "metrics": None}}):
+        assert faults("Application", {"constraints": constraints}) == []
+
+
+def test_too_many_constraints_are_one_fault():
+    (text,) = told("Application", constrained("Application", labels=["is DE"] * 33))[:1]
+    assert text == "spec.constraints.cluster.labels: Invalid value: 33: there can be 32 at most"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "field", "text"),
+    [
+        ({**MANIFEST, "apiVersion": ""}, "apiVersion", "Required value"),
+        ({**MANIFEST, "kind": 5}, "kind", "is no text"),
+        ({**MANIFEST, "metadata": None}, "metadata.name", "Required value"),
+        ({**MANIFEST, "metadata": {"generateName": "a-"}}, "metadata.name", "Required value"),
+        ({**MANIFEST, "metadata": {"name": "a", "namespace": "A"}}, "metadata.namespace", '"A"'),
+        ({**MANIFEST, "metadata": {"name": "a", "namespace": 5}}, "metadata.namespace", "no text"),
+    ],
+)
+def test_a_manifest_that_no_cluster_could_take_is_refused(manifest, field, text):
+    (found,) = told("Application", {"manifests": [{**MANIFEST, "kind": "Secret"}, manifest]})
+    assert found.startswith(f"spec.manifests[1].{field}: ")
+    assert text in found
+
+
+def test_an_object_is_given_once_in_whatever_version_of_its_group():
+    first = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}
+    again = {**first, "apiVersion": "apps/v1beta1"}
+    (text,) = told("Application", {"manifests": [first, MANIFEST, again]})
+    assert text.startswith('spec.manifests[2]: Invalid value: "Deployment a": is spec.manifests[0]')
+    other = {**first, "metadata": {"name": "a", "namespace": "b"}}
+    assert faults("Application", {"manifests": [first, other]}) == []
+    assert told("Application", {"manifests": []})[0].startswith("spec.manifests: Required value")
+
+
+@pytest.mark.parametrize("kind", ["Application", "Cluster"])
+@pytest.mark.parametrize(("field", "value"), [("delaySeconds", -1), ("factor", 0.5), ("limit", -2)])
+def test_backoff_has_bounds(kind, field, value):
+    (text,) = told(kind, {"backoff": {field: value}})
+    assert text.startswith(f"spec.backoff.{field}: Invalid value: {value}")
+
+
+@pytest.mark.parametrize("kind", WITH_METRICS)
+def test_weights_are_finite_not_negative_and_not_all_zero(kind):
+    def metrics(*weights):
+        return {"metrics": [{"name": f"m{n}", "weight": each} for n, each in enumerate(weights)]}
+
+    assert faults(kind, metrics(0, 0.5)) == []
+    assert faults(kind, metrics()) == []
+    assert told(kind, metrics(-1, 1))[0].startswith("spec.metrics[0].weight: Invalid value: -1")
+    assert told(kind, metrics(float("nan"), 1))[0].startswith("spec.metrics[0].weight: ")
+    assert told(kind, metrics(float("inf")))[0].startswith("spec.metrics[0].weight: ")
+    (text,) = told(kind, metrics(0, 0))
+    assert text.startswith("spec.metrics: ")
+    assert "some weight must be above 0" in text
+
+
+@pytest.mark.parametrize("kind", WITH_METRICS)
+def test_there_are_not_too_many_metrics(kind):
+    most = 32 if kind == "MagnumCluster" else 16
+    metrics = [{"name": f"m{n}", "weight": 1} for n in range(most + 1)]
+    assert faults(kind, {"metrics": metrics[:-1]}) == []
+    assert told(kind, {"metrics": metrics}) == [
+        f"spec.metrics: Invalid value: {most + 1}: there can be {most} at most"
+    ]
+
+
+@pytest.mark.parametrize("kind", WITH_METRICS)
+def test_a_metric_is_named_legally_and_once(kind):
+    for name in ("heat_demand_zone_1", "a" * 64, ""):
+        (text,) = told(kind, {"metrics": [{"name": name, "weight": 1}]})
+        assert text.startswith("spec.metrics[0].name: ")
+    twice = [{"name": "a", "weight": 1}, {"name": "a", "weight": 2}]
+    assert "is given twice" in told(kind, {"metrics": twice})[0]
+    both = [{"name": "a", "weight": 1}, {"name": "a", "weight": 2, "scope": "Namespaced"}]
+    assert faults(kind, {"metrics": both}) == [] or kind == "GlobalCloud"
+
+
+def test_what_is_global_has_global_metrics_only():
+    metric = {"name": "a", "weight": 1, "scope": "Namespaced"}
+    (text,) = told("GlobalCloud", {"metrics": [metric]})
+    assert text.startswith("spec.metrics[0].scope: Forbidden")
+    assert faults("Cloud", {"metrics": [metric]}) == []
+
+
+@pytest.mark.parametrize("kind", ["Metric", "GlobalMetric"])
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"min": 5}, "spec.max"),
+        ({"min": 6}, "spec.max"),
+        ({"max": float("nan")}, "spec.max"),
+        ({"min": float("-inf")}, "spec.min"),
+        ({"allowedValues": [1, 7]}, "spec.allowedValues[1]"),
+        ({"allowedValues": [float("nan")]}, "spec.allowedValues[0]"),
+        ({"provider": {"name": "", "metric": "a"}}, "spec.provider.name"),
+        ({"provider": {"name": "A_b", "metric": "a"}}, "spec.provider.name"),
+        ({"provider": {"name": "a", "metric": " "}}, "spec.provider.metric"),
+    ],
+)
+def test_bad_metrics(kind, spec, field):
+    (text,) = told(kind, spec)
+    assert text.startswith(f"{field}: ")
+
+
+def test_a_metric_s_name_fits_into_constraints():
+    assert faults("Metric", name="a" * 63) == []
+    assert told("Metric", name="a" * 64)[0].startswith("metadata.name: ")
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({"type": "influx"}, ["spec.type"]),
+        ({"type": "kafka"}, ["spec.kafka"]),
+        ({"type": "kafka", "kafka": TABLE, "static": {}}, ["spec.static"]),
+        ({"type": "kafka", "kafka": {**TABLE, "table": ""}}, ["spec.kafka.table"]),
+        ({"type": "prometheus", "prometheus": {}}, ["spec.prometheus.url"]),
+        (
+            {"type": "prometheus", "prometheus": {"url": URL, "secretKeyRef": {"name": "A"}}},
+            ["spec.prometheus.secretKeyRef.name", "spec.prometheus.secretKeyRef.key"],
+        ),
+        (
+            {"type": "static", "static": {"metrics": {"a": float("inf")}}},
+            ["spec.static.metrics[a]"],
+        ),
+        (
+            {"type": "static", "static": {"metrics": dict.fromkeys(map(str, range(1001)), 1)}},
+            ["spec.static.metrics"],
+        ),
+    ],
+)
+def test_a_provider_is_given_as_its_type_says(kind, spec, fields):
+    bare = {"prometheus": None, "static": None}
+    assert [fault.field for fault in faults(kind, {**bare, **spec})] == fields
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://a",
+        "a",
+        "http://",
+        "http:///a",
+        "http://a?b",
+        "http://a#b",
+        "http://a:x",
+        "http://a b",
+    ],
+)
+def test_a_url_is_one_that_can_be_asked(url):
+    (fault,) = faults("GlobalMetricsProvider", {"prometheus": {"url": url}})
+    assert fault.field == "spec.prometheus.url"
+
+
+def test_a_password_in_a_url_is_refused_and_not_shown():
+    url = "https://me:s3cret@prometheus.example.com"
+    (text,) = told("GlobalMetricsProvider", {"prometheus": {"url": url}})
+    assert "Secret" in text
+    assert "s3cret" not in text
+
+
+def test_a_kubeconfig_and_a_cloud_are_named():
+    assert told("Cluster", {"kubeconfigSecretRef": {"name": ""}}) == [
+        "spec.kubeconfigSecretRef.name: Required value: name a Secret of the same namespace"
+    ]
+    for reference, field in (
+        ({"kind": "Project", "name": "a"}, "spec.cloudRef.kind"),
+        ({"kind": "Cloud", "name": ""}, "spec.cloudRef.name"),
+    ):
+        assert [fault.field for fault in faults("Cluster", {"cloudRef": reference})] == [field]
+
+
+def test_a_fault_can_be_sent_whatever_the_user_wrote():
+    text = "location is \u202e\x00é\n"
+    (fault,) = faults("Application", constrained("Application", labels=[text]))
+    json.dumps([str(fault), fault.pointer]).encode()
+    assert "\n" not in str(fault)
