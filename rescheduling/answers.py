@@ -1,0 +1,150 @@
+"""What the API server answers to an eviction, and what follows (rescheduler.md 6.5): pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+BUDGET_RETRY: Final = 5.0
+"""Seconds between two tries where a disruption budget refuses."""
+_BUSY_FIRST: Final = 0.5
+_BUSY_LIMIT: Final = 15.0
+_MAX_EXPONENT: Final = 10
+_BUDGET_CAUSE: Final = "DisruptionBudget"
+_SEVERAL: Final = "more than one PodDisruptionBudget"
+_IN_BACKGROUND: Final = "Eviction triggered evacuation"
+_NO_DRY_RUN: Final = "does not support dry run"
+
+
+class Outcome(Enum):
+    """What an answer means; the value stands in metrics."""
+
+    EVICTED = "evicted"
+    GONE = "gone"
+    REPLACED = "replaced"
+    BUDGET = "budget"
+    UNSETTLED = "unsettled"
+    """A disruption budget of which nobody has counted the pods since it was changed."""
+    BACKGROUND = "background"
+    BUSY = "busy"
+    TWO_BUDGETS = "two_budgets"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    """A dry run that nobody can answer."""
+
+
+class Way(Enum):
+    """How it goes on."""
+
+    NEXT = "next"
+    BACKGROUND = "background"
+    VERIFY = "verify"
+    RETRY = "retry"
+    DELETE = "delete"
+    WITHOUT_BUDGET = "without_budget"
+    """Another plan, without the pods of this disruption budget."""
+    WITHOUT_NODE = "without_node"
+    WITHOUT_POD = "without_pod"
+
+
+class Reply(Struct, frozen=True, gc=False):
+    """An answer that is no success; ``status`` is 0 where none came."""
+
+    status: int
+    reason: str = ""
+    causes: tuple[str, ...] = ()
+    message: str = ""
+    retry_after: float | None = None
+
+
+class Stand(Struct, frozen=True, gc=False):
+    """Where an eviction stands: in which tier, how long a budget has refused it, and the rest."""
+
+    tier: int
+    may_violate: bool = False
+    """Whether a disruption budget may be violated now."""
+    refused: float = 0.0
+    busy: int = 0
+    timeout: float = 60.0
+    in_background: bool = False
+    """Whether the pod wants to be asked only, and moves by itself."""
+
+
+def read(reply: Reply | None, *, in_background: bool = False) -> Outcome:
+    """What an answer means; None for a success."""
+    if reply is None:
+        return Outcome.BACKGROUND if in_background else Outcome.EVICTED
+    if reply.status == HTTPStatus.NOT_FOUND:
+        return Outcome.GONE
+    if reply.status == HTTPStatus.CONFLICT:
+        return Outcome.REPLACED
+    if reply.status == HTTPStatus.TOO_MANY_REQUESTS:
+        if _BUDGET_CAUSE in reply.causes:
+            return Outcome.BUDGET if reply.retry_after is None else Outcome.UNSETTLED
+        is_moving = in_background or _IN_BACKGROUND in reply.message
+        return Outcome.BACKGROUND if is_moving else Outcome.BUSY
+    if reply.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        # It has no reason of its own, and neither has what a proxy says.
+        is_ours = not reply.reason and _SEVERAL in reply.message
+        return Outcome.TWO_BUDGETS if is_ours else Outcome.BUSY
+    if HTTPStatus.BAD_REQUEST <= reply.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        if reply.status == HTTPStatus.BAD_REQUEST and _NO_DRY_RUN in reply.message:
+            return Outcome.UNKNOWN
+        return Outcome.BUSY if reply.status in _PASSING else Outcome.REFUSED
+    return Outcome.BUSY
+
+
+_OF_BUDGETS: Final = frozenset((Outcome.BUDGET, Outcome.UNSETTLED, Outcome.TWO_BUDGETS))
+_PASSING: Final = frozenset((HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT))
+
+
+def follow(outcome: Outcome, stand: Stand) -> Way:
+    """How it goes on after an eviction; a refusal by admission is never got round."""
+    match outcome:
+        case Outcome.EVICTED | Outcome.GONE | Outcome.UNKNOWN:
+            return Way.NEXT
+        case Outcome.BACKGROUND:
+            return Way.BACKGROUND
+        case Outcome.REPLACED:
+            return Way.VERIFY
+        case Outcome.BUSY:
+            return Way.RETRY
+        case Outcome.TWO_BUDGETS:
+            return Way.DELETE if stand.may_violate else Way.WITHOUT_NODE
+        case Outcome.BUDGET if stand.may_violate:
+            return Way.DELETE
+        case Outcome.BUDGET | Outcome.UNSETTLED:
+            if stand.refused < stand.timeout:
+                return Way.RETRY
+            return Way.DELETE if stand.may_violate else Way.WITHOUT_BUDGET
+        case Outcome.REFUSED:
+            return Way.WITHOUT_POD
+
+
+def follow_dry_run(outcome: Outcome, stand: Stand) -> Way:
+    """How it goes on after an eviction that was only tried: nothing has happened yet."""
+    if outcome in _OF_BUDGETS:
+        if stand.may_violate:
+            return Way.NEXT
+        return Way.WITHOUT_NODE if outcome is Outcome.TWO_BUDGETS else Way.WITHOUT_BUDGET
+    way = follow(outcome, stand)
+    return Way.NEXT if way is Way.BACKGROUND else way
+
+
+def pause(outcome: Outcome, stand: Stand, retry_after: float | None, chance: float) -> float:
+    """Seconds until the next try; ``chance`` is from 0 to 1."""
+    if outcome in _OF_BUDGETS:
+        return retry_after or BUDGET_RETRY
+    own = min(_BUSY_FIRST * 2.0 ** min(stand.busy, _MAX_EXPONENT), _BUSY_LIMIT)
+    return max(retry_after or 0.0, own * (0.5 + 0.5 * chance))
+
+
+def in_order(budgeted: Collection[str], uids: Collection[str]) -> tuple[str, ...]:
+    """Victims in the order of their eviction: those that a budget may refuse, then the rest."""
+    return (*(each for each in uids if each in budgeted), *(u for u in uids if u not in budgeted))

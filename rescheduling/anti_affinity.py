@@ -1,0 +1,114 @@
+"""Required anti-affinity between pods, in both directions (rescheduler.md 4.2, item 6).
+
+A term speaks of the topology domain that a node belongs to by the label of the topology key; a node
+without that label belongs to none. Terminating pods count, finished ones do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
+
+from policies.selectors import EVERYTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from policies.selectors import Matcher
+    from rescheduling.model import AntiAffinityTerm, Node, Pod
+
+Namespaces: TypeAlias = Mapping[str, Mapping[str, str]]
+"""The labels of the namespaces that are known, by name."""
+_Domain: TypeAlias = tuple[str, str]
+"""A topology key and its value."""
+
+NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+
+class Rivals(Struct, frozen=True):
+    """Where pods are that a pod must not be near to: domain -> names of their nodes.
+
+    ``doubtful`` has those of which nobody can tell, their namespaces not being known.
+    """
+
+    certain: dict[_Domain, set[str]] = {}
+    doubtful: dict[_Domain, set[str]] = {}
+
+    def are_elsewhere(self, node: Node) -> bool | None:
+        """Whether one is in a domain of the node but on another node: no room helps then."""
+        if _has_other(self.certain, node):
+            return True
+        return None if _has_other(self.doubtful, node) else False
+
+
+def rivals(pod: Pod, placed: Iterable[tuple[Pod, Node]], namespaces: Namespaces) -> Rivals:
+    """Look through pods and their nodes.
+
+    Where ``pod`` has no terms, only the pods that have some need to be among them.
+    """
+    found = Rivals({}, {})
+    for other, node in placed:
+        if other.is_finished or _is_same(pod, other):
+            continue
+        for term, verdict in _matching(pod, other, namespaces):
+            value = node.labels.get(term.topology_key)
+            if value is not None:
+                domains = found.certain if verdict else found.doubtful
+                domains.setdefault((term.topology_key, value), set()).add(node.name)
+    return found
+
+
+def keeps_apart(pod: Pod, other: Pod, node: Node, namespaces: Namespaces) -> bool | None:
+    """Whether both can't be on one node; None where a namespace that matters is not known."""
+    is_doubtful = False
+    for term, verdict in _matching(pod, other, namespaces):
+        if term.topology_key in node.labels:
+            if verdict:
+                return True
+            is_doubtful = True
+    return None if is_doubtful else False
+
+
+def _matching(
+    pod: Pod, other: Pod, namespaces: Namespaces
+) -> Iterator[tuple[AntiAffinityTerm, bool | None]]:
+    """The terms of one that match the other, or may do so (None)."""
+    for term in pod.anti_affinity:
+        if (verdict := _matches(term, other, namespaces)) is not False:
+            yield term, verdict
+    for term in other.anti_affinity:
+        if (verdict := _matches(term, pod, namespaces)) is not False:
+            yield term, verdict
+
+
+def _matches(term: AntiAffinityTerm, pod: Pod, namespaces: Namespaces) -> bool | None:
+    if term.selector is None or not term.selector.matches(pod.labels):
+        return False
+    if pod.namespace in term.namespaces:
+        return True
+    selector = term.namespace_selector
+    if selector is None or selector == EVERYTHING:
+        return selector is not None
+    labels = namespaces.get(pod.namespace)
+    if labels is None and _asks_only_for_names(selector):
+        labels = {NAME_LABEL: pod.namespace}
+    return None if labels is None else selector.matches(labels)
+
+
+def _asks_only_for_names(selector: Matcher) -> bool:
+    """Whether it looks at nothing but the label that the API server gives every namespace."""
+    keys = {key for key, _ in (*selector.one_of, *selector.none_of)}
+    return keys.union(selector.present, selector.absent) <= {NAME_LABEL}
+
+
+def _has_other(domains: dict[_Domain, set[str]], node: Node) -> bool:
+    return any(
+        node.labels.get(key) == value and not names <= {node.name}
+        for (key, value), names in domains.items()
+    )
+
+
+def _is_same(one: Pod, other: Pod) -> bool:
+    return bool(one.uid) and one.uid == other.uid

@@ -1,0 +1,78 @@
+"""Who may be moved from a node, and what is lost with it (rescheduler.md 5.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rescheduling.model import Pod
+    from rescheduling.plans import PlannerSettings
+
+SHORT: Final = 8
+"""Of the flags of a pod: it would get less grace than it asks for."""
+BARE: Final = 4
+"""Nobody makes a new one."""
+NON_DRAINABLE: Final = 2
+RUNNING: Final = 1
+_DAEMON_SET: Final = "DaemonSet"
+_FLAGS: Final = SHORT | BARE | NON_DRAINABLE | RUNNING
+_ABOVE_PRIORITY: Final = 34
+_HIGHEST: Final = 2**31
+
+
+def is_required(pod: Pod, settings: PlannerSettings) -> bool:
+    """Whether the pod must stay."""
+    return (
+        pod.is_mirror
+        or pod.is_critical
+        or pod.is_never_evicted
+        or pod.controller_kind == _DAEMON_SET
+        or pod.priority >= settings.max_victim_priority
+        or pod.namespace in settings.protected_namespaces
+        or (settings.non_drainable == "forbid" and is_non_drainable(pod, settings))
+    )
+
+
+def is_non_drainable(pod: Pod, settings: PlannerSettings) -> bool:
+    """Whether a drain would stop at the pod."""
+    return settings.non_drainable != "ignore" and (not pod.controller_kind or pod.is_non_drainable)
+
+
+def flags_of(pod: Pod, settings: PlannerSettings) -> int:
+    """What speaks against moving the pod."""
+    found = SHORT if pod.grace > settings.long_grace else 0
+    if not pod.controller_kind:
+        found |= BARE
+    if is_non_drainable(pod, settings):
+        found |= NON_DRAINABLE
+    if pod.phase != "Pending":
+        found |= RUNNING
+    return found
+
+
+def rank_of(flags: int, priority: int) -> int:
+    """The place in the order of importance, the most important pod first, as far as it is coarse.
+
+    Size, age and name decide between equal ones.
+    """
+    return ((_FLAGS - flags) << _ABOVE_PRIORITY) + _HIGHEST - priority
+
+
+def born(pod: Pod) -> float:
+    """When the pod started, or was made."""
+    return pod.created if pod.started is None else pod.started
+
+
+def is_as_good_as_gone(pod: Pod, settings: PlannerSettings, now: float) -> bool:
+    """Whether the pod leaves soon enough; where graces are nobody's business, whenever it does."""
+    if pod.deletion is None:
+        return False
+    return settings.grace_limit < 0 or pod.deletion - now <= settings.long_grace
+
+
+def new_grace(pod: Pod, settings: PlannerSettings) -> int:
+    """The grace that the pod is evicted with: never 0, after which its object vanishes first."""
+    if pod.deletion is not None:
+        return settings.long_grace
+    own = pod.grace if settings.grace_limit < 0 else min(pod.grace, settings.grace_limit)
+    return max(own, 1)

@@ -1,0 +1,198 @@
+"""What says where a pod may go, read from its spec (rescheduler.md 4.2, 4.3).
+
+Every function takes JSON and the field path at which it stands, and raises MalformedError.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from policies.decoding import MalformedError, decode
+from policies.model import REQUIRED, Affinity, LabelSelectorRequirement, PodAffinity
+from policies.model import Toleration as GivenToleration
+from policies.selectors import compile_selector
+from rescheduling.model import AntiAffinityTerm, NodeRequirement, NodeTerm, Toleration
+from rescheduling.node_affinity import is_readable, is_readable_field
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policies.model import (
+        LabelSelector,
+        NodeSelector,
+        NodeSelectorRequirement,
+        NodeSelectorTerm,
+        PodAffinityTerm,
+    )
+    from policies.selectors import Matcher
+
+NOTHING: Final = Raw(b"")
+"""A field that is absent."""
+_ABSENT: Final = (b"", b"null")
+_OPERATORS: Final = frozenset(("In", "NotIn", "Exists", "DoesNotExist"))
+_ALWAYS_FINE: Final = frozenset(
+    (
+        "emptyDir",
+        "configMap",
+        "secret",
+        "projected",
+        "downwardAPI",
+        "hostPath",
+        "image",
+        "gitRepo",
+        "nfs",
+    )
+)
+"""Volumes that are to be had on every node."""
+
+
+class _Apart(Struct, frozen=True, gc=False, rename="camel"):
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class _Spread(Struct, frozen=True, gc=False, rename="camel"):
+    when_unsatisfiable: str | None = None
+
+
+class Volume(Struct, frozen=True, gc=False, rename="camel"):
+    """A volume as far as it matters to a drain."""
+
+    name: str | None = None
+    empty_dir: dict[str, Any] | None = None
+    host_path: dict[str, Any] | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the node keeps what is in it."""
+        kept = self.empty_dir is not None and self.empty_dir.get("medium") != "Memory"
+        return kept or self.host_path is not None
+
+
+_apart: Final = msgspec.json.Decoder(_Apart)
+_affinity: Final = msgspec.json.Decoder(Affinity | None)
+_tolerations: Final = msgspec.json.Decoder(tuple[GivenToleration, ...] | None)
+_spread: Final = msgspec.json.Decoder(tuple[_Spread, ...] | None)
+_volumes: Final = msgspec.json.Decoder(tuple[Volume, ...] | None)
+_sources: Final = msgspec.json.Decoder(tuple[dict[str, Raw], ...] | None)
+_several: Final = msgspec.json.Decoder(tuple[Raw, ...] | None)
+
+
+def is_absent(given: Raw) -> bool:
+    """Whether there is no value."""
+    return bytes(given) in _ABSENT
+
+
+def matcher(selector: LabelSelector | None, at: str) -> Matcher | None:
+    """The label selector, compiled; None where it is absent."""
+    for index, requirement in enumerate((selector and selector.match_expressions) or ()):
+        if requirement.operator not in _OPERATORS:
+            path = f"{at}.matchExpressions[{index}].operator"
+            raise MalformedError(f"{path}: must be In, NotIn, Exists or DoesNotExist")
+    return compile_selector(selector)
+
+
+def anti_affinity(
+    given: Raw, namespace: str, labels: Mapping[str, str]
+) -> tuple[AntiAffinityTerm, ...]:
+    """The terms of a pod in that namespace and with these labels that are required."""
+    if is_absent(given):
+        return ()
+    at = "spec.affinity"
+    found = decode(_apart, given, at).pod_anti_affinity
+    terms = (found and found.required) or ()
+    at = f"{at}.podAntiAffinity.{REQUIRED}"
+    return tuple(
+        _apart_from(_merged(term, labels), namespace, f"{at}[{index}]")
+        for index, term in enumerate(terms)
+    )
+
+
+def affinity(given: Raw) -> Affinity:
+    """All of it."""
+    return (None if is_absent(given) else decode(_affinity, given, "spec.affinity")) or Affinity()
+
+
+def node_terms(selector: NodeSelector | None) -> tuple[NodeTerm, ...] | None:
+    """The terms that the scheduler can read and that may match a node."""
+    if selector is None:
+        return None
+    terms = (_node_term(each) for each in selector.node_selector_terms or ())
+    return tuple(each for each in terms if each is not None)
+
+
+def tolerations(given: Raw) -> tuple[Toleration, ...]:
+    """All of them, with empty texts for what is absent."""
+    if is_absent(given):
+        return ()
+    return tuple(
+        Toleration(each.key or "", each.operator or "", each.value or "", each.effect or "")
+        for each in decode(_tolerations, given, "spec.tolerations") or ()
+    )
+
+
+def has_hard_spread(given: Raw) -> bool:
+    """Whether one of the topology spread constraints is more than a wish."""
+    found = None if is_absent(given) else decode(_spread, given, "spec.topologySpreadConstraints")
+    return any(each.when_unsatisfiable != "ScheduleAnyway" for each in found or ())
+
+
+def volumes(given: Raw) -> tuple[Volume, ...]:
+    """What a drain asks about."""
+    return () if is_absent(given) else decode(_volumes, given, "spec.volumes") or ()
+
+
+def has_bound_volumes(given: Raw) -> bool:
+    """Whether one of the volumes may not be to be had on every node."""
+    found = None if is_absent(given) else decode(_sources, given, "spec.volumes")
+    return any(
+        key != "name" and key not in _ALWAYS_FINE and not is_absent(source)
+        for volume in found or ()
+        for key, source in volume.items()
+    )
+
+
+def has_any(given: Raw, at: str) -> bool:
+    """Whether the list has an element."""
+    return not is_absent(given) and bool(decode(_several, given, at))
+
+
+def _merged(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
+    """The term with what its keys of labels mean; the API server has done it for what it stores."""
+    selector = term.label_selector
+    if selector is None or not (term.match_label_keys or term.mismatch_label_keys):
+        return term
+    expressions = list(selector.match_expressions or ())
+    known = {each.key for each in expressions}
+    for operator, keys in (("In", term.match_label_keys), ("NotIn", term.mismatch_label_keys)):
+        expressions.extend(
+            LabelSelectorRequirement(key, operator, [labels[key]])
+            for key in keys or ()
+            if key in labels and key not in known
+        )
+    return replace(term, label_selector=replace(selector, match_expressions=expressions))
+
+
+def _apart_from(term: PodAffinityTerm, namespace: str, at: str) -> AntiAffinityTerm:
+    named = frozenset(term.namespaces or ())
+    selector = matcher(term.namespace_selector, f"{at}.namespaceSelector")
+    if not named and selector is None:
+        named = frozenset((namespace,))
+    own = matcher(term.label_selector, f"{at}.labelSelector")
+    return AntiAffinityTerm(own, named, selector, term.topology_key or "")
+
+
+def _node_term(term: NodeSelectorTerm) -> NodeTerm | None:
+    expressions = tuple(_requirement(each) for each in term.match_expressions or ())
+    fields = tuple(_requirement(each) for each in term.match_fields or ())
+    if not expressions and not fields:
+        return None
+    is_understood = all(map(is_readable, expressions)) and all(map(is_readable_field, fields))
+    return NodeTerm(expressions, fields) if is_understood else None
+
+
+def _requirement(given: NodeSelectorRequirement) -> NodeRequirement:
+    return NodeRequirement(given.key or "", given.operator or "", tuple(given.values or ()))

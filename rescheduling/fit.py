@@ -1,0 +1,130 @@
+"""Whether a pod may run on a node beside the pods that are there (rescheduler.md 4.2, 4.3).
+
+Nothing here is more permissive than the scheduler; what it is not sure of, it says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rescheduling import anti_affinity, node_affinity, ports, taints
+from rescheduling.model import TAINT_KEY, Verdict
+from rescheduling.requests import PODS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rescheduling.anti_affinity import Namespaces, Rivals
+    from rescheduling.model import Node, PendingPod, Pod, Requests
+
+NOT_READY: Final = "node is not ready"
+DELETING: Final = "node is being deleted"
+CORDONED: Final = "node is cordoned"
+NOT_SELECTED: Final = "node selector or affinity does not match"
+OTHER_NODE: Final = "another node is named"
+NOT_TOLERATING: Final = "the taint of reservations is not tolerated"
+TOO_MANY_PODS: Final = "too many pods"
+KEPT_APART: Final = "anti-affinity keeps it away from a pod on the node"
+KEPT_APART_ELSEWHERE: Final = "anti-affinity keeps it away from a pod on another node"
+UNKNOWN_NAMESPACE: Final = "not judged: a namespace selector, the namespace's labels being unknown"
+_NO_NAMESPACES: Final[Mapping[str, Mapping[str, str]]] = {}
+
+
+def static_reasons(
+    pending: PendingPod, node: Node, *, taint_key: str = TAINT_KEY, reserving: bool = True
+) -> tuple[str, ...]:
+    """Why the node is out of the question, whatever runs there: items 1-3, and 6.2.
+
+    ``reserving`` asks what would be if the node were reserved; a node that has a taint of that key
+    already gets no other.
+    """
+    reasons = []
+    if not node.is_ready:
+        reasons.append(NOT_READY)
+    if node.is_deleting:
+        reasons.append(DELETING)
+    if node.is_cordoned and not taints.tolerates_cordon(pending.tolerations):
+        reasons.append(CORDONED)
+    is_tainted = False
+    for taint in node.taints:
+        is_tainted = is_tainted or (taint.key, taint.effect) == (taint_key, taints.NO_SCHEDULE)
+        if taint.key in taints.EXCLUDING:
+            reasons.append(f"node is about to go: taint {taint}")
+    reasons.extend(
+        f"untolerated taint {taint}"
+        for taint in taints.untolerated(node.taints, pending.tolerations)
+        if taint.key not in taints.EXCLUDING
+    )
+    if reserving and not is_tainted and not _tolerates(pending, taint_key):
+        reasons.append(NOT_TOLERATING)
+    if pending.node_name not in {"", node.name}:
+        reasons.append(OTHER_NODE)
+    if not node_affinity.matches(pending, node):
+        reasons.append(NOT_SELECTED)
+    return tuple(reasons)
+
+
+def resource_reasons(
+    requests: Requests, node: Node, used: Mapping[str, int], pods: int
+) -> tuple[str, ...]:
+    """What the node lacks for one pod more, ``pods`` of them being there and using this much."""
+    available = node.allocatable
+    reasons = [
+        f"too little {name}"
+        for name, amount in requests
+        if used.get(name, 0) + amount > available.get(name, 0)
+    ]
+    if pods >= available.get(PODS, 0):
+        reasons.append(TOO_MANY_PODS)
+    return tuple(reasons)
+
+
+def fits(
+    pending: PendingPod,
+    node: Node,
+    present: Iterable[Pod],
+    *,
+    rivals: Rivals | None = None,
+    namespaces: Namespaces = _NO_NAMESPACES,
+) -> Verdict:
+    """Whether the pod may run on the node if exactly these pods are there.
+
+    The pod itself and finished ones may be among them, and don't count. Without ``rivals`` the
+    node's own pods alone are asked about anti-affinity. A constraint that surely fails decides,
+    whatever could not be judged. The taint of a reservation is not imagined here.
+    """
+    beside = [each for each in present if not each.is_finished and not _is_same(pending, each)]
+    reasons = list(static_reasons(pending, node, reserving=False))
+    reasons.extend(resource_reasons(pending.pod.requests, node, _used(beside), len(beside)))
+    taken = tuple(port for each in beside for port in each.ports)
+    reasons.extend(
+        f"host port {port} is taken" for port in ports.conflicts(pending.pod.ports, taken)
+    )
+    apart = {anti_affinity.keeps_apart(pending.pod, each, node, namespaces) for each in beside}
+    if True in apart:
+        reasons.append(KEPT_APART)
+    afar = rivals.are_elsewhere(node) if rivals else False
+    if afar:
+        reasons.append(KEPT_APART_ELSEWHERE)
+    if reasons:
+        return Verdict(False, tuple(dict.fromkeys(reasons)))
+    doubts = [f"not judged: {each}" for each in pending.unsupported]
+    if None in apart or afar is None:
+        doubts.append(UNKNOWN_NAMESPACE)
+    return Verdict(None, tuple(doubts)) if doubts else Verdict(True)
+
+
+def _tolerates(pending: PendingPod, taint_key: str) -> bool:
+    return taints.tolerates_reservation(pending.tolerations, taint_key)
+
+
+def _used(pods: Iterable[Pod]) -> dict[str, int]:
+    used: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in pod.requests:
+            used[name] = used.get(name, 0) + amount
+    return used
+
+
+def _is_same(pending: PendingPod, other: Pod) -> bool:
+    return bool(pending.pod.uid) and pending.pod.uid == other.uid

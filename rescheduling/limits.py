@@ -1,0 +1,295 @@
+"""How much may be done for critical add-ons, and when nothing may (rescheduler.md 6.1, 7).
+
+All times are seconds of one clock that nobody sets; every question gives it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from evaluation.times import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+HOUR: Final = 3600.0
+MINUTE: Final = 60.0
+EVICTIONS_PER_MINUTE: Final = "evictions_per_minute"
+EVICTIONS_PER_HOUR: Final = "evictions_per_hour"
+VIOLATIONS_PER_HOUR: Final = "pdb_violations_per_hour"
+FAIR_SHARE: Final = 3
+"""Evictions of one owner's pods in an hour, after which they are left alone if possible."""
+_MAX_EXPONENT: Final = 30
+_SWEEP: Final = 4096
+"""Keys after which those that say nothing any more are forgotten."""
+
+
+class Limits(Struct, frozen=True, gc=False):
+    """What may be done, as the settings say; no budget is ever above its number."""
+
+    evictions_per_minute: int = 20
+    evictions_per_hour: int = 60
+    pdb_violations_per_hour: int = 5
+    attempts_per_pod: int = 5
+    attempts_per_owner: int = 10
+
+
+class Backoff(Struct, frozen=True, gc=False):
+    """Waits after attempts in vain: ``first`` doubled each time up to ``limit``, ± ``jitter``."""
+
+    first: float = 30.0
+    limit: float = 600.0
+    jitter: float = 0.2
+
+    def delay(self, attempt: int, chance: float) -> float:
+        """The wait after attempt number ``attempt``, from 0; ``chance`` is from 0 to 1."""
+        whole = min(self.first * 2.0 ** min(attempt, _MAX_EXPONENT), self.limit)
+        return whole * (1 + self.jitter * (2 * chance - 1))
+
+
+class Bucket:
+    """``size`` tokens, refilled evenly over ``period`` seconds; a plan takes all or none."""
+
+    def __init__(self, size: int, period: float) -> None:
+        self._size = size
+        self._period = period
+        self._tokens = float(size)
+        self._at: float | None = None
+
+    def left(self, now: float) -> int:
+        """Whole tokens at ``now``."""
+        self._fill(now)
+        # Many small fills must not lose a token to rounding.
+        return int(self._tokens + 1e-6)
+
+    def wait(self, count: int, now: float) -> float | None:
+        """Seconds until ``count`` tokens are there; None where the bucket never holds so many."""
+        if count > self._size:
+            return None
+        missing = count - self._tokens if self.left(now) < count else 0.0
+        return missing * self._period / self._size if missing > 0 else 0.0
+
+    def take(self, count: int, now: float) -> None:
+        """Take tokens; below none only where more was done than planned."""
+        self._fill(now)
+        self._tokens -= count
+
+    def give_back(self, count: int, now: float) -> None:
+        """Return tokens that were not used."""
+        self._fill(now)
+        self._tokens = min(self._tokens + count, float(self._size))
+
+    def _fill(self, now: float) -> None:
+        before = now if self._at is None else self._at
+        gained = max(now - before, 0.0) * self._size / self._period
+        self._tokens = min(self._tokens + gained, float(self._size))
+        self._at = max(now, before)
+
+
+class Budgets:
+    """The evictions and the violations of disruption budgets that are left."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._buckets = {
+            EVICTIONS_PER_MINUTE: Bucket(limits.evictions_per_minute, MINUTE),
+            EVICTIONS_PER_HOUR: Bucket(limits.evictions_per_hour, HOUR),
+            VIOLATIONS_PER_HOUR: Bucket(limits.pdb_violations_per_hour, HOUR),
+        }
+
+    def wait(self, evictions: int, violations: int, now: float) -> float | None:
+        """Seconds until a plan may take so many at once, or None for never."""
+        waits = [
+            self._buckets[kind].wait(count, now)
+            for kind, count in self._counts(evictions, violations)
+        ]
+        known = [each for each in waits if each is not None]
+        return max(known, default=0.0) if len(known) == len(waits) else None
+
+    def take(self, evictions: int, violations: int, now: float) -> None:
+        """Count what a plan is going to do."""
+        for kind, count in self._counts(evictions, violations):
+            self._buckets[kind].take(count, now)
+
+    def give_back(self, evictions: int, violations: int, now: float) -> None:
+        """Count no more what a plan did not do after all."""
+        for kind, count in self._counts(evictions, violations):
+            self._buckets[kind].give_back(count, now)
+
+    def left(self, now: float) -> dict[str, int]:
+        """What is left, by kind."""
+        return {kind: max(bucket.left(now), 0) for kind, bucket in self._buckets.items()}
+
+    @staticmethod
+    def _counts(evictions: int, violations: int) -> Iterable[tuple[str, int]]:
+        return (
+            (EVICTIONS_PER_MINUTE, evictions),
+            (EVICTIONS_PER_HOUR, evictions),
+            (VIOLATIONS_PER_HOUR, violations),
+        )
+
+
+class Recent:
+    """How often something happened to each key within the last ``period`` seconds."""
+
+    def __init__(self, period: float = HOUR) -> None:
+        self._period = period
+        self._times: dict[str, deque[float]] = {}
+
+    def note(self, key: str, now: float) -> None:
+        """Count one."""
+        if len(self._times) >= _SWEEP:
+            for other in list(self._times):
+                self._of(other, now)
+        self._times.setdefault(key, deque()).append(now)
+
+    def count(self, key: str, now: float) -> int:
+        """How many there were."""
+        return len(self._of(key, now))
+
+    def wait(self, key: str, limit: int, now: float) -> float:
+        """Seconds until there are fewer than ``limit``."""
+        times = self._of(key, now)
+        if len(times) < limit:
+            return 0.0
+        return max(times[len(times) - limit] + self._period - now, 0.0)
+
+    def at_least(self, limit: int, now: float) -> frozenset[str]:
+        """The keys with so many."""
+        return frozenset(key for key in list(self._times) if len(self._of(key, now)) >= limit)
+
+    def _of(self, key: str, now: float) -> deque[float]:
+        times = self._times.get(key)
+        if times is None:
+            return deque()
+        while times and now - times[0] >= self._period:
+            times.popleft()
+        if not times:
+            del self._times[key]
+        return times
+
+
+class Attempts:
+    """Plans that were begun, by pod and by owner, and when the next one may be."""
+
+    def __init__(self, limits: Limits, backoff: Backoff) -> None:
+        self._limits = limits
+        self._backoff = backoff
+        self._of_pods: dict[str, int] = {}
+        self._of_owners = Recent()
+
+    def begun(self, uid: str) -> int:
+        """How many there were for a pod."""
+        return self._of_pods.get(uid, 0)
+
+    def note(self, uid: str, owner: str, now: float) -> int:
+        """Count one; returns its number."""
+        self._of_pods[uid] = self.begun(uid) + 1
+        if owner:
+            self._of_owners.note(owner, now)
+        return self._of_pods[uid]
+
+    def recall(self, uid: str, attempt: int) -> None:
+        """Take over the count of a leader before us."""
+        self._of_pods[uid] = max(self.begun(uid), attempt)
+
+    def wait(self, uid: str, owner: str, now: float) -> float | None:
+        """Seconds until the next may begin, by the counts; None for never."""
+        if self.begun(uid) >= self._limits.attempts_per_pod:
+            return None
+        if not owner:
+            return 0.0
+        return self._of_owners.wait(owner, self._limits.attempts_per_owner, now)
+
+    def pause(self, uid: str, chance: float) -> float:
+        """Seconds between an attempt in vain and the next one."""
+        return self._backoff.delay(max(self.begun(uid) - 1, 0), chance)
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone, or has its place."""
+        self._of_pods.pop(uid, None)
+
+    def forget_but(self, uids: Collection[str]) -> None:
+        """None but these pods wait for a node."""
+        self._of_pods = {uid: count for uid, count in self._of_pods.items() if uid in uids}
+
+
+class Breaker:
+    """Opens after plans that evicted in vain, in a row, and lets one try after a while."""
+
+    def __init__(self, failures: int = 3, seconds: float = 600.0) -> None:
+        self._limit = failures
+        self._seconds = seconds
+        self._failures = 0
+        self._until: float | None = None
+        self._trying = ""
+
+    def wait(self, uid: str, now: float) -> float:
+        """Seconds until a plan for this pod may begin; 0 for now."""
+        if self._until is None or self._trying == uid:
+            return 0.0
+        if now < self._until:
+            return self._until - now
+        return self._seconds if self._trying else 0.0
+
+    def is_open(self, now: float) -> bool:
+        """Whether only one plan, or none, may go on."""
+        return self._until is not None and (now < self._until or bool(self._trying))
+
+    def begin(self, uid: str, now: float) -> None:
+        """A plan begins to evict; after the pause it is the one that tells."""
+        if self._until is not None and now >= self._until and not self._trying:
+            self._trying = uid
+
+    def succeed(self) -> None:
+        """A pod for which pods were evicted has its place."""
+        self._failures, self._until, self._trying = 0, None, ""
+
+    def fail(self, now: float) -> bool:
+        """One has none, though pods were evicted for it; tells whether this opened the circuit."""
+        self._failures += 1
+        if self._failures < self._limit:
+            return False
+        was_open = self._until is not None and now < self._until
+        self._until, self._trying = now + self._seconds, ""
+        return not was_open
+
+    def drop(self, uid: str) -> None:
+        """A plan ended without an answer: the next one is the one that tells."""
+        if self._trying == uid:
+            self._trying = ""
+
+
+class Renewals:
+    """Whether somebody renews a Lease, as told by its text.
+
+    A text that changes between two looks is a renewal whatever time it says: clocks differ, and are
+    set. Only one after a long time of no look has to be taken at its word.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._text = ""
+        self._looked: float | None = None
+        self._at: float | None = None
+
+    def seen(self, text: str, now: float, time_of_day: float) -> bool:
+        """Note what the Lease says; whether it was renewed within the seconds.
+
+        ``time_of_day`` is in seconds since the epoch, and may be wrong.
+        """
+        if self._looked is None or now - self._looked >= self._seconds:
+            self._at = now if abs(time_of_day - _epoch(text)) < self._seconds else None
+        elif text != self._text:
+            self._at = now
+        self._text, self._looked = text, now
+        return self._at is not None and now - self._at < self._seconds
+
+
+def _epoch(text: str) -> float:
+    try:
+        return parse(text).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,200 @@
+"""Pods, nodes and budgets as the rescheduler keeps them (rescheduler.md 4, 5.8).
+
+Times are float seconds since the epoch, in UTC. Amounts are integers: CPU in milli, memory, storage
+and huge pages in bytes, all else in counts. Equal labels and equal requests are one object, so
+they must never be changed.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from policies.selectors import Matcher
+
+DOMAIN: Final = "rescheduler.harbourmaster.dev"
+RESERVATIONS: Final = f"{DOMAIN}/reservations"
+"""The annotation of a node that says for whom it is reserved."""
+NEVER_EVICT: Final = f"{DOMAIN}/never-evict"
+"""A label or an annotation of pods that nobody shall move; ``false`` takes it back."""
+TAINT_KEY: Final = "CriticalAddonsOnly"
+
+Requests: TypeAlias = tuple[tuple[str, int], ...]
+"""By resource, in the order of their names, without those that are zero; ``pods`` is not listed."""
+
+
+class Toleration(Struct, frozen=True, gc=False):
+    """What a pod puts up with; an empty field is one that is absent."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Taint(Struct, frozen=True, gc=False):
+    """What keeps pods away from a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+    def __str__(self) -> str:
+        value = f"={self.value}" if self.value else ""
+        return f"{self.key}{value}:{self.effect}"
+
+
+class HostPort(Struct, frozen=True, gc=False):
+    """A port of the node; an empty ``ip`` means all of its addresses."""
+
+    protocol: str
+    ip: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.protocol}"
+
+
+class AntiAffinityTerm(Struct, frozen=True, gc=False):
+    """Pods from which one is kept apart.
+
+    ``selector`` None matches no pod. ``namespaces`` has the pod's own one where the term names
+    none at all; ``namespace_selector`` adds those that it matches.
+    """
+
+    selector: Matcher | None
+    namespaces: frozenset[str]
+    namespace_selector: Matcher | None
+    topology_key: str
+
+
+class NodeRequirement(Struct, frozen=True, gc=False):
+    """One expression on a node's labels, or on its name."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeTerm(Struct, frozen=True, gc=False):
+    """Requirements that must all hold; without any, the term matches no node."""
+
+    expressions: tuple[NodeRequirement, ...] = ()
+    fields: tuple[NodeRequirement, ...] = ()
+
+
+class Pod(Struct, frozen=True, gc=False, kw_only=True):
+    """A pod, whether it has a node or not.
+
+    ``deletion`` is when its grace ends. ``controller_kind`` is empty for a bare pod.
+    ``is_non_drainable`` says nothing of bare ones (rescheduler.md 5.1). ``is_critical`` does not
+    ask for the toleration.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    labels: dict[str, str] = {}
+    requests: Requests = ()
+    ports: tuple[HostPort, ...] = ()
+    priority: int = 0
+    grace: int = 30
+    created: float = 0.0
+    started: float | None = None
+    phase: str = "Running"
+    is_ready: bool = True
+    deletion: float | None = None
+    controller_kind: str = ""
+    owner: str = ""
+    is_mirror: bool = False
+    is_critical: bool = False
+    is_never_evicted: bool = False
+    is_non_drainable: bool = False
+    evicts_in_background: bool = False
+    anti_affinity: tuple[AntiAffinityTerm, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """As in the stores: ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it holds nothing of its node any more."""
+        return self.phase in {"Succeeded", "Failed"}
+
+
+class PendingPod(Struct, frozen=True, gc=False, kw_only=True):
+    """A pod without a node, with all that says where it may go.
+
+    ``node_terms`` is None where it has no required node affinity. ``unsupported`` has, in words,
+    the constraints that nobody here judges.
+    """
+
+    pod: Pod
+    node_name: str = ""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_terms: tuple[NodeTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    scheduler: str = "default-scheduler"
+    nominated: str = ""
+    is_unschedulable: bool = False
+    is_gated: bool = False
+    may_preempt: bool = True
+    tolerates_reservation: bool = False
+    unsupported: tuple[str, ...] = ()
+    k8s_app: str = ""
+
+
+class Node(Struct, frozen=True, gc=False, kw_only=True):
+    """A node; what ``allocatable`` lacks, it has none of. ``reservations`` is the raw text."""
+
+    name: str
+    uid: str = ""
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    allocatable: dict[str, int] = {}
+    is_ready: bool = True
+    is_cordoned: bool = False
+    is_deleting: bool = False
+    is_deletion_candidate: bool = False
+    reservations: str | None = None
+    resource_version: str = ""
+
+
+class Budget(Struct, frozen=True, gc=False, kw_only=True):
+    """A PodDisruptionBudget; ``disrupted`` counts the pods that are said to be going."""
+
+    namespace: str
+    name: str
+    selector: Matcher | None = None
+    allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    is_observed: bool = True
+    disrupted: int = 0
+    always_allow_unhealthy: bool = False
+
+    @property
+    def key(self) -> str:
+        """As in the stores: ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Criteria(Struct, frozen=True, gc=False, kw_only=True):
+    """What makes a pod critical (rescheduler.md 6.1), and the taint that it must tolerate."""
+
+    namespaces: frozenset[str] = frozenset(("kube-system",))
+    classes: frozenset[str] = frozenset(("system-cluster-critical", "system-node-critical"))
+    selector: Matcher | None = None
+    least_priority: int = 2_000_000_000
+    taint_key: str = TAINT_KEY
+
+
+class Verdict(Struct, frozen=True, gc=False):
+    """Whether a pod fits; None where nobody here can tell. ``reasons`` say why it does not."""
+
+    fits: bool | None
+    reasons: tuple[str, ...] = ()

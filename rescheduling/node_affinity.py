@@ -1,0 +1,94 @@
+"""Node selectors and required node affinity (rescheduler.md 4.2, item 3).
+
+A term that the scheduler can't read matches no node; the others still may.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from policies.names import label_value, qualified_name
+
+if TYPE_CHECKING:
+    from rescheduling.model import Node, NodeRequirement, NodeTerm, PendingPod
+
+_NAME: Final = "metadata.name"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_LONGEST: Final = 64
+_LIMIT: Final = 2**63
+
+
+def matches(pending: PendingPod, node: Node) -> bool:
+    """Whether the pod's selector and one of its terms, if it has any, match the node."""
+    labels = node.labels
+    if any(labels.get(key) != value for key, value in pending.node_selector):
+        return False
+    terms = pending.node_terms
+    return terms is None or any(_holds(term, node) for term in terms)
+
+
+def is_readable(requirement: NodeRequirement) -> bool:
+    """Whether the scheduler understands an expression on labels."""
+    values = requirement.values
+    match requirement.operator:
+        case "In" | "NotIn":
+            is_counted = bool(values)
+        case "Exists" | "DoesNotExist":
+            is_counted = not values
+        case "Gt" | "Lt":
+            is_counted = len(values) == 1 and _integer(values[0]) is not None
+        case _:
+            is_counted = False
+    return (
+        is_counted
+        and not qualified_name(requirement.key)
+        and not any(label_value(each) for each in values)
+    )
+
+
+def is_readable_field(requirement: NodeRequirement) -> bool:
+    """Whether the scheduler understands an expression on the name."""
+    return (
+        requirement.key == _NAME
+        and requirement.operator in {"In", "NotIn"}
+        and len(requirement.values) == 1
+    )
+
+
+def _holds(term: NodeTerm, node: Node) -> bool:
+    if not term.expressions and not term.fields:
+        return False
+    return all(_holds_on_labels(each, node.labels) for each in term.expressions) and all(
+        (node.name in each.values) is (each.operator == "In") for each in term.fields
+    )
+
+
+def _holds_on_labels(requirement: NodeRequirement, labels: dict[str, str]) -> bool:
+    found = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return found in requirement.values
+        case "NotIn":
+            return found not in requirement.values
+        case "Exists":
+            return found is not None
+        case "DoesNotExist":
+            return found is None
+        case operator:
+            return found is not None and _compares(operator, found, requirement.values[0])
+
+
+def _compares(operator: str, found: str, wanted: str) -> bool:
+    left, right = _integer(found), _integer(wanted)
+    if left is None or right is None:
+        return False
+    return left > right if operator == "Gt" else left < right
+
+
+def _integer(text: str) -> int | None:
+    """The number, where it has 64 bits at most."""
+    if len(text) > _LONGEST or not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -_LIMIT <= number < _LIMIT else None

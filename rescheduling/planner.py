@@ -1,0 +1,222 @@
+"""Where a critical pod should go, and who has to move for it (rescheduler.md 5.5-5.7).
+
+All nodes are looked at. Every plan also comes in slices, as a generator that returns it: between
+two of them the cluster may change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec.structs import replace
+
+from rescheduling.classes import BARE, NON_DRAINABLE, new_grace
+from rescheduling.plans import Candidate, Circumstances, Plan, Victim
+from rescheduling.relocation import Places, resources_of
+from rescheduling.score import LEADING
+from rescheduling.search import Search
+from rescheduling.spaces import Space
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping
+    from typing import Unpack
+
+    from rescheduling.accounting import Cluster
+    from rescheduling.model import Node, PendingPod, Pod
+    from rescheduling.plans import Given, PlannerSettings
+    from rescheduling.search import Found
+    from rescheduling.stands import Row
+
+_SHOWN: Final = 6
+"""The best node, and five others."""
+_COMPARED: Final = 20
+"""The best ones, whose victims are asked where they may go."""
+_Answer = TypeVar("_Answer")
+
+
+def plan(
+    cluster: Cluster,
+    pending: PendingPod,
+    settings: PlannerSettings,
+    now: float,
+    **around: Unpack[Given],
+) -> Plan:
+    """The plan for one pod; the keywords are the fields of Circumstances."""
+    return _finished(plan_in_slices(cluster, pending, settings, now, **around))
+
+
+def plan_in_slices(
+    cluster: Cluster,
+    pending: PendingPod,
+    settings: PlannerSettings,
+    now: float,
+    **around: Unpack[Given],
+) -> Generator[None, None, Plan]:
+    """The same in slices; a node that changes between them is looked at again."""
+    unanswered = Plan(pod_uid=pending.pod.uid, pod_key=pending.pod.key)
+    if pending.unsupported:
+        return replace(unanswered, unsupported=pending.unsupported)
+    cluster.adopt(settings)
+    search = Search(cluster, pending, settings, now, Circumstances(**around))
+    relocates = settings.prefer_relocatable and settings.score_order != "random"
+    found = yield from search.run(_COMPARED if relocates else _SHOWN)
+    if relocates:
+        candidates = yield from _by_stranded(cluster, search, found[:_COMPARED], settings)
+    else:
+        candidates = [_candidate(search, each, settings) for each in found[:_SHOWN]]
+    return replace(
+        unanswered,
+        candidate=candidates[0] if candidates else None,
+        runners_up=tuple(candidates[1:_SHOWN]),
+        reasons=search.reasons,
+        evaluated=search.evaluated,
+    )
+
+
+def plan_on(
+    cluster: Cluster,
+    node: Node,
+    pods: Iterable[Pod],
+    pending: PendingPod,
+    settings: PlannerSettings,
+    now: float,
+    **around: Unpack[Given],
+) -> Plan:
+    """The plan for one pod on one node with just these pods on it, as they were just read.
+
+    Budgets, and the pods on other nodes, are those of ``cluster``.
+    """
+    answer = Plan(pod_uid=pending.pod.uid, pod_key=pending.pod.key)
+    if pending.unsupported:
+        return replace(answer, unsupported=pending.unsupported)
+    cluster.adopt(settings)
+    space = Space(node.name)
+    space.node = node
+    present = [pod for pod in pods if not pod.is_finished and pod.uid != pending.pod.uid]
+    space.fill({pod.uid: cluster.entry_of(pod) for pod in present})
+    search = Search(cluster, pending, settings, now, Circumstances(**around))
+    found = search.on(space)
+    candidate = None if found is None else _candidate(search, found, settings)
+    return replace(answer, candidate=candidate, reasons=search.reasons, evaluated=search.evaluated)
+
+
+def plan_all(
+    cluster: Cluster,
+    pendings: Iterable[PendingPod],
+    settings: PlannerSettings,
+    now: float,
+    *,
+    first_seen: Mapping[str, float] | None = None,
+    **around: Unpack[Given],
+) -> list[Plan]:
+    """A plan for each pod, in the order of the queue, every one as if those before were done.
+
+    ``first_seen``: by UID; else a pod was first seen when it was made.
+    """
+    plans = []
+    given = Circumstances(**around)
+    for pending in queued(pendings, first_seen or {}):
+        found = plan(cluster, pending, settings, now, **_fields(given))
+        plans.append(found)
+        given = after(given, found, pending.pod)
+    return plans
+
+
+def queued(pendings: Iterable[PendingPod], first_seen: Mapping[str, float]) -> list[PendingPod]:
+    """Pods in the order in which they are planned for."""
+
+    def place(each: PendingPod) -> tuple[int, float, str]:
+        pod = each.pod
+        return -pod.priority, first_seen.get(pod.uid, pod.created), pod.key
+
+    return sorted(pendings, key=place)
+
+
+def after(around: Circumstances, done: Plan, pod: Pod) -> Circumstances:
+    """What is going on once a plan for ``pod`` is accepted."""
+    candidate = done.candidate
+    if candidate is None:
+        return around
+    claimed = dict(around.claimed)
+    for victim in candidate.victims:
+        if victim.budget:
+            claimed[victim.budget] = claimed.get(victim.budget, 0) + 1
+    beside = around.reserved.get(candidate.node, ())
+    return replace(
+        around,
+        reserved={**around.reserved, candidate.node: (*beside, pod)},
+        departing=around.departing.union(each.uid for each in candidate.victims),
+        claimed=claimed,
+    )
+
+
+def _fields(around: Circumstances) -> Given:
+    return {
+        "reserved": around.reserved,
+        "departing": around.departing,
+        "claimed": around.claimed,
+        "excluded_nodes": around.excluded_nodes,
+        "excluded_pods": around.excluded_pods,
+        "spared_owners": around.spared_owners,
+    }
+
+
+def _finished(steps: Generator[None, None, _Answer]) -> _Answer:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: _Answer = end.value
+            return answer
+
+
+def _by_stranded(
+    cluster: Cluster, search: Search, found: list[Found], settings: PlannerSettings
+) -> Generator[None, None, list[Candidate]]:
+    pods = [row.entry.pod for each in found for row in each.choice.victims]
+    places = Places(cluster, cluster.scale(resources_of(pods)), search.is_gone)
+    yield from places.survey()
+    ordered = []
+    for each in found:
+        stranded = sum(places.is_stranded(row.entry.pod) for row in each.choice.victims)
+        values = each.values
+        key = (*values[:LEADING], stranded, *values[LEADING:])
+        ordered.append((key, stranded, each))
+        yield
+    ordered.sort(key=lambda each: each[0])
+    return [_candidate(search, each, settings, stranded) for _, stranded, each in ordered]
+
+
+def _candidate(
+    search: Search, found: Found, settings: PlannerSettings, stranded: int | None = None
+) -> Candidate:
+    choice = found.choice
+    return Candidate(
+        found.space.name,
+        choice.tier,
+        tuple(
+            _victim(row, choice.budgets.get(row.uid, ""), row.uid in choice.denied, settings)
+            for row in choice.victims
+        ),
+        search.scorer.named(found.values, stranded),
+    )
+
+
+def _victim(row: Row, budget: str, violates: bool, settings: PlannerSettings) -> Victim:
+    pod, flags = row.entry.pod, row.entry.flags
+    return Victim(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        node=pod.node,
+        priority=pod.priority,
+        grace=pod.grace,
+        new_grace=new_grace(pod, settings),
+        is_leaving=pod.deletion is not None,
+        budget=budget,
+        violates=violates,
+        is_bare=bool(flags & BARE),
+        is_non_drainable=bool(flags & NON_DRAINABLE),
+        evicts_in_background=pod.evicts_in_background,
+        owner=pod.owner,
+    )

@@ -1,0 +1,44 @@
+"""Ports of the node that pods take for themselves (rescheduler.md 4.2, item 5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rescheduling.model import HostPort
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rescheduling.requests import Container
+
+_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - compared, not listened on
+"""As good as no address; ``::`` is an address like any other to the scheduler."""
+_PROTOCOL: Final = "TCP"
+
+
+def host_ports(
+    containers: Iterable[Container], inits: Iterable[Container], *, is_on_host: bool = False
+) -> tuple[HostPort, ...]:
+    """What the containers that stay take; all their ports for a pod in the node's own network."""
+    found = []
+    for container in (*(each for each in inits if each.is_sidecar), *containers):
+        for port in container.ports or ():
+            # The API server fills it in where the node's network is shared.
+            number = port.host_port or (port.container_port if is_on_host else 0) or 0
+            if number > 0:
+                address = "" if port.host_ip in {None, _EVERYWHERE} else str(port.host_ip)
+                found.append(HostPort(port.protocol or _PROTOCOL, address, number))
+    return tuple(found)
+
+
+def conflicts(wanted: Iterable[HostPort], taken: tuple[HostPort, ...]) -> Iterable[HostPort]:
+    """Those that can't be had beside the ones that are taken."""
+    return (one for one in wanted if any(_is_same(one, other) for other in taken))
+
+
+def _is_same(one: HostPort, other: HostPort) -> bool:
+    return (
+        one.number == other.number
+        and one.protocol == other.protocol
+        and (one.ip == other.ip or not one.ip or not other.ip)
+    )

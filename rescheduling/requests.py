@@ -1,0 +1,232 @@
+"""What a pod asks of its node, computed as the scheduler does (rescheduler.md 4.1).
+
+Quantities are summed in thousandths, to which the API server rounds each of them up; all but CPU
+become whole numbers once per pod. Requests of more than 64 bits, which overflow in the scheduler
+and pass for small ones, fit nowhere here.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_UP, Context
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct, field
+
+from evaluation.quantities import parse_quantity
+from policies.decoding import MalformedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rescheduling.model import Requests
+
+CPU: Final = "cpu"
+PODS: Final = "pods"
+_NATIVE: Final = frozenset((CPU, "memory", "ephemeral-storage"))
+_HUGE_PAGES: Final = "hugepages-"
+_ATTACHABLE: Final = "attachable-volumes-"
+_OF_WHOLE_PODS: Final = frozenset((CPU, "memory"))
+_THOUSAND: Final = 1000
+_TOO_MUCH: Final = 2**63
+_EXACT: Final = Context(prec=1000)
+_REMEMBERED: Final = 4096
+
+Given: TypeAlias = dict[str, str | int | float]
+"""Quantities by resource, as they stand in JSON."""
+_Amounts: TypeAlias = dict[str, int]
+"""The same in thousandths."""
+_NONE: Final[_Amounts] = {}
+
+
+class Resources(Struct, frozen=True, gc=False):
+    """What a container, or a pod as a whole, asks for and is limited to."""
+
+    requests: Given | None = None
+    limits: Given | None = None
+
+
+class Port(Struct, frozen=True, gc=False, rename="camel"):
+    """A port of a container."""
+
+    host_ip: str | None = field(default=None, name="hostIP")
+    host_port: int | None = None
+    container_port: int | None = None
+    protocol: str | None = None
+
+
+class Container(Struct, frozen=True, gc=False, rename="camel"):
+    """A container as far as it matters to a node."""
+
+    name: str | None = None
+    resources: Resources | None = None
+    ports: tuple[Port, ...] | None = None
+    restart_policy: str | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether it runs on, for an init container."""
+        return self.restart_policy == "Always"
+
+
+class Held(Struct, frozen=True, gc=False, rename="camel"):
+    """What a container, or a pod as a whole, has by its status, while or after it is resized."""
+
+    name: str | None = None
+    resources: Resources | None = None
+    allocated_resources: Given | None = None
+
+
+class Asking(Struct, frozen=True, gc=False):
+    """The parts of a pod that say what it asks for; ``held`` is empty for one without a node.
+
+    ``is_infeasible`` tells that its node refused what the spec asks for.
+    """
+
+    containers: tuple[Container, ...] = ()
+    inits: tuple[Container, ...] = ()
+    whole: Resources | None = None
+    overhead: Given | None = None
+    held: tuple[Held, ...] = ()
+    held_whole: Held | None = None
+    is_infeasible: bool = False
+
+
+def effective(asking: Asking) -> Requests:
+    """What the scheduler counts for a pod. Raises MalformedError."""
+    held = {each.name: each for each in asking.held}
+    total = _of_containers(asking, held)
+    _take_whole(total, asking)
+    _add(total, _amounts(asking.overhead, "spec.overhead"))
+    return tuple(
+        (name, amount if name == CPU else _whole(amount))
+        for name, amount in sorted(total.items())
+        if amount and _is_counted(name)
+    )
+
+
+def allocatable(given: Given | None) -> dict[str, int]:
+    """What a node has, in the units of the model. Raises MalformedError.
+
+    What needs more than 64 bits is nothing to the scheduler.
+    """
+    found = {}
+    for name, quantity in (given or {}).items():
+        try:
+            amount = _thousandths(quantity)
+        except ValueError as error:
+            raise MalformedError(f"status.allocatable.{name}: {error}") from None
+        counted = amount if name == CPU else _whole(amount)
+        found[name] = counted if counted < _TOO_MUCH else 0
+    return found
+
+
+def _of_containers(asking: Asking, held: Mapping[str | None, Held]) -> _Amounts:
+    running: _Amounts = {}
+    for index, container in enumerate(asking.containers):
+        at = f"spec.containers[{index}]"
+        _add(running, _of_container(container, at, asking, held.get(container.name)))
+    if not asking.inits:
+        return running
+    sidecars: _Amounts = {}
+    starting: _Amounts = {}
+    for index, container in enumerate(asking.inits):
+        status = held.get(container.name) if container.is_sidecar else None
+        own = _of_container(container, f"spec.initContainers[{index}]", asking, status)
+        if container.is_sidecar:
+            _add(running, own)
+            _add(sidecars, own)
+            _raise(starting, (sidecars,))
+        else:
+            together = dict(own)
+            _add(together, sidecars)
+            _raise(starting, (together,))
+    _raise(running, (starting,))
+    return running
+
+
+def _of_container(container: Container, at: str, asking: Asking, held: Held | None) -> _Amounts:
+    resources = container.resources
+    spec = _defaulted(resources, f"{at}.resources") if resources else _NONE
+    if held is None or held.resources is None:
+        return spec
+    return _largest(spec, held, asking, "status.containerStatuses")
+
+
+def _take_whole(total: _Amounts, asking: Asking) -> None:
+    """Let what the pod asks for as a whole replace the sums of its containers."""
+    if asking.whole is None:
+        return
+    at = "spec.resources"
+    spec = dict(_amounts(asking.whole.requests, f"{at}.requests"))
+    for name, amount in _amounts(asking.whole.limits, f"{at}.limits").items():
+        # The API server's own defaults: huge pages can't be promised twice.
+        if name not in spec and (name not in total or name.startswith(_HUGE_PAGES)):
+            spec[name] = amount
+    counted = spec
+    held = asking.held_whole
+    if held is not None and held.resources is not None:
+        counted = _largest(spec, held, asking, "status")
+    for name in spec:
+        if name in _OF_WHOLE_PODS or name.startswith(_HUGE_PAGES):
+            total[name] = counted.get(name, 0)
+
+
+def _largest(spec: _Amounts, held: Held, asking: Asking, at: str) -> _Amounts:
+    """The most of what is asked for, granted and in use, while a pod is resized in place."""
+    found: _Amounts = {} if asking.is_infeasible else dict(spec)
+    in_use = held.resources.requests if held.resources else None
+    granted = _amounts(held.allocated_resources, f"{at}.allocatedResources")
+    _raise(found, (granted, _amounts(in_use, f"{at}.resources.requests")))
+    return found
+
+
+def _defaulted(resources: Resources, at: str) -> _Amounts:
+    """What a container asks for; where it only has limits, the API server takes those."""
+    requests = _amounts(resources.requests, f"{at}.requests")
+    if not resources.limits:
+        return requests
+    return {**_amounts(resources.limits, f"{at}.limits"), **requests}
+
+
+def _amounts(given: Given | None, at: str) -> _Amounts:
+    if not given:
+        return _NONE
+    found = {}
+    for name, quantity in given.items():
+        try:
+            amount = _thousandths(quantity)
+        except ValueError as error:
+            raise MalformedError(f"{at}.{name}: {error}") from None
+        if amount < 0:
+            raise MalformedError(f"{at}.{name}: must not be negative")
+        found[name] = amount
+    return found
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _thousandths(quantity: str | float) -> int:
+    """The quantity, away from zero. Raises ValueError with one line."""
+    value = parse_quantity(quantity).value
+    return int(_EXACT.scaleb(value, 3).to_integral_value(ROUND_UP, _EXACT))
+
+
+def _whole(thousandths: int) -> int:
+    return -(-thousandths // _THOUSAND)
+
+
+def _add(total: _Amounts, amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise(total: _Amounts, several: Iterable[Mapping[str, int]]) -> None:
+    for amounts in several:
+        for name, amount in amounts.items():
+            if amount > total.get(name, -1):
+                total[name] = amount
+
+
+def _is_counted(name: str) -> bool:
+    """Whether the scheduler looks at such a resource at all."""
+    return name in _NATIVE or "/" in name or name.startswith((_HUGE_PAGES, _ATTACHABLE))

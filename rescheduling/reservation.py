@@ -1,0 +1,258 @@
+"""Nodes kept for critical add-ons: an annotation says for whom (rescheduler.md 6.3).
+
+A taint keeps other pods away. It is unique by key and effect, so all reservations of a node share
+one. It is ours by its value, never by its key: others keep nodes by the same key for good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from evaluation.times import parse as parse_time
+from rescheduling.model import RESERVATIONS, TAINT_KEY
+from rescheduling.taints import NO_SCHEDULE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+_MARK: Final = "resched."
+_HEX: Final = 8
+_WHOLE_MARK: Final = re.compile(rf"{re.escape(_MARK)}[0-9a-f]{{{_HEX}}}")
+_ANNOTATIONS: Final = "/metadata/annotations"
+_PATH: Final = f"{_ANNOTATIONS}/{RESERVATIONS.replace('/', '~1')}"
+_TAINTS: Final = "/spec/taints"
+
+
+class Doomed(Struct, frozen=True, gc=False, rename={"namespace": "ns"}):
+    """A pod that is to go."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """Its key in a cache."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Reservation(Struct, frozen=True):
+    """Whom a node is kept for: the ``pod`` is ``namespace/name``, times are RFC 3339 in UTC."""
+
+    pod: str
+    uid: str
+    since: str = ""
+    deadline: str = ""
+    attempt: int = 1
+    tier: int = 3
+    victims: tuple[Doomed, ...] = ()
+
+    @property
+    def ends(self) -> float:
+        """The deadline in seconds since the epoch; long ago where it can't be read."""
+        try:
+            return parse_time(self.deadline).timestamp()
+        except ValueError:
+            return 0.0
+
+
+class Held(Struct, frozen=True):
+    """A node as far as reservations go, as it was read: taints with all of their fields.
+
+    ``taints`` and ``annotations`` are None where the node has none at all.
+    """
+
+    name: str
+    uid: str
+    taints: tuple[dict[str, Any], ...] | None = None
+    annotations: dict[str, str] | None = None
+
+    @property
+    def text(self) -> str | None:
+        """Our annotation; None where it is not there."""
+        return (self.annotations or {}).get(RESERVATIONS)
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """What our annotation says."""
+        return parse(self.text)
+
+    def has_ours(self, key: str) -> bool:
+        """Whether anything of ours is on the node."""
+        return self.text is not None or any(is_owned(each, key) for each in self.taints or ())
+
+
+class _Metadata(Struct, frozen=True):
+    name: str = ""
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Spec(Struct, frozen=True):
+    taints: tuple[dict[str, Any], ...] | None = None
+
+
+class _Node(Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec | None = None
+
+
+_decode_node: Final = msgspec.json.Decoder(_Node).decode
+_decode_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_one: Final = msgspec.json.Decoder(Reservation).decode
+
+
+def decode_held(raw: bytes | msgspec.Raw) -> Held:
+    """Read a Node. Raises msgspec.DecodeError."""
+    node = _decode_node(raw)
+    taints = node.spec.taints if node.spec is not None else None
+    found = node.metadata
+    return Held(found.name, found.uid, taints or None, found.annotations or None)
+
+
+def parse(text: str | None) -> tuple[Reservation, ...]:
+    """The reservations in our annotation; one that can't be read keeps the node for nobody."""
+    try:
+        items = _decode_list(text or "[]")
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+    found: dict[str, Reservation] = {}
+    for item in items:
+        try:
+            one = _decode_one(item)
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        namespace, _, name = one.pod.partition("/")
+        if one.uid and namespace and name:
+            found[one.uid] = one
+    return tuple(found.values())
+
+
+def render(reservations: Iterable[Reservation]) -> str:
+    """The text of our annotation."""
+    return msgspec.json.encode(list(reservations)).decode()
+
+
+def taint_value(uid: str) -> str:
+    """The value of the taint for a pod: the same length whatever its name is."""
+    digest = hashlib.sha1(uid.encode(), usedforsecurity=False).hexdigest()
+    return f"{_MARK}{digest[:_HEX]}"
+
+
+def is_owned(taint: Mapping[str, Any], key: str) -> bool:
+    """Whether we set a taint: by its value, for the key alone is everybody's."""
+    return taint.get("key") == key and is_ours(taint.get("value"))
+
+
+def is_ours(value: object) -> bool:
+    """Whether a taint's value is one of ours."""
+    return isinstance(value, str) and value.startswith(_MARK)
+
+
+def has_our_mark(taint: Mapping[str, Any]) -> bool:
+    """Whether a taint looks as ours do to the last sign, whatever its key is."""
+    value = taint.get("value")
+    is_whole = isinstance(value, str) and _WHOLE_MARK.fullmatch(value) is not None
+    return is_whole and taint.get("effect") == NO_SCHEDULE
+
+
+def is_legacy(taint: Mapping[str, Any], key: str, pending: Collection[str]) -> bool:
+    """Whether the first rescheduler left a taint (``namespace_name``) whose pod waits no more."""
+    value = taint.get("value")
+    if taint.get("key") != key or not isinstance(value, str):
+        return False
+    namespace, _, name = value.partition("_")
+    is_its = namespace == "kube-system" and bool(name) and taint.get("effect") == NO_SCHEDULE
+    return is_its and f"{namespace}/{name}" not in pending
+
+
+def reserve(held: Held, one: Reservation, key: str) -> list[dict[str, Any]]:
+    """The JSON Patch that keeps the node for one pod more, or renews what is said of it."""
+    others = [each for each in held.reservations if each.uid != one.uid]
+    return arrange(held, [*others, one], key)
+
+
+def arrange(
+    held: Held,
+    reservations: Sequence[Reservation],
+    key: str,
+    *,
+    legacy: Collection[str] | None = None,
+) -> list[dict[str, Any]]:
+    """The JSON Patch after which the node is kept for exactly these; empty for nothing to do.
+
+    A taint of ours that is for nobody goes. ``legacy`` names the pods that wait, where taints of
+    the first rescheduler are to go, too.
+    """
+    value = taint_value(reservations[0].uid) if reservations else ""
+    return _patch(held, _annotation(held, reservations), _taints(held, key, value, legacy))
+
+
+def clear(held: Held) -> list[dict[str, Any]]:
+    """The JSON Patch after which nothing of ours is on the node, whatever the key of our taint."""
+    taints = [
+        each for each in held.taints or () if not (has_our_mark(each) or is_owned(each, TAINT_KEY))
+    ]
+    return _patch(held, _annotation(held, ()), taints)
+
+
+def _patch(
+    held: Held, annotation: list[dict[str, Any]], taints: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    before = list(held.taints or ())
+    if not annotation and taints == before:
+        return []
+    operations = [{"op": "test", "path": "/metadata/uid", "value": held.uid}, *annotation]
+    if taints != before:
+        operations += [
+            {"op": "test", "path": _TAINTS, "value": held.taints},
+            {"op": "add", "path": _TAINTS, "value": taints},
+        ]
+    return operations
+
+
+def _taints(
+    held: Held, key: str, value: str, legacy: Collection[str] | None
+) -> list[dict[str, Any]]:
+    """The taints as they should be: others' in their order, and ours if ``value`` is given."""
+    kept = [
+        each
+        for each in held.taints or ()
+        if not (is_owned(each, key) and not (value and each.get("effect") == NO_SCHEDULE))
+        # Beside our annotation it is one of ours from when the key was another one.
+        and not (held.text is not None and each.get("key") != key and has_our_mark(each))
+        and not (legacy is not None and is_legacy(each, key, legacy))
+    ]
+    if not value or any(_takes_place(each, key) for each in kept):
+        return kept
+    return [*kept, {"key": key, "value": value, "effect": NO_SCHEDULE}]
+
+
+def _annotation(held: Held, reservations: Sequence[Reservation]) -> list[dict[str, Any]]:
+    text = render(reservations) if reservations else None
+    if text == held.text:
+        return []
+    if text is None:
+        return [
+            {"op": "test", "path": _PATH, "value": held.text},
+            {"op": "remove", "path": _PATH},
+        ]
+    if held.annotations is None:
+        return [
+            {"op": "test", "path": _ANNOTATIONS, "value": None},
+            {"op": "add", "path": _ANNOTATIONS, "value": {RESERVATIONS: text}},
+        ]
+    return [
+        {"op": "test", "path": _PATH, "value": held.text},
+        {"op": "add", "path": _PATH, "value": text},
+    ]
+
+
+def _takes_place(taint: Mapping[str, Any], key: str) -> bool:
+    """Whether the API takes no other taint beside this one; its value says whose it is."""
+    return taint.get("key") == key and taint.get("effect") == NO_SCHEDULE

@@ -1,0 +1,89 @@
+"""A plan in slices is the plan of the cluster as it is at its end, whatever changes in between."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from helpers.planning import NOW, cluster
+from helpers.random_clusters import random_case
+from rescheduling import search
+from rescheduling.model import Pod
+from rescheduling.planner import plan, plan_in_slices
+
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(autouse=True)
+def _small_slices(monkeypatch):
+    monkeypatch.setattr(search, "SLICE", 1)
+    monkeypatch.setattr(search, "WORKED_OUT", 1)
+
+
+def change(account, rng):
+    """Something of what may happen to nodes and to the pods on them."""
+    nodes = account.nodes()
+    pods = [each for one in nodes for each in account.pods_on(one.name)]
+    kind = rng.randrange(7)
+    if kind < 4 and nodes:
+        one = rng.choice(nodes)
+        if kind == 0:
+            account.remove_node(one.name)
+        elif kind == 1:
+            account.put_node(replace(one, is_ready=not one.is_ready))
+        elif kind == 2:
+            more = {name: rng.randint(0, 2 * amount) for name, amount in one.allocatable.items()}
+            account.put_node(replace(one, allocatable=more))
+        else:
+            # Another one of the same name, without the pods of the first.
+            account.remove_node(one.name)
+            for each in pods:
+                if each.node == one.name and rng.random() < 0.5:
+                    account.remove_pod(each.uid)
+            account.put_node(replace(one, uid=f"{one.uid}-again"))
+    elif pods:
+        one = rng.choice(pods)
+        if kind == 4:
+            account.remove_pod(one.uid)
+        elif kind == 5:
+            account.put_pod(replace(one, deletion=NOW + rng.choice((1, 60))))
+        else:
+            again = replace(one, uid=f"{one.uid}-again", node=rng.choice(nodes).name)
+            account.put_pod(replace(again, priority=rng.choice((0, 5)), grace=rng.choice((5, 60))))
+
+
+def has_neighbours(case):
+    """Whether it matters to any pod who else is there."""
+    everyone = [case.pending.pod, *(each for each in case.objects if isinstance(each, Pod))]
+    return any(each.anti_affinity or each.ports for each in everyone)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_what_changes_between_two_slices_counts(part):
+    changed = 0
+    for seed in range(part, CASES, 5):
+        case, rng = random_case(seed), random.Random(seed)  # noqa: S311 - a fixed seed
+        account = cluster(*case.objects, settings=case.settings)
+        steps = plan_in_slices(account, case.pending, case.settings, NOW)
+        before = plan(account, case.pending, case.settings, NOW)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found = end.value
+                break
+            if rng.random() < 0.5:
+                change(account, rng)
+        if has_neighbours(case):
+            # Whom pods keep away is asked once; that is verified before anybody goes.
+            continue
+        after = plan(account, case.pending, case.settings, NOW)
+        assert found.candidate == after.candidate, seed
+        assert found.runners_up == after.runners_up, seed
+        changed += after.candidate != before.candidate
+    # Else nothing was tried.
+    assert changed > CASES / 5 / 20

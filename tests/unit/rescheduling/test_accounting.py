@@ -1,0 +1,148 @@
+"""The account of the cluster: any order of events, and nothing left of what is gone."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from helpers.planning import NOW, SETTINGS, apart, budget, cluster, critical, node, pod, port
+from rescheduling.accounting import Cluster
+from rescheduling.planner import plan, plan_in_slices
+from rescheduling.plans import PlannerSettings
+
+
+def names(account, where="n1"):
+    return sorted(each.name for each in account.pods_on(where))
+
+
+def victims(account, pending=None, **around):
+    found = plan(account, pending or critical(), SETTINGS, NOW, **around).candidate
+    return found and sorted(each.name for each in found.victims)
+
+
+def test_a_pod_may_come_before_its_node():
+    account = cluster(pod("a", cpu=4), node("n1"))
+    assert victims(account) == ["a"]
+
+
+def test_a_pod_that_is_bound_waits_no_more():
+    account = cluster(node("n1"))
+    waiting = critical()
+    account.put_pod(waiting)
+    assert account.pending == {waiting.pod.uid: waiting}
+    account.put_pod(replace(waiting.pod, node="n1"))
+    assert account.pending == {}
+    assert names(account) == ["c"]
+
+
+def test_a_pod_that_is_finished_takes_no_room():
+    account = cluster(node("n1"), pod("a", cpu=4))
+    account.put_pod(pod("a", cpu=4, phase="Failed"))
+    assert (names(account), len(account), victims(account)) == ([], 0, [])
+
+
+def test_a_pod_may_change_its_node_and_its_requests():
+    account = cluster(node("n1"), node("n2"), pod("a", cpu=4), pod("b", "n2", cpu=4))
+    account.put_pod(pod("a", "n2", cpu=0))
+    assert (names(account), names(account, "n2")) == ([], ["a", "b"])
+    assert victims(account) == []
+
+
+def test_two_pods_of_one_name_are_two():
+    account = cluster(node("n1"), pod("a", uid="old"))
+    account.put_pod(pod("a", uid="new"))
+    account.remove_pod("old")
+    assert account.pod("new").name == "a"
+    assert account.pod("old") is None
+
+
+def test_removing_the_unknown_does_nothing():
+    account = cluster(node("n1"))
+    account.remove_pod("nobody")
+    account.remove_node("nowhere")
+    account.remove_budget("default/none")
+    account.remove_namespace("none")
+    assert [each.name for each in account.nodes()] == ["n1"]
+
+
+def test_nothing_is_left_when_all_is_gone():
+    shy = (apart({"app": "x"}),)
+    account = cluster(
+        node("n1"), budget("pdb", 1), pod("a", ports=(port(80),), anti_affinity=shy), pod("b")
+    )
+    account.remove_node("n1")
+    for uid in ("default-a", "default-b"):
+        account.remove_pod(uid)
+    account.remove_budget("default/pdb")
+    left = (account.spaces, account.groups, account.keeping_apart, account.ports, account.budgets)
+    assert left == ({}, {}, {}, {}, {})
+
+
+def test_a_node_that_went_is_no_candidate_and_its_pods_may_follow_later():
+    account = cluster(node("n1"), pod("a", cpu=4))
+    account.remove_node("n1")
+    assert plan(account, critical(), SETTINGS, NOW).candidate is None
+    account.put_node(node("n1", cpu=8))
+    assert victims(account) == []
+
+
+def test_a_new_selector_takes_other_pods():
+    labels = {"app": "a"}
+    account = cluster(node("n1", 2), pod("a", cpu=2, labels=labels), budget("pdb", 0, labels))
+    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 3
+    account.put_budget(budget("pdb", 0, {"app": "b"}))
+    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
+    account.put_budget(budget("pdb", 0))
+    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 3
+    account.put_budget(budget("pdb", 1))
+    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
+    account.put_budget(budget("pdb", 0))
+    account.remove_budget("default/pdb")
+    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
+
+
+def test_other_settings_sort_the_pods_anew():
+    account = Cluster()
+    for each in (node("n1", 2), pod("a", cpu=2, grace=20)):
+        account.put_pod(each) if each.name == "a" else account.put_node(each)
+    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 2
+    lenient = PlannerSettings(grace_limit=30)
+    assert plan(account, critical(), lenient, NOW).candidate.tier == 1
+    protecting = PlannerSettings(protected_namespaces=frozenset(("default",)))
+    assert plan(account, critical(), protecting, NOW).candidate is None
+
+
+def test_what_changes_between_slices_counts():
+    account = cluster(*(node(f"n{index:03}", 1) for index in range(300)))
+    for index in range(300):
+        account.put_pod(pod(f"p{index}", f"n{index:03}"))
+    steps = plan_in_slices(account, critical(), SETTINGS, NOW)
+    next(steps)
+    account.put_pod(pod("p0", "n000", priority=5))
+    account.remove_node("n001")
+    account.put_node(node("n999", 2))
+    account.put_pod(pod("p999", "n999", cpu=2, priority=-10))
+    account.put_pod(pod("p2", "n002", cpu=0.5))
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found = end.value
+    whole = plan(account, critical(), SETTINGS, NOW)
+    assert found.candidate == whole.candidate
+    assert found.runners_up == whole.runners_up
+    assert (found.candidate.node, found.candidate.tier) == ("n002", 1)
+
+
+def test_a_slice_is_over_after_two_hundred_nodes():
+    account = cluster(*(node(f"n{index:03}", 0.5) for index in range(500)))
+    assert len(list(plan_in_slices(account, critical(), SETTINGS, NOW))) == 2
+
+
+def test_a_node_that_only_says_that_it_lives_changes_nothing():
+    account = cluster(node("n1"))
+    before = account.stamp
+    account.put_node(node("n1", resource_version="2", reservations="[]"))
+    assert account.stamp == before
+    assert account.node("n1").resource_version == "2"
+    account.put_node(node("n1", is_ready=False))
+    assert account.stamp > before

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from policies.selectors import EVERYTHING, Matcher
+from rescheduling.anti_affinity import keeps_apart, rivals
+from rescheduling.fit import (
+    CORDONED,
+    DELETING,
+    KEPT_APART,
+    KEPT_APART_ELSEWHERE,
+    NOT_READY,
+    NOT_SELECTED,
+    NOT_TOLERATING,
+    OTHER_NODE,
+    TOO_MANY_PODS,
+    UNKNOWN_NAMESPACE,
+    fits,
+    resource_reasons,
+    static_reasons,
+)
+from rescheduling.model import (
+    AntiAffinityTerm,
+    HostPort,
+    Node,
+    NodeTerm,
+    PendingPod,
+    Pod,
+    Taint,
+    Toleration,
+    Verdict,
+)
+
+HOST, ZONE = "kubernetes.io/hostname", "zone"
+EXISTS = Toleration(operator="Exists")
+SYSTEM = Toleration("CriticalAddonsOnly", "Exists")
+
+
+def node(name="n1", **given):
+    given = {"allocatable": {"cpu": 1000, "memory": 100, "pods": 3}, **given}
+    return Node(name=name, labels={HOST: name, ZONE: "z"}, **given)
+
+
+def pod(uid="u", **given):
+    return Pod(**{"uid": uid, "namespace": "shop", "name": uid, **given})
+
+
+def pending(*tolerations, where=None, **given):
+    return PendingPod(pod=pod("new", **given), tolerations=tolerations, **(where or {}))
+
+
+def term(topology=HOST, selector=EVERYTHING, namespaces=("shop",), namespace_selector=None):
+    return AntiAffinityTerm(selector, frozenset(namespaces), namespace_selector, topology)
+
+
+@pytest.mark.parametrize(
+    ("given", "reasons"),
+    [
+        (node(), ()),
+        (node(is_ready=False), (NOT_READY,)),
+        (node(is_deleting=True), (DELETING,)),
+        (node(is_cordoned=True, is_ready=False), (NOT_READY, CORDONED)),
+        (node(taints=(Taint("a", "b", "NoSchedule"),)), ("untolerated taint a=b:NoSchedule",)),
+        (node(taints=(Taint("a", "", "NoExecute"),)), ("untolerated taint a:NoExecute",)),
+        (node(taints=(Taint("a", "b", "PreferNoSchedule"),)), ()),
+    ],
+)
+def test_nodes_that_are_out_of_the_question(given, reasons):
+    assert static_reasons(pending(SYSTEM), given) == reasons
+
+
+def test_a_pod_that_needs_another_node():
+    assert static_reasons(pending(SYSTEM, where={"node_name": "n2"}), node()) == (OTHER_NODE,)
+    assert static_reasons(pending(SYSTEM, where={"node_name": "n1"}), node()) == ()
+    for where in (
+        {"node_terms": (NodeTerm(),)},
+        {"node_terms": ()},
+        {"node_selector": (("a", ""),)},
+    ):
+        assert static_reasons(pending(SYSTEM, where=where), node()) == (NOT_SELECTED,)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "node.kubernetes.io/out-of-service",
+    ],
+)
+def test_nodes_that_are_about_to_go_whatever_is_tolerated(key):
+    tainted = node(taints=(Taint(key, "1", "NoSchedule"),))
+    for tolerations in ((EXISTS,), (SYSTEM,)):
+        (reason,) = static_reasons(pending(*tolerations), tainted)
+        assert reason == f"node is about to go: taint {key}=1:NoSchedule"
+    assert fits(pending(EXISTS), tainted, ()).fits is False
+
+
+@pytest.mark.parametrize(
+    ("toleration", "is_tolerated"),
+    [
+        (SYSTEM, True),
+        (EXISTS, True),
+        (Toleration("CriticalAddonsOnly", "Exists", effect="NoSchedule"), True),
+        (Toleration("CriticalAddonsOnly", "Exists", effect="NoExecute"), False),
+        (Toleration("CriticalAddonsOnly", "Equal", "true"), False),
+        (Toleration("CriticalAddonsOnly"), False),
+        (Toleration("CriticalAddonsOnly", "Gt", "1"), False),
+        (Toleration("CriticalAddonsOnly", "Lt", "1"), False),
+        (Toleration("other", "Exists"), False),
+    ],
+)
+def test_the_taint_of_a_reservation_is_imagined(toleration, is_tolerated):
+    expected = () if is_tolerated else (NOT_TOLERATING,)
+    assert static_reasons(pending(toleration), node()) == expected
+    assert static_reasons(pending(toleration), node(), reserving=False) == ()
+    assert fits(pending(toleration), node(), ()) == Verdict(True)
+
+
+def test_the_taint_of_a_reservation_may_have_another_key():
+    own = Toleration("own", "Exists")
+    assert static_reasons(pending(own), node(), taint_key="own") == ()
+    assert static_reasons(pending(SYSTEM), node(), taint_key="own") == (NOT_TOLERATING,)
+
+
+def test_a_node_with_a_foreign_taint_of_the_key_gets_no_other():
+    foreign = node(taints=(Taint("CriticalAddonsOnly", "true", "NoSchedule"),))
+    equal = pending(Toleration("CriticalAddonsOnly", "Equal", "true"))
+    assert static_reasons(equal, foreign) == ()
+    assert static_reasons(pending(SYSTEM), foreign) == ()
+    harsher = node(taints=(Taint("CriticalAddonsOnly", "true", "NoExecute"),))
+    assert static_reasons(equal, harsher) == (NOT_TOLERATING,)
+
+
+@pytest.mark.parametrize("operator", ["Gt", "Lt", "exists", "=="])
+def test_operators_that_match_nothing(operator):
+    tainted = node(taints=(Taint("a", "5", "NoSchedule"),))
+    assert static_reasons(pending(SYSTEM, Toleration("a", operator, "5")), tainted)
+
+
+def test_what_a_node_lacks():
+    used = {"cpu": 500, "memory": 200}
+    assert resource_reasons((("cpu", 500),), node(), used, 2) == ()
+    assert resource_reasons((("cpu", 501),), node(), used, 3) == ("too little cpu", TOO_MANY_PODS)
+    requests = (("example.com/gpu", 1), ("memory", 1))
+    assert resource_reasons(requests, node(), used, 0) == (
+        "too little example.com/gpu",
+        "too little memory",
+    )
+    assert resource_reasons((), Node(name="n"), {}, 0) == (TOO_MANY_PODS,)
+
+
+def test_all_reasons_are_told_once():
+    port = HostPort("TCP", "", 80)
+    other = pod("a", requests=(("cpu", 900),), ports=(port,), anti_affinity=(term(),))
+    new = pending(requests=(("cpu", 200),), ports=(port, port))
+    found = fits(new, node(is_ready=False), [other, other])
+    assert found == Verdict(
+        False, (NOT_READY, "too little cpu", "host port 80/TCP is taken", KEPT_APART)
+    )
+
+
+def test_the_pod_itself_and_finished_ones_do_not_count():
+    full = (("cpu", 1000),)
+    new = pending(requests=full)
+    assert fits(new, node(), [pod("new", requests=full)]).fits
+    assert fits(new, node(), [pod("old", requests=full, phase="Succeeded")]).fits
+    assert fits(new, node(), [pod("old", requests=full, deletion=1.0)]).fits is False
+    nameless = PendingPod(pod=pod("", requests=full))
+    assert fits(nameless, node(), [pod("", requests=full)]).fits is False
+
+
+def test_what_is_not_judged_is_told_unless_something_else_decides():
+    new = pending(requests=(("cpu", 1000),), where={"unsupported": ("volumes", "pod affinity")})
+    assert fits(new, node(), ()) == Verdict(
+        None, ("not judged: volumes", "not judged: pod affinity")
+    )
+    assert fits(new, node(), [pod(requests=(("cpu", 1),))]) == Verdict(False, ("too little cpu",))
+
+
+TEAM = Matcher(one_of=(("team", frozenset(("a",))),))
+NAMED = Matcher(one_of=(("kubernetes.io/metadata.name", frozenset(("shop",))),))
+
+
+@pytest.mark.parametrize(
+    ("selector", "namespaces", "expected"),
+    [
+        (None, {}, False),
+        (EVERYTHING, {}, True),
+        (TEAM, {}, None),
+        (TEAM, {"other": {"team": "a"}}, None),
+        (TEAM, {"shop": {"team": "a"}}, True),
+        (TEAM, {"shop": {}}, False),
+        (NAMED, {}, True),
+        (Matcher(none_of=NAMED.one_of), {}, False),
+        (Matcher(absent=("team",)), {}, None),
+        (Matcher(present=("team",)), {}, None),
+    ],
+)
+def test_namespaces_that_are_not_known(selector, namespaces, expected):
+    other = pod("a", namespace="far", anti_affinity=(term(ZONE, EVERYTHING, (), selector),))
+    assert keeps_apart(pod(), other, node(), namespaces) is expected
+    assert keeps_apart(other, pod(), node(), namespaces) is expected
+    found = fits(pending(), node(), [other], namespaces=namespaces)
+    assert found.fits is (None if expected is None else not expected)
+    elsewhere = rivals(pod("new"), [(other, node("n2"))], namespaces)
+    assert elsewhere.are_elsewhere(node()) is expected
+    assert fits(pending(), node(), (), rivals=elsewhere).fits is found.fits
+
+
+def test_a_doubt_is_told():
+    other = pod("a", namespace="far", anti_affinity=(term(ZONE, EVERYTHING, (), TEAM),))
+    assert fits(pending(), node(), [other]) == Verdict(None, (UNKNOWN_NAMESPACE,))
+    certain = pod("b", anti_affinity=(term(),))
+    assert fits(pending(), node(), [other, certain]) == Verdict(False, (KEPT_APART,))
+
+
+def test_rivals_on_other_nodes_of_the_domain():
+    apart = pod("a", anti_affinity=(term(ZONE),))
+    finished = pod("b", anti_affinity=(term(ZONE),), phase="Failed")
+    there = rivals(pod("new"), [(apart, node("n2"))], {})
+    assert fits(pending(), node(), (), rivals=there) == Verdict(False, (KEPT_APART_ELSEWHERE,))
+    # On the node itself they may be moved.
+    assert fits(pending(), node("n2"), (), rivals=there) == Verdict(True)
+    zoneless = Node(name="n3", allocatable={"pods": 1})
+    assert fits(pending(), zoneless, (), rivals=there) == Verdict(True)
+    assert not rivals(pod("new"), [(finished, node("n2"))], {}).are_elsewhere(node())
+    assert not rivals(pod("a"), [(apart, node("n2"))], {}).are_elsewhere(node())
+    by_host = rivals(pod("new"), [(pod("c", anti_affinity=(term(),)), node("n2"))], {})
+    assert not by_host.are_elsewhere(node())
+    both = rivals(pod("new"), [(apart, node("n1")), (apart, node("n2"))], {})
+    assert both.are_elsewhere(node("n1"))
+
+
+def test_rivals_are_those_of_both_directions():
+    new = pod("new", anti_affinity=(term(ZONE, Matcher(present=("app",))),))
+    assert rivals(new, [(pod("a", labels={"app": ""}), node("n2"))], {}).are_elsewhere(node())
+    assert not rivals(new, [(pod("a"), node("n2"))], {}).are_elsewhere(node())
+
+
+def test_a_taint_is_shown_as_kubectl_does():
+    assert json.dumps([str(Taint("a", "b", "NoSchedule")), str(Taint("a", "", "NoExecute"))]) == (
+        '["a=b:NoSchedule", "a:NoExecute"]'
+    )

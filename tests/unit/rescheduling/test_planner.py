@@ -1,0 +1,366 @@
+"""What goes on besides, scores and their orders, budgets that several share, and relocation."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from helpers.planning import (
+    NOW,
+    SETTINGS,
+    apart,
+    budget,
+    cluster,
+    critical,
+    node,
+    pod,
+    port,
+    requests,
+    taint,
+)
+from policies.selectors import Matcher
+from rescheduling.model import AntiAffinityTerm
+from rescheduling.planner import after, plan, plan_all, plan_on
+from rescheduling.plans import Circumstances, PlannerSettings
+
+
+def going(found):
+    return found.candidate and [each.name for each in found.candidate.victims]
+
+
+def four():
+    return [pod(f"v{index}") for index in range(4)]
+
+
+def test_reserved_pods_are_present_and_their_victims_gone():
+    account = cluster(node("n1"), *four())
+    first = plan(account, critical("c"), SETTINGS, NOW)
+    around = after(Circumstances(), first, critical("c").pod)
+    second = plan(
+        account, critical("d"), SETTINGS, NOW, reserved=around.reserved, departing=around.departing
+    )
+    assert (going(first), going(second)) == (["v3"], ["v2"])
+
+
+def test_a_pods_own_reservation_is_not_counted_twice():
+    account = cluster(node("n1"), *four())
+    wanted = critical()
+    assert going(plan(account, wanted, SETTINGS, NOW, reserved={"n1": [wanted.pod]})) == ["v3"]
+
+
+def test_a_reserved_pod_that_has_come_is_not_counted_twice():
+    other = critical("other").pod
+    account = cluster(node("n1", 5), *four(), replace(other, node="n1"))
+    assert going(plan(account, critical(), SETTINGS, NOW, reserved={"n1": [other]})) == ["v3"]
+
+
+def test_what_may_not_be_evicted_stays():
+    account = cluster(node("n1"), *four())
+    found = plan(account, critical(), SETTINGS, NOW, excluded_pods=frozenset(("default-v3",)))
+    assert going(found) == ["v2"]
+
+
+def test_excluded_nodes_are_counted_by_their_reason():
+    account = cluster(node("n1"))
+    found = plan(account, critical(), SETTINGS, NOW, excluded_nodes={"n1": "backed off"})
+    assert (found.candidate, found.reasons) == (None, {"backed off": 1})
+
+
+def test_owners_that_suffered_are_spared_if_it_can_be():
+    account = cluster(node("n1"), *four()[:3], pod("w", owner="other", priority=5))
+    found = plan(account, critical(), SETTINGS, NOW, spared_owners=frozenset(("uid-of-owner",)))
+    assert going(found) == ["w"]
+    forbidding = PlannerSettings(non_drainable="forbid")
+    both = frozenset(("uid-of-owner", "other"))
+    assert plan(account, critical(), forbidding, NOW, spared_owners=both).candidate is None
+
+
+def test_claims_of_live_plans_are_taken_off_the_budget():
+    account = cluster(node("n1"), *four(), budget("pdb", 1))
+    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
+    claimed = {"default/pdb": 1}
+    assert plan(account, critical(), SETTINGS, NOW, claimed=claimed).candidate.tier == 3
+
+
+def test_plans_in_a_row_share_the_budget():
+    account = cluster(node("n1"), *four(), node("n2"), pod("a", "n2", cpu=4, grace=60))
+    account.put_budget(budget("pdb", 1, {"app": "v"}))
+    for each in four():
+        account.put_pod(replace(each, labels={"app": "v"}))
+    found = plan_all(account, [critical("c", cpu=1), critical("d", cpu=1)], SETTINGS, NOW)
+    assert [(each.candidate.node, each.candidate.tier) for each in found] == [("n1", 1), ("n2", 2)]
+
+
+def test_the_queue_is_by_priority_then_by_time():
+    account = cluster(node("n1", 8))
+    pods = [critical("a", created=2), critical("b", created=1), critical("z", priority=9)]
+    found = plan_all(account, pods, SETTINGS, NOW)
+    assert [each.pod_key[-1] for each in found] == ["z", "b", "a"]
+    seen = {"kube-system-a": 0.0, "kube-system-b": 1.0}
+    found = plan_all(account, pods, SETTINGS, NOW, first_seen=seen)
+    assert [each.pod_key[-1] for each in found] == ["z", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("order", "where"), [("documented", "n1"), ("priorityFirst", "n2")], ids=str
+)
+def test_score_orders(order, where):
+    objects = [
+        node("n1", 2),
+        pod("a", cpu=2, priority=10),
+        node("n2", 2),
+        pod("b", "n2"),
+        pod("b2", "n2"),
+    ]
+    settings = PlannerSettings(score_order=order)
+    found = plan(cluster(*objects), critical(cpu=2), settings, NOW).candidate
+    assert found.node == where
+
+
+def test_random_keeps_to_the_tier_and_to_its_seed():
+    objects = [node(f"n{index}", 1) for index in range(20)]
+    objects += [pod(f"p{index}", f"n{index}", grace=5 + index % 2 * 60) for index in range(20)]
+    account = cluster(*objects)
+    chosen = set()
+    for seed in range(30):
+        settings = PlannerSettings(score_order="random", seed=seed)
+        one = plan(account, critical(), settings, NOW)
+        assert one == plan(account, critical(), settings, NOW)
+        assert one.candidate.tier == 1
+        chosen.add(one.candidate.node)
+    assert len(chosen) > 5
+
+
+def test_terms_are_named_in_order():
+    found = plan(cluster(node("n1"), *four()), critical(), SETTINGS, NOW).candidate
+    assert found.score == (
+        ("tier", 1),
+        ("violations", 0),
+        ("shortened", 0),
+        ("bare", 0),
+        ("victims", 1),
+        ("requests", 250_000),
+        ("highestPriority", 0),
+        ("prioritySum", 0),
+        ("nonDrainable", 0),
+        ("deletionCandidate", 0),
+        ("node", "n1"),
+    )
+
+
+def test_a_deletion_candidate_is_second_choice():
+    objects = [node("n1", 1, is_deletion_candidate=True), pod("a"), node("n2", 1), pod("b", "n2")]
+    assert plan(cluster(*objects), critical(), SETTINGS, NOW).candidate.node == "n2"
+
+
+def test_five_runners_up_are_told():
+    objects = [node(f"n{index}", 1) for index in range(9)]
+    objects += [pod(f"p{index}", f"n{index}") for index in range(9)]
+    found = plan(cluster(*objects), critical(), SETTINGS, NOW)
+    assert [each.node for each in found.runners_up] == ["n1", "n2", "n3", "n4", "n5"]
+
+
+def test_too_many_victims_are_no_plan():
+    account = cluster(node("n1"), *(pod(f"p{index}", cpu=0.1) for index in range(40)))
+    settings = PlannerSettings(max_victims=3)
+    found = plan(account, critical(cpu=0.4), settings, NOW)
+    assert found.candidate is None
+    assert found.reasons == {"more than 3 pods would have to move": 1}
+
+
+def test_stranded_victims_count_where_it_is_asked():
+    objects = [
+        node("n1", 2, 8),
+        pod("a", "n1", cpu=2, memory=2),
+        node("n2", 2, 8),
+        pod("b", "n2", cpu=1),
+        pod("b2", "n2", cpu=1),
+        node("n3", 1.5, 1),
+        node("n4", 9, 9, taints=(taint("dedicated"),)),
+    ]
+    settings = PlannerSettings(prefer_relocatable=True)
+    wanted = critical(cpu=2)
+    assert plan(cluster(*objects), wanted, SETTINGS, NOW).candidate.node == "n1"
+    found = plan(cluster(*objects), wanted, settings, NOW)
+    assert [(each.node, dict(each.score)["stranded"]) for each in [found.candidate]] == [("n2", 0)]
+    assert [dict(each.score)["stranded"] for each in found.runners_up] == [1]
+    assert [name for name, _ in found.candidate.score][4:6] == ["stranded", "victims"]
+
+
+def test_a_budget_goes_to_the_largest_where_the_least_important_is_not_enough():
+    objects = [
+        node("n1", 3),
+        pod("small", cpu=1, priority=0),
+        pod("large", cpu=2, priority=5),
+        budget("pdb", 1),
+    ]
+    found = plan(cluster(*objects), critical(cpu=2), SETTINGS, NOW).candidate
+    assert (found.tier, [each.name for each in found.victims]) == (1, ["large"])
+
+
+def test_a_budget_goes_to_the_pod_that_is_in_the_way():
+    objects = [
+        node("n1", 3),
+        pod("w", cpu=1, priority=5, ports=(port(80),)),
+        pod("x", cpu=1),
+        budget("pdb", 1),
+    ]
+    found = plan(cluster(*objects), critical(cpu=1, ports=(port(80),)), SETTINGS, NOW).candidate
+    assert (found.tier, [each.name for each in found.victims]) == (1, ["w"])
+
+
+def test_more_than_two_thousand_disrupted_block():
+    account = cluster(node("n1"), *four(), budget("pdb", 1, disrupted=2001))
+    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 3
+    account.put_budget(budget("pdb", 1, disrupted=2000))
+    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
+
+
+def test_an_absent_selector_takes_no_pod():
+    account = cluster(node("n1"), *four(), budget("pdb", 0, selector=None))
+    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
+
+
+def test_graces_stay_where_the_setting_says_so():
+    settings = PlannerSettings(grace_limit=-1)
+    found = plan(cluster(node("n1"), pod("a", cpu=4, grace=60)), critical(), settings, NOW)
+    assert found.candidate.victims[0].new_grace == 60
+    leaving = pod("a", cpu=4, deletion=NOW + 60)
+    found = plan(cluster(node("n1"), leaving), critical(), settings, NOW)
+    assert (found.candidate.tier, found.candidate.victims) == (0, ())
+
+
+def test_an_unknown_namespace_closes_the_node():
+    term = AntiAffinityTerm(
+        Matcher(), frozenset(), Matcher((("team", frozenset(("a",))),)), "kubernetes.io/hostname"
+    )
+    account = cluster(node("n1"), *four(), node("n2"), pod("b", "n2", cpu=4, namespace="other"))
+    account.put_namespace("default", {"team": "b"})
+    found = plan(account, critical(anti_affinity=(term,)), SETTINGS, NOW)
+    assert (found.candidate.node, found.runners_up) == ("n1", ())
+    assert list(found.reasons) == [
+        "not judged: a namespace selector, the namespace's labels being unknown"
+    ]
+    account.put_namespace("other", {"team": "a"})
+    found = plan(account, critical(anti_affinity=(term,)), SETTINGS, NOW)
+    assert {found.candidate.node, found.runners_up[0].node} == {"n1", "n2"}
+
+
+def test_a_required_pod_in_the_way_closes_the_node():
+    account = cluster(node("n1"), pod("d", controller_kind="DaemonSet", ports=(port(80),)))
+    found = plan(account, critical(ports=(port(80),)), SETTINGS, NOW)
+    assert (found.candidate, found.reasons) == (None, {"host port 80/TCP is taken": 1})
+
+
+def test_a_reserved_pod_in_the_way_closes_the_node():
+    other = critical("other", labels={"app": "dns"}).pod
+    wanted = critical(anti_affinity=(apart({"app": "dns"}, namespaces=("kube-system",)),))
+    account = cluster(node("n1"), *four(), node("n2"), pod("b", "n2", cpu=4, priority=7))
+    found = plan(account, wanted, SETTINGS, NOW, reserved={"n1": [other]})
+    assert found.candidate.node == "n2"
+
+
+def test_on_one_node_fresh_pods_count_and_those_of_the_account_do_not():
+    account = cluster(node("n1"), *four())
+    fresh = [*four()[:3], pod("new", priority=3), pod("later", cpu=0.5)]
+    found = plan_on(account, node("n1"), fresh, critical(), SETTINGS, NOW)
+    assert sorted(going(found)) == ["later", "v2"]
+    assert sorted(each.name for each in account.pods_on("n1")) == ["v0", "v1", "v2", "v3"]
+
+
+def test_on_one_node_the_reasons_are_told():
+    account = cluster(node("n1"))
+    found = plan_on(account, node("n1", is_ready=False), [], critical(), SETTINGS, NOW)
+    assert (found.candidate, found.reasons) == (None, {"node is not ready": 1})
+
+
+def test_other_resources_count_where_they_are_asked_for():
+    gpu = "example.com/gpu"
+    asks = requests(1, example_com__gpu=1)
+    objects = [
+        node("n1", 8, extra={gpu: 1}),
+        pod("a", asks=asks),
+        node("n2", 8),
+        pod("b", "n2", cpu=8),
+    ]
+    found = plan(cluster(*objects), critical(asks=asks), SETTINGS, NOW)
+    assert going(found) == ["a"]
+    assert found.reasons == {f"too little {gpu}": 1}
+    assert dict(found.candidate.score)["requests"] == 125_000 + 1_000_000
+
+
+@pytest.mark.parametrize(
+    "matters", [{"priority": 5}, {"bare": True}, {"is_non_drainable": True}, {"grace": 60}], ids=str
+)
+def test_a_smaller_pod_that_matters_more_is_no_substitute(matters):
+    account = cluster(node("n1"), pod("large", cpu=3), pod("small", cpu=1, **matters))
+    assert going(plan(account, critical(), SETTINGS, NOW)) == ["large"]
+
+
+def test_a_pod_that_violates_is_no_substitute_for_one_that_does_not():
+    guarded = {"app": "x"}
+    objects = [
+        node("n1", 6),
+        pod("large", cpu=3),
+        pod("small", cpu=1, labels=guarded),
+        pod("other", cpu=2, labels=guarded),
+        budget("pdb", 0, guarded),
+    ]
+    found = plan(cluster(*objects), critical(cpu=5), SETTINGS, NOW).candidate
+    assert sorted(each.name for each in found.victims) == ["large", "other"]
+    assert dict(found.score)["violations"] == 1
+
+
+def test_a_victim_that_an_exchange_made_needless_stays():
+    objects = [
+        node("n1", 9, 8.5),
+        pod("p0", cpu=1, memory=2),
+        pod("p1", cpu=0.5, memory=2),
+        pod("p2", cpu=4, memory=1),
+        pod("p3", cpu=0.5, memory=3),
+        pod("p4", cpu=3, memory=0.5),
+    ]
+    found = plan(cluster(*objects), critical(cpu=1, memory=2), SETTINGS, NOW).candidate
+    assert [each.name for each in found.victims] == ["p0"]
+
+
+def test_a_budget_goes_to_the_largest_before_a_grace_is_shortened():
+    guarded = {"app": "x"}
+    objects = [
+        node("n1", 6),
+        pod("small", cpu=1, labels=guarded),
+        pod("large", cpu=2, priority=5, labels=guarded),
+        pod("long", cpu=3, grace=60),
+        budget("pdb", 1, guarded),
+    ]
+    found = plan(cluster(*objects), critical(cpu=2), SETTINGS, NOW).candidate
+    assert (found.tier, [each.name for each in found.victims]) == (1, ["large"])
+
+
+def test_a_budget_goes_to_the_pod_in_the_way_before_others_that_help():
+    guarded = {"app": "x"}
+    objects = [
+        node("n1", 3),
+        pod("w", priority=5, ports=(port(80),), labels=guarded),
+        pod("x", labels=guarded),
+        pod("y", priority=9),
+        budget("pdb", 1, guarded),
+    ]
+    found = plan(cluster(*objects), critical(cpu=2, ports=(port(80),)), SETTINGS, NOW).candidate
+    assert (found.tier, sorted(each.name for each in found.victims)) == (1, ["w", "y"])
+
+
+def test_victims_that_their_budget_allows_violate_nothing_however_it_was_shared():
+    guarded = {"app": "x"}
+    objects = [
+        node("n1", 4, 4),
+        pod("large", cpu=3, priority=3, labels=guarded),
+        pod("needed", cpu=0.5, memory=2, priority=2, labels=guarded),
+        pod("least", cpu=0.1, memory=0.1, labels=guarded),
+        pod("k", cpu=0.1, memory=1.9, is_critical=True),
+        budget("pdb", 1, guarded),
+    ]
+    wanted = critical(cpu=0.2, memory=2)
+    for settings in (SETTINGS, PlannerSettings(allow_pdb_violation=False)):
+        found = plan(cluster(*objects), wanted, settings, NOW).candidate
+        assert (found.tier, [each.name for each in found.victims]) == (1, ["needed"])

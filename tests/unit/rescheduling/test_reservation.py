@@ -1,0 +1,246 @@
+"""Reservations on nodes: what is written, and what of others' stays."""
+
+from __future__ import annotations
+
+import json
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescheduling.reservation import (
+    RESERVATIONS,
+    Doomed,
+    Held,
+    Reservation,
+    arrange,
+    clear,
+    decode_held,
+    is_legacy,
+    is_owned,
+    parse,
+    render,
+    reserve,
+    taint_value,
+)
+
+KEY = "CriticalAddonsOnly"
+OTHER = {"key": "example.com/other", "value": "v", "effect": "NoSchedule"}
+FOREIGN = {"key": KEY, "value": "true", "effect": "NoSchedule"}
+
+
+def release(node, uids, key):
+    return arrange(node, [each for each in node.reservations if each.uid not in uids], key)
+
+
+def one(uid="u1", name="c", **fields):
+    return Reservation(pod=f"kube-system/{name}", uid=uid, **fields)
+
+
+def ours(uid="u1"):
+    return {"key": KEY, "value": taint_value(uid), "effect": "NoSchedule"}
+
+
+def stored(taints=None, annotations=None):
+    node = {"metadata": {"name": "n1", "uid": "of-n1"}, "spec": {}}
+    if taints is not None:
+        node["spec"]["taints"] = taints
+    if annotations is not None:
+        node["metadata"]["annotations"] = annotations
+    return node
+
+
+def held(node):
+    return decode_held(json.dumps(node).encode())
+
+
+def applied(node, operations):
+    """As the API server does it: what is absent is null to a test."""
+    operations = json.loads(json.dumps(operations))
+    for each in operations:
+        parent, _, last = each["path"].rpartition("/")
+        if each["op"] == "test" and each["value"] is None:
+            found = node
+            for part in parent.split("/")[1:]:
+                found = found[part.replace("~1", "/")]
+            assert last.replace("~1", "/") not in found
+    rest = [each for each in operations if each["op"] != "test" or each["value"] is not None]
+    after = jsonpatch.apply_patch(node, rest)
+    for place, name in ((after["spec"], "taints"), (after["metadata"], "annotations")):
+        # What is empty is stored as absent.
+        if not place.get(name):
+            place.pop(name, None)
+    return after
+
+
+def test_a_bare_node_is_kept_by_one_patch():
+    node = stored()
+    after = applied(node, reserve(held(node), one(), KEY))
+    assert after["spec"]["taints"] == [ours()]
+    assert parse(after["metadata"]["annotations"][RESERVATIONS]) == (one(),)
+
+
+def test_the_patch_holds_only_for_the_node_that_was_read():
+    node = stored([OTHER], {"a": "b"})
+    operations = reserve(held(node), one(), KEY)
+    for changed in (
+        stored([], {"a": "b"}),
+        stored([OTHER, FOREIGN], {"a": "b"}),
+        stored([{**OTHER, "timeAdded": "2026-01-01T00:00:00Z"}], {"a": "b"}),
+        {**node, "metadata": {**node["metadata"], "uid": "of-another"}},
+    ):
+        with pytest.raises(jsonpatch.JsonPatchTestFailed):
+            jsonpatch.apply_patch(
+                changed,
+                [each for each in operations if each.get("value") is not None],
+            )
+
+
+def test_two_share_one_taint_and_the_last_one_takes_it_away():
+    first = applied(stored([OTHER]), reserve(held(stored([OTHER])), one("u1"), KEY))
+    both = applied(first, reserve(held(first), one("u2", "d"), KEY))
+    assert both["spec"]["taints"] == [OTHER, ours("u1")]
+    assert [each.uid for each in held(both).reservations] == ["u1", "u2"]
+    left = applied(both, release(held(both), {"u1"}, KEY))
+    assert left["spec"]["taints"] == [OTHER, ours("u1")]
+    none = applied(left, release(held(left), {"u2"}, KEY))
+    assert none["spec"]["taints"] == [OTHER]
+    assert not held(none).has_ours(KEY)
+
+
+def test_where_a_taint_of_others_has_the_place_only_the_annotation_comes_and_goes():
+    node = stored([OTHER, FOREIGN])
+    kept = applied(node, reserve(held(node), one(), KEY))
+    assert kept["spec"]["taints"] == [OTHER, FOREIGN]
+    assert held(kept).reservations == (one(),)
+    after = applied(kept, release(held(kept), {"u1"}, KEY))
+    assert after["spec"]["taints"] == [OTHER, FOREIGN]
+    assert not held(after).has_ours(KEY)
+
+
+def test_a_taint_of_ours_with_another_effect_goes_with_the_rest():
+    node = stored([{**ours(), "effect": "NoExecute"}, FOREIGN])
+    assert applied(node, release(held(node), set(), KEY))["spec"]["taints"] == [FOREIGN]
+
+
+def test_a_taint_of_ours_from_when_the_key_was_another_one_goes_with_the_annotation():
+    former = {**ours(), "key": "example.com/former"}
+    alike = {**former, "value": "resched.mine"}
+    before = stored([OTHER, former, alike, FOREIGN])
+    node = stored(before["spec"]["taints"], {RESERVATIONS: render([one()])})
+    for kept in ([], [one()]):
+        after = applied(node, arrange(held(node), kept, KEY))
+        assert after["spec"]["taints"] == [OTHER, alike, FOREIGN]
+    # Without the annotation nobody knows whose it is.
+    assert arrange(held(before), [], KEY) == []
+
+
+def test_nothing_of_ours_is_left_whatever_the_key_is():
+    former = {**ours(), "key": "example.com/former"}
+    node = stored([OTHER, former, FOREIGN, ours("u2")], {RESERVATIONS: "[]", "kept": "yes"})
+    after = applied(node, clear(held(node)))
+    assert after["spec"]["taints"] == [OTHER, FOREIGN]
+    assert after["metadata"]["annotations"] == {"kept": "yes"}
+    assert clear(held(after)) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "[7]", '[{"pod": "x", "uid": "u"}]', "[" * 5000])
+def test_an_annotation_that_says_nothing_goes(text):
+    node = stored([ours()], {RESERVATIONS: text, "kept": "yes"})
+    assert held(node).reservations == ()
+    after = applied(node, arrange(held(node), [], KEY))
+    assert "taints" not in after["spec"]
+    assert after["metadata"]["annotations"] == {"kept": "yes"}
+
+
+def test_nothing_is_to_be_done_twice():
+    node = stored([FOREIGN], {"a": "b"})
+    assert release(held(node), {"u1"}, KEY) == []
+    kept = applied(node, reserve(held(node), one(), KEY))
+    assert reserve(held(kept), one(), KEY) == []
+
+
+def test_what_was_recorded_is_renewed():
+    node = stored()
+    kept = applied(node, reserve(held(node), one(), KEY))
+    more = one(victims=(Doomed("v", "ns", "name"),))
+    again = applied(kept, reserve(held(kept), more, KEY))
+    assert held(again).reservations == (more,)
+    assert '"ns":"ns"' in again["metadata"]["annotations"][RESERVATIONS]
+
+
+@pytest.mark.parametrize(
+    ("value", "pending", "expected"),
+    [
+        ("kube-system_c", (), True),
+        ("kube-system_c", ("kube-system/c",), False),
+        ("other_c", (), False),
+        ("kube-system_", (), False),
+        ("true", (), False),
+        (None, (), False),
+    ],
+)
+def test_taints_of_the_first_rescheduler_are_known_by_their_value(value, pending, expected):
+    taint = {"key": KEY, "value": value, "effect": "NoSchedule"}
+    assert is_legacy(taint, KEY, pending) is expected
+    node = stored([taint])
+    operations = arrange(held(node), [], KEY, legacy=pending)
+    assert bool(operations) is expected
+
+
+def test_a_deadline_that_says_nothing_is_over():
+    assert one(deadline="soon").ends == 0
+    assert (
+        one(deadline="2026-01-01T00:00:10Z").ends - one(deadline="2026-01-01T00:00:00Z").ends == 10
+    )
+
+
+@given(st.text(min_size=1))
+def test_every_value_is_one_that_the_api_takes(uid):
+    value = taint_value(uid)
+    assert len(value) <= 63
+    assert value.replace(".", "").isalnum()
+    assert is_owned({"key": KEY, "value": value}, KEY)
+
+
+_TAINTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "key": st.sampled_from([KEY, "a", "b"]),
+            "value": st.sampled_from(["true", "resched", "x", ""]),
+            "effect": st.sampled_from(["NoSchedule", "NoExecute"]),
+        }
+    ),
+    unique_by=lambda each: (each["key"], each["effect"]),
+    max_size=5,
+)
+
+
+@given(_TAINTS, st.lists(st.sampled_from(["u1", "u2", "u3"]), max_size=6))
+def test_others_keep_their_taints_whatever_we_do(taints, uids):
+    node = stored(taints or None)
+    kept = set()
+    for uid in uids:
+        if uid in kept:
+            kept.remove(uid)
+            operations = release(held(node), {uid}, KEY)
+        else:
+            kept.add(uid)
+            operations = reserve(held(node), one(uid), KEY)
+        node = applied(node, operations)
+        found = node["spec"].get("taints") or []
+        mine = [each for each in found if is_owned(each, KEY)]
+        assert [each for each in found if each not in mine] == taints
+        assert {each.uid for each in held(node).reservations} == kept
+        blocked = any(each["key"] == KEY and each["effect"] == "NoSchedule" for each in taints)
+        assert len(mine) == (1 if kept and not blocked else 0)
+    node = applied(node, release(held(node), kept, KEY))
+    assert not held(node).has_ours(KEY)
+    assert (node["spec"].get("taints") or []) == taints
+
+
+def test_what_is_written_is_read_again():
+    found = one(since="s", deadline="d", attempt=3, tier=2, victims=(Doomed("v", "a", "b"),))
+    assert parse(render([found, one("u2")])) == (found, one("u2"))
+    assert Held("n", "u").reservations == ()
