@@ -1,4 +1,4 @@
-"""``python -m playground up|down|status --dir DIR``.
+"""``python -m playground up|down|status --dir DIR``, ``build`` for the binaries alone, and a demo.
 
 Progress goes to stderr and the final export line to stdout, so ``eval "$(... up ...)"`` works.
 """
@@ -6,11 +6,14 @@ Progress goes to stderr and the final export line to stdout, so ``eval "$(... up
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from playground.build import ensure_binaries
+from playground import demo
+from playground.build import PROMETHEUS, ensure_binaries, ensure_prometheus
 from playground.commands import OPTIONAL, REQUIRED, Layout
 from playground.control_plane import ControlPlane, shut_down, survey
 from playground.errors import PlaygroundError
@@ -27,8 +30,15 @@ def say(line: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when what was asked for is so; 1 when not, and for ``status`` of a stopped one."""
     options = _parser().parse_args(arguments)
-    directory: Path = options.dir.absolute()
     try:
+        if options.command == "build":
+            ensure_binaries(progress=say)
+            for program in PROMETHEUS.targets:
+                ensure_prometheus(program, progress=say)
+            return 0
+        if options.command == "demo-evaluation":
+            return _demo(options.dir, keep=options.keep)
+        directory: Path = options.dir.absolute()
         if options.command == "up":
             return _up(directory, options.nodes, options.without)
         if options.command == "down":
@@ -86,6 +96,22 @@ def _status(directory: Path) -> int:
     return 0 if all(state.values()) else 1
 
 
+def _demo(given: Path | None, *, keep: bool) -> int:
+    """Use a folder that goes away again, unless one is given or something fails."""
+    directory = (given or Path(tempfile.mkdtemp(prefix="harbourmaster-demo-"))).absolute()
+    remove = given is None
+    try:
+        demo.run(directory, keep=keep, say=lambda line: print(line, flush=True))
+    except (PlaygroundError, OSError):
+        remove = False
+        say(f"the demo failed; logs are in {directory}/logs and {directory}/prometheus")
+        raise
+    finally:
+        if remove:
+            shutil.rmtree(directory)
+    return 0
+
+
 def _print_export(directory: Path) -> None:
     print(f"export KUBECONFIG={Layout(directory).kubeconfig}", flush=True)
 
@@ -105,7 +131,15 @@ def _parser() -> argparse.ArgumentParser:
         help="components to leave out: scheduler, controller-manager, kwok",
     )
     down = commands.add_parser("down", help="end it; its data stays in the folder")
+    commands.add_parser(
+        "build", help="build the binaries, Prometheus too, if they are not in the cache"
+    )
     status = commands.add_parser("status", help="say what is running; exit code 1 if not all is")
+    shown = commands.add_parser(
+        "demo-evaluation", help="show an evaluation by a real Prometheus that fails, then succeeds"
+    )
+    shown.add_argument("--keep", action="store_true", help="let it run on until Ctrl-C")
+    shown.add_argument("--dir", type=Path, help="the folder of all its files; else a temporary one")
     for command in (up, down, status):
         command.add_argument("--dir", type=Path, required=True, help="the control plane's folder")
     return parser

@@ -1,4 +1,4 @@
-"""The few requests that the playground itself makes: readiness and nodes."""
+"""The few requests that the playground itself makes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import ssl
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 
 from playground.errors import PlaygroundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 REQUEST_SECONDS = 10.0
+# What is shown of an answer that says why something is not ready.
+REASON_CHARACTERS = 500
 # The annotation by which kwok knows the nodes that it plays.
 KWOK_NODE = "kwok.x-k8s.io/node"
 # The taint that a new node carries until the controller manager has seen it ready.
@@ -70,14 +73,49 @@ def client_context(pki: Path, client: str) -> ssl.SSLContext:
     return context
 
 
-def answers(port: int, path: str, context: ssl.SSLContext | None) -> bool:
-    """Return whether 127.0.0.1:``port`` answers ``path`` with 200; over TLS given a context."""
+def ask(url: str, context: ssl.SSLContext | None = None) -> tuple[int, str]:
+    """Return status and text of a GET to this machine; over TLS the context is needed."""
+    parts = urlsplit(url)
+    tls = context if parts.scheme == "https" else None
     try:
-        with closing(_connect(port, context)) as connection:
-            connection.request("GET", path)
-            return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
+        with closing(_connect(parts.port or 0, tls)) as connection:
+            connection.request("GET", parts.path)
+            response = connection.getresponse()
+            return response.status, response.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        raise PlaygroundError(f"no answer: {error}") from error
+
+
+def why_not_ready(url: str, context: ssl.SSLContext | None = None) -> str | None:
+    """Return None where the URL answers 200, else in one line what it does instead."""
+    try:
+        status, text = ask(url, context)
+    except PlaygroundError as error:
+        return str(error)
+    if status == http.HTTPStatus.OK:
+        return None
+    return f"{status}: {'; '.join(filter(None, text.splitlines()))[:REASON_CHARACTERS]}"
+
+
+def request(
+    port: int, context: ssl.SSLContext, method: str, path: str, body: object = None
+) -> bytes:
+    """Return the answer to one request to the API server. Raises PlaygroundError."""
+    content = None if body is None else msgspec.json.encode(body)
+    with closing(_connect(port, context)) as connection:
+        response = _send(connection, method, path, content)
+        try:
+            return response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise PlaygroundError(f"{method} {path}: the API server fails: {error}") from error
+
+
+def watch(port: int, context: ssl.SSLContext, path: str, timeout: float) -> Iterator[bytes]:
+    """Yield the events of a watch until the API server ends it. Raises PlaygroundError."""
+    with closing(_connect(port, context, timeout)) as connection:
+        response = _send(connection, "GET", path)
+        while line := _line(response, path):
+            yield line
 
 
 def create_nodes(
@@ -135,6 +173,13 @@ def await_ready_nodes(
             f"{len(waiting)} nodes are not ready after {timeout:.0f} s, one is {min(waiting)}: "
             "see logs/kwok.log of the playground"
         )
+
+
+def _line(response: http.client.HTTPResponse, path: str) -> bytes:
+    try:
+        return response.readline()
+    except (OSError, http.client.HTTPException) as error:
+        raise PlaygroundError(f"GET {path}: the API server fails: {error}") from error
 
 
 def _connect(

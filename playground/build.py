@@ -1,4 +1,4 @@
-"""Finds or builds the binaries of the control plane and keeps them in the user's cache."""
+"""Finds or builds the control plane's binaries and Prometheus; keeps them in the user's cache."""
 
 from __future__ import annotations
 
@@ -49,6 +49,28 @@ TARGETS = {
 }
 
 
+class Suite(NamedTuple):
+    """Binaries that are built together: their folder's name, and how long two cores take."""
+
+    name: str
+    minutes: int
+    targets: Mapping[str, Target]
+    tags: str = ""
+
+
+CONTROL_PLANE = Suite("control-plane", 6, TARGETS)
+PROMETHEUS = Suite(
+    "prometheus",
+    4,
+    {
+        command: Target("prometheus", f"github.com/prometheus/prometheus/cmd/{command}")
+        for command in ("prometheus", "promtool")
+    },
+    # Without the clients of thirty clouds, which are most of it.
+    tags="remove_all_sd",
+)
+
+
 class Toolchain(NamedTuple):
     """A Go toolchain that is new enough for every module."""
 
@@ -70,21 +92,20 @@ def ensure_binaries(
     assets = _assets(needed, environment)
     if assets is not None:
         return assets
-    cache = cache_directory(environment)
-    try:
-        toolchain = find_go(environment)
-    except PlaygroundError:
-        built = _built_by_any_go(cache)
-        if built is None:
-            raise
-        return built
-    folder = cache / f"control-plane-{digest(toolchain)}"
-    if not folder.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / "build.lock", progress):
-            if not folder.is_dir():
-                _build_all(folder, toolchain, environment, progress)
-    return folder
+    return _ensure(CONTROL_PLANE, environment, progress)
+
+
+def ensure_prometheus(
+    program: str = "prometheus",
+    *,
+    environment: Mapping[str, str] = os.environ,
+    progress: Callable[[str], None] = print,
+) -> Path:
+    """Return ``prometheus`` or ``promtool``: from PATH, or built, both in one go."""
+    installed = shutil.which(program, path=environment.get("PATH", ""))
+    if installed is not None:
+        return Path(installed)
+    return _ensure(PROMETHEUS, environment, progress) / program
 
 
 def find_kubectl(binaries: Path, environment: Mapping[str, str] = os.environ) -> Path:
@@ -132,16 +153,35 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return base / "harbourmaster"
 
 
-def digest(toolchain: Toolchain) -> str:
+def digest(toolchain: Toolchain, suite: Suite = CONTROL_PLANE) -> str:
     """Return ``<inputs>-<go version>-<architecture>``: what decides the bytes of the binaries."""
-    return f"{_inputs_digest()}-{toolchain.version}-{toolchain.architecture}"
+    return f"{_inputs_digest(suite)}-{toolchain.version}-{toolchain.architecture}"
 
 
-def _inputs_digest() -> str:
-    state = hashlib.sha256()
-    for target in TARGETS.items():
+def _ensure(suite: Suite, environment: Mapping[str, str], progress: Callable[[str], None]) -> Path:
+    cache = cache_directory(environment)
+    try:
+        toolchain = find_go(environment)
+    except PlaygroundError:
+        built = _built_by_any_go(cache, suite)
+        if built is None:
+            raise
+        return built
+    folder = cache / f"{suite.name}-{digest(toolchain, suite)}"
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with _locked(cache / "build.lock", progress):
+            if not folder.is_dir():
+                _build_all(folder, suite, toolchain, environment, progress)
+    return folder
+
+
+def _inputs_digest(suite: Suite) -> str:
+    state = hashlib.sha256(suite.tags.encode())
+    for target in suite.targets.items():
         state.update(repr(target).encode())
-    for path in sorted(MODULES.glob("*/*")):
+    modules = {target.module for target in suite.targets.values()}
+    for path in sorted(path for module in modules for path in (MODULES / module).iterdir()):
         content = path.read_bytes()
         state.update(f"{path.relative_to(MODULES)} {len(content)}\n".encode())
         state.update(content)
@@ -165,10 +205,11 @@ def _assets(needed: Sequence[str], environment: Mapping[str, str]) -> Path | Non
     return folder
 
 
-def _built_by_any_go(cache: Path) -> Path | None:
+def _built_by_any_go(cache: Path, suite: Suite) -> Path | None:
     """Return binaries of the same inputs; on a machine that has lost its Go they do as well."""
+    pattern = f"{suite.name}-{_inputs_digest(suite)}-*"
     return max(
-        (path for path in cache.glob(f"control-plane-{_inputs_digest()}-*") if path.is_dir()),
+        (path for path in cache.glob(pattern) if path.is_dir()),
         key=lambda path: path.stat().st_mtime,
         default=None,
     )
@@ -181,13 +222,14 @@ def _locked(path: Path, progress: Callable[[str], None]) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress("waiting for another build of the control plane")
+            progress("waiting for another build")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _build_all(
     folder: Path,
+    suite: Suite,
     toolchain: Toolchain,
     environment: Mapping[str, str],
     progress: Callable[[str], None],
@@ -197,8 +239,10 @@ def _build_all(
         shutil.rmtree(abandoned)
     log = folder.parent / "build.log"
     log.unlink(missing_ok=True)
+    count = len(suite.targets)
     progress(
-        f"building {len(TARGETS)} binaries with {toolchain.version}: about 6 minutes on 2 cores"
+        f"building {count} binaries with {toolchain.version}: "
+        f"about {suite.minutes} minutes on 2 cores"
     )
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder.parent) as temporary:
         # Go may want to write beside go.mod, and an installed package may be read-only.
@@ -206,36 +250,29 @@ def _build_all(
         shutil.copytree(MODULES, sources)
         binaries = Path(temporary, "bin")
         binaries.mkdir()
-        for number, (name, target) in enumerate(TARGETS.items(), start=1):
+        for number, (name, target) in enumerate(suite.targets.items(), start=1):
             start = time.monotonic()
-            _build(toolchain, target, sources, binaries / name, environment, log)
+            flags = [f"-tags={suite.tags}", f"-ldflags={target.linker_flags}", target.package]
+            module = sources / target.module
+            _build(toolchain, module, flags, binaries / name, environment, log)
             seconds = time.monotonic() - start
-            progress(f"building {name} ({number} of {len(TARGETS)}) ... {seconds:.0f} s")
+            progress(f"building {name} ({number} of {count}) ... {seconds:.0f} s")
         binaries.rename(folder)
 
 
 def _build(
     toolchain: Toolchain,
-    target: Target,
-    sources: Path,
+    module: Path,
+    arguments: Sequence[str],
     output: Path,
     environment: Mapping[str, str],
     log: Path,
 ) -> None:
-    command = [
-        str(toolchain.command),
-        "build",
-        "-trimpath",
-        "-mod=readonly",
-        "-buildvcs=false",
-        f"-ldflags={target.linker_flags}",
-        f"-o={output}",
-        target.package,
-    ]
+    flags = ["-trimpath", "-mod=readonly", "-buildvcs=false", f"-o={output}"]
     with log.open("ab") as file:
         result = subprocess.run(  # noqa: S603 -- the user's own toolchain
-            command,
-            cwd=sources / target.module,
+            [str(toolchain.command), "build", *flags, *arguments],
+            cwd=module,
             env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
             stdout=file,
             stderr=subprocess.STDOUT,

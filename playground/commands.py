@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import socket
-from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+
+from playground.pki import FRONT_PROXY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 STAGES = Path(__file__).with_name("stages")
 SERVICE_RANGE = "10.96.0.0/16"
@@ -22,12 +24,9 @@ CLIENT_BURST = 2000
 
 # Stopped in reverse order, which is why etcd stands first.
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+SCHEDULER = "kube-scheduler"
 REQUIRED = COMPONENTS[:2]
 OPTIONAL = COMPONENTS[2:]
-
-# Below 32768, where Linux takes the ports of outgoing connections from: a port that is free now
-# is still free when its component binds it, and when it binds it again after a restart.
-_PORTS = range(20000, 30000)
 
 
 class Ports(NamedTuple):
@@ -76,28 +75,21 @@ class Layout(NamedTuple):
 
 
 class Component(NamedTuple):
-    """What to run, and the port and path that answer 200 when it is ready."""
+    """What to run, and the port and path that answer 200 when it is ready.
+
+    ``binary`` is the name of the program, by default that of the component.
+    """
 
     arguments: list[str]
     port: int
     ready_path: str
     tls: bool = True
+    binary: str = ""
 
-
-def free_ports() -> Ports:
-    """Choose ports that nobody listens on."""
-    chosen: list[int] = []
-    with ExitStack() as stack:
-        candidates = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
-        while len(chosen) < len(Ports._fields):
-            port = next(candidates)
-            listener = stack.enter_context(socket.socket())
-            try:
-                listener.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            chosen.append(port)
-    return Ports(*chosen)
+    @property
+    def ready(self) -> str:
+        """The URL to ask."""
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}{self.ready_path}"
 
 
 def components(
@@ -114,6 +106,26 @@ def components(
         "kwok": _kwok(layout, ports),
     }
     return {name: every[name] for name in COMPONENTS if name in (*REQUIRED, *optional)}
+
+
+def further_scheduler(
+    layout: Layout, name: str, port: int, configuration: Mapping[str, Any]
+) -> Component:
+    """Return one more kube-scheduler, and write its KubeSchedulerConfiguration.
+
+    What every scheduler here has is added: one replica, and a client without the usual limits.
+    """
+    connection = configuration.get("clientConnection", {})
+    limits = {"qps": CLIENT_QPS, "burst": CLIENT_BURST}
+    kubeconfig = {"kubeconfig": str(layout.client_kubeconfig(SCHEDULER))}
+    content = {
+        **configuration,
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {**kubeconfig, **connection, **limits},
+    }
+    _write(layout.directory / f"{name}.yaml", content)
+    arguments = [*_serving(layout, port), f"--config={layout.directory / f'{name}.yaml'}"]
+    return Component(arguments, port, "/readyz", binary=SCHEDULER)
 
 
 def write_configurations(layout: Layout) -> None:
@@ -152,8 +164,12 @@ def write_configurations(layout: Layout) -> None:
         },
     }
     for name, content in files.items():
-        # JSON is YAML.
-        (layout.directory / name).write_bytes(msgspec.json.format(msgspec.json.encode(content)))
+        _write(layout.directory / name, content)
+
+
+def _write(path: Path, content: object) -> None:
+    # JSON is YAML.
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
 
 
 def _etcd(layout: Layout, ports: Ports) -> Component:
@@ -203,6 +219,14 @@ def _api_server(layout: Layout, ports: Ports, *, audit: bool, controllers: bool)
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-account-key-file={pki / 'service-account.key'}",
         f"--service-account-signing-key-file={pki / 'service-account.key'}",
+        # Aggregation: how an API server of somebody else's knows that it is this one who asks.
+        f"--requestheader-client-ca-file={pki / 'front-proxy-ca.crt'}",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={pki / f'{FRONT_PROXY}.crt'}",
+        f"--proxy-client-key-file={pki / f'{FRONT_PROXY}.key'}",
     ]
     if not controllers:
         # One refuses pods until a controller has made the service account, the other taints
@@ -227,6 +251,8 @@ def _controller_manager(layout: Layout, ports: Ports) -> Component:
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={layout.pki / 'service-account.key'}",
         f"--root-ca-file={layout.pki / 'ca.crt'}",
+        # By default HPAs look at their metrics four times a minute.
+        "--horizontal-pod-autoscaler-sync-period=2s",
     ]
     return Component(arguments, ports.controller_manager, "/healthz")
 

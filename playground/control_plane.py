@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from typing import TYPE_CHECKING, Self
 
 from playground import api
@@ -12,48 +11,39 @@ from playground.build import ensure_binaries, find_kubectl
 from playground.commands import (
     OPTIONAL,
     REQUIRED,
+    SCHEDULER,
     SERVICE_IP,
     Layout,
+    Ports,
     components,
-    free_ports,
+    further_scheduler,
     write_configurations,
 )
 from playground.errors import PlaygroundError
+from playground.group import Group, lives, living
 from playground.pki import write_kubeconfig, write_pki
-from playground.processes import (
-    Process,
-    end_all,
-    read_records,
-    spawn,
-    write_records,
-)
+from playground.ports import free_ports
+from playground.processes import read_records, write_records
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 
-    from playground.commands import (
-        Component,
-    )
-    from playground.processes import (
-        Record,
-    )
+    from playground.commands import Component
 
 READY_SECONDS = 60.0
-# The wait for a component also ends when its process does, so this only paces the questions.
-PROBE_SECONDS = 0.05
 GRACE_SECONDS = 5.0
 NODES_SECONDS = 60.0
-LOG_LINES = 10
 
 
 class ControlPlane:
     """One control plane below one folder; every method blocks until what it asks for is so.
 
-    ``optional`` names what runs beside etcd and kube-apiserver. The processes end with this one,
-    however it ends, unless ``detached``. Data in the folder survives stop and start; keys,
-    certificates and ports are new at each start.
+    ``optional`` names what runs beside etcd and kube-apiserver, which gets the ``flags`` besides
+    its own. The processes end with this one, however it ends, unless ``detached``. Data in the
+    folder survives stop and start; keys, certificates and ports are new at each start.
     """
 
     def __init__(
@@ -63,15 +53,16 @@ class ControlPlane:
         binaries: Path | None = None,
         optional: tuple[str, ...] = OPTIONAL,
         audit: bool = False,
+        flags: tuple[str, ...] = (),
         detached: bool = False,
     ) -> None:
         self.layout = Layout(directory.absolute())
         self._binaries = binaries
         self._optional = optional
         self._audit = audit
-        self._detached = detached
+        self._flags = flags
         self._components: dict[str, Component] = {}
-        self._processes: dict[str, Process] = {}
+        self._group = Group(self.layout.records, self.layout.logs, detached=detached)
         self._context: ssl.SSLContext | None = None
 
     @property
@@ -82,7 +73,19 @@ class ControlPlane:
     @property
     def server(self) -> str:
         """The URL of the API server."""
-        return f"https://127.0.0.1:{self._components['kube-apiserver'].port}"
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """The port of the API server."""
+        return self._components["kube-apiserver"].port
+
+    @property
+    def admin(self) -> ssl.SSLContext:
+        """What the administrator connects with."""
+        if self._context is None:
+            raise PlaygroundError(f"{self.layout.directory}: the control plane is not started")
+        return self._context
 
     def __enter__(self) -> Self:
         self.start()
@@ -93,7 +96,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start every component and wait until each is ready; on failure nothing stays."""
-        if self._processes:
+        if self._group.names:
             raise PlaygroundError(f"{self.layout.directory}: the control plane runs already")
         if self._binaries is None:
             self._binaries = ensure_binaries((*REQUIRED, *self._optional))
@@ -112,40 +115,57 @@ class ControlPlane:
 
     def stop(self) -> None:
         """End every process: SIGTERM, and SIGKILL to what outlives the grace period."""
-        if not self._processes:
-            return
-        _end_in_order(self._processes)
-        self._processes = {}
-        self._write_records()
+        _end_in_order(self._group)
 
     def kill(self, component: str) -> None:
         """End one component by SIGKILL, as a crash would."""
-        process = self._processes.pop(component, None)
-        if process is None:
-            raise PlaygroundError(f"{component} is not running: {self.layout.directory}")
-        process.finish(0)
-        self._write_records()
+        self._group.kill(component)
 
     def restart(self, component: str) -> None:
         """Start one component again on its old port, after ending it if it runs."""
-        process = self._processes.pop(component, None)
-        if process is not None:
-            end_all([process], GRACE_SECONDS)
+        self._group.end([component], GRACE_SECONDS)
         self._spawn(component)
         self._await_ready(component)
 
+    def add_scheduler(self, name: str, configuration: Mapping[str, Any]) -> None:
+        """Start one more kube-scheduler with this KubeSchedulerConfiguration, until ``stop``.
+
+        Its place in the folder is by its ``name``; it is killed and started again like the others.
+        """
+        if self._context is None:
+            raise PlaygroundError(f"{self.layout.directory}: the control plane is not started")
+        if name in self._group.names:
+            raise PlaygroundError(f"{name} runs already: {self.layout.directory}")
+        (port,) = free_ports(1)
+        kubeconfig = self.layout.client_kubeconfig(SCHEDULER)
+        write_kubeconfig(kubeconfig, self.server, self.layout.pki, SCHEDULER)
+        self._components[name] = further_scheduler(self.layout, name, port, configuration)
+        self._spawn(name)
+        self._await_ready(name)
+
+    def end(self, component: str) -> None:
+        """End one component by SIGTERM, and SIGKILL when it outlives the grace period."""
+        self._group.end([component], GRACE_SECONDS)
+
     def running(self) -> list[str]:
         """Return the names of the components whose processes live."""
-        return [name for name, process in self._processes.items() if not process.wait(0)]
+        return self._group.running()
 
     def add_nodes(self, count: int, labels: Mapping[str, str] | None = None) -> list[str]:
         """Add kwok nodes (32 CPUs, 128 GiB, 110 pods each), wait for ready, return their names."""
+        names = self.create_nodes(count, labels)
+        self.await_nodes(names)
+        return names
+
+    def create_nodes(self, count: int, labels: Mapping[str, str] | None = None) -> list[str]:
+        """Add nodes without waiting for them."""
         if "kwok" not in self._optional:
             raise PlaygroundError("nodes need kwok: start the control plane with it")
-        port, context = self._components["kube-apiserver"].port, self._tls()
-        names = api.create_nodes(port, context, count, labels or {})
-        api.await_ready_nodes(port, context, names, NODES_SECONDS)
-        return names
+        return api.create_nodes(self.port, self.admin, count, labels or {})
+
+    def await_nodes(self, names: Sequence[str]) -> None:
+        """Wait until pods can be scheduled on the nodes."""
+        api.await_ready_nodes(self.port, self.admin, names, NODES_SECONDS)
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True
@@ -173,8 +193,9 @@ class ControlPlane:
         layout = self.layout
         claim(layout)
         layout.logs.mkdir(exist_ok=True)
-        ports = free_ports()
+        ports = Ports(*free_ports(len(Ports._fields)))
         self._components = components(layout, ports, self._optional, audit=self._audit)
+        self._components["kube-apiserver"].arguments.extend(self._flags)
         write_pki(layout.pki, SERVICE_IP)
         self._context = api.client_context(layout.pki, "admin")
         write_kubeconfig(layout.kubeconfig, self.server, layout.pki, "admin")
@@ -182,25 +203,17 @@ class ControlPlane:
             write_kubeconfig(layout.client_kubeconfig(client), self.server, layout.pki, client)
         write_configurations(layout)
 
-    def _tls(self) -> ssl.SSLContext:
-        if self._context is None:
-            raise PlaygroundError(f"{self.layout.directory}: the control plane is not started")
-        return self._context
-
     def _spawn(self, name: str) -> None:
         if self._binaries is None or name not in self._components:
             raise PlaygroundError(f"{name} is no component of {self.layout.directory}")
-        binary = self._binaries / name
+        component = self._components[name]
+        binary = self._binaries / (component.binary or name)
         if not os.access(binary, os.X_OK):
             raise PlaygroundError(f"{name} cannot run: {binary} is missing or not executable")
-        self._processes[name] = spawn(
-            name,
-            [str(binary), *self._components[name].arguments],
-            self.layout.log(name),
-            self._environment(),
-            attached=not self._detached,
-        )
-        self._write_records()
+        command = [str(binary), *component.arguments]
+        ports = {"https" if component.tls else "http": component.port}
+        environment = self._environment()
+        self._group.start(name, command, environment, ready=component.ready, ports=ports)
 
     def _environment(self) -> dict[str, str]:
         # etcd takes every flag from there too, and kwok a configuration from its work folder.
@@ -212,22 +225,8 @@ class ControlPlane:
         return {**passed, "KWOK_WORKDIR": str(self.layout.directory / "kwok")}
 
     def _await_ready(self, name: str) -> None:
-        component, process = self._components[name], self._processes[name]
-        context = self._tls() if component.tls else None
-        deadline = time.monotonic() + READY_SECONDS
-        while not api.answers(component.port, component.ready_path, context):
-            if process.wait(PROBE_SECONDS):
-                raise self._failure(name, f"ended with exit code {process.exit_code()}")
-            if time.monotonic() > deadline:
-                raise self._failure(name, f"is not ready after {READY_SECONDS:.0f} s")
-
-    def _failure(self, name: str, what: str) -> PlaygroundError:
-        log = self.layout.log(name)
-        lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
-        return PlaygroundError("\n".join([f"{name} {what}: see {log}", *lines]))
-
-    def _write_records(self) -> None:
-        write_records(self.layout.records, (process.record for process in self._processes.values()))
+        ready = self._components[name].ready
+        self._group.wait_until(name, lambda: api.why_not_ready(ready, self.admin), READY_SECONDS)
 
 
 def claim(layout: Layout) -> None:
@@ -235,10 +234,10 @@ def claim(layout: Layout) -> None:
     records = read_records(layout.records)
     if records is None and layout.directory.is_dir() and any(layout.directory.iterdir()):
         raise PlaygroundError(f"{layout.directory} is not empty and no playground: name another")
-    living = [record.name for record in records or [] if _lives(record)]
-    if living:
+    alive = living(layout.records)
+    if alive:
         raise PlaygroundError(
-            f"{layout.directory}: {', '.join(living)} of an earlier start still running: "
+            f"{layout.directory}: {', '.join(alive)} of an earlier start still running: "
             f"python -m playground down --dir {layout.directory}"
         )
     layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -248,31 +247,23 @@ def claim(layout: Layout) -> None:
 def survey(directory: Path) -> dict[str, bool] | None:
     """Return for each recorded component whether it lives; None where there is no playground."""
     records = read_records(Layout(directory).records)
-    return None if records is None else {record.name: _lives(record) for record in records}
+    return None if records is None else {record.name: lives(record) for record in records}
 
 
 def shut_down(directory: Path) -> list[str]:
     """End what an earlier process started in the folder; return the names of what it ended."""
     layout = Layout(directory)
-    found = {record.name: Process.find(record) for record in read_records(layout.records) or []}
-    living = {name: process for name, process in found.items() if process is not None}
-    _end_in_order(living)
-    if layout.records.exists():
-        write_records(layout.records, [])
-    return list(living)
+    if not layout.records.exists():
+        return []
+    group = Group.find(layout.records, layout.logs)
+    ended = group.names
+    _end_in_order(group)
+    group.write()
+    return ended
 
 
-def _end_in_order(processes: Mapping[str, Process]) -> None:
+def _end_in_order(group: Group) -> None:
     """End the clients of the API server together, then it, then etcd."""
-    clients = [process for name, process in processes.items() if name not in REQUIRED]
-    end_all(clients, GRACE_SECONDS)
+    group.end([name for name in group.names if name not in REQUIRED], GRACE_SECONDS)
     for name in reversed(REQUIRED):
-        end_all([processes[name]] if name in processes else [], GRACE_SECONDS)
-
-
-def _lives(record: Record) -> bool:
-    process = Process.find(record)
-    if process is None:
-        return False
-    process.close()
-    return True
+        group.end([name], GRACE_SECONDS)

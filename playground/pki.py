@@ -25,6 +25,8 @@ CLIENTS = {
     "kube-scheduler": ("system:kube-scheduler", None),
     "kwok": ("kwok", "system:masters"),
 }
+# By this name the API server's aggregator is known, and by an authority that signs nothing else.
+FRONT_PROXY = "front-proxy-client"
 SERVING_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 VALIDITY = dt.timedelta(days=365)
 CLOCK_SKEW = dt.timedelta(minutes=5)
@@ -40,16 +42,21 @@ class Pair(NamedTuple):
 def write_pki(directory: Path, service_ip: str) -> None:
     """Write ``ca.crt``, ``serving.*``, ``service-account.key`` and ``<client>.*``, all 0600.
 
+    ``front-proxy-ca.crt`` has an authority of its own, for nothing but ``front-proxy-client.*``.
+
     ``service_ip`` is the address of the Service ``kubernetes``.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority = _authority()
+    authority = _authority("playground-ca")
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVING_NAMES]
     names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ("127.0.0.1", service_ip)]
     write_private(directory / "ca.crt", _certificate_pem(authority.certificate))
     _write_pair(directory, "serving", _leaf(authority, ("kube-apiserver", None), names))
     for client, subject in CLIENTS.items():
         _write_pair(directory, client, _leaf(authority, subject, []))
+    proxies = _authority("playground-front-proxy-ca")
+    write_private(directory / "front-proxy-ca.crt", _certificate_pem(proxies.certificate))
+    _write_pair(directory, FRONT_PROXY, _leaf(proxies, (FRONT_PROXY, None), []))
     write_private(
         directory / "service-account.key", _key_pem(ec.generate_private_key(ec.SECP256R1()))
     )
@@ -96,9 +103,9 @@ def write_private(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def _authority() -> Pair:
+def _authority(common_name: str) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("playground-ca", None)
+    name = _name(common_name, None)
     certificate = (
         _builder(name, name, key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

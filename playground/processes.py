@@ -30,12 +30,17 @@ KILL_SECONDS = 10.0
 _SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="playground-spawner")
 
 
-class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """A process as it stands in ``pids.json``; ``identity`` tells it from a later namesake."""
+class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A process as it stands in its file; ``identity`` tells it from a later namesake.
+
+    ``ready`` is the URL that answers 200 when the process is ready, ``ports`` are others of its.
+    """
 
     name: str
     pid: int
     identity: str
+    ready: str = ""
+    ports: dict[str, int] = {}
 
 
 class _Records(msgspec.Struct, frozen=True):
@@ -151,13 +156,13 @@ def end_all(processes: Iterable[Process], grace: float) -> None:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Write ``pids.json``."""
+    """Write the file of a group of processes."""
     content = msgspec.json.encode(_Records(list(records)))
     write_private(path, msgspec.json.format(content) + b"\n")
 
 
 def read_records(path: Path) -> list[Record] | None:
-    """Read ``pids.json``; None where there is none."""
+    """Read what was written; None where there is no file."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Records).processes
     except FileNotFoundError:

@@ -41,13 +41,6 @@ def server():
         thread.join()
 
 
-@pytest.fixture
-def plain(monkeypatch):
-    """Let requests go without TLS."""
-    connect = api._connect
-    monkeypatch.setattr(api, "_connect", lambda port, _, *more: connect(port, None, *more))
-
-
 def events(*nodes):
     return "".join(json.dumps({"type": "MODIFIED", "object": node}) + "\n" for node in nodes)
 
@@ -56,17 +49,24 @@ def node(name, **fields):
     return {"metadata": {"name": name}, **fields}
 
 
-@pytest.mark.parametrize(("status", "ready"), [(200, True), (500, False)])
-def test_only_200_is_ready(server, status, ready):
+def test_200_is_ready(server):
     port, answers, _ = server
-    answers["GET"] = (status, "")
-    assert api.answers(port, "/readyz", None) is ready
+    answers["GET"] = (200, "ok")
+    assert api.why_not_ready(f"http://127.0.0.1:{port}/readyz") is None
+
+
+def test_any_other_answer_is_not_ready_for_the_reasons_in_it(server):
+    port, answers, _ = server
+    answers["GET"] = (503, "policies: not synced\nserving: no certificate\n")
+    reason = api.why_not_ready(f"http://127.0.0.1:{port}/readyz")
+    assert reason == "503: policies: not synced; serving: no certificate"
 
 
 def test_a_port_that_nobody_listens_on_is_not_ready():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        assert api.answers(bound.getsockname()[1], "/readyz", None) is False
+        reason = api.why_not_ready(f"http://127.0.0.1:{bound.getsockname()[1]}/readyz")
+    assert reason.startswith("no answer: ")
 
 
 def test_new_nodes_take_the_free_numbers(server, plain):
@@ -108,3 +108,24 @@ def test_a_tainted_node_is_not_ready(server, plain):
     answers["GET"] = (200, events(node("a", status=READY, spec=TAINTED)))
     with pytest.raises(PlaygroundError, match=r"^1 nodes are not ready after 5 s, one is a: see"):
         api.await_ready_nodes(port, None, ["a"], 5)
+
+
+def test_a_request_gives_the_answer(server, plain):
+    port, answers, seen = server
+    answers["POST"] = (201, "made")
+    assert api.request(port, None, "POST", "/x", {"a": 1}) == b"made"
+    assert seen == [("POST", {"a": 1})]
+
+
+def test_a_watch_gives_its_lines_until_it_ends(server, plain):
+    port, answers, _ = server
+    answers["GET"] = (200, "one\ntwo\n")
+    assert list(api.watch(port, None, "/x", 5)) == [b"one\n", b"two\n"]
+
+
+def test_a_watch_of_a_silent_api_server_is_an_error(plain):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(PlaygroundError, match=r"^GET /x: the API server fails: timed out$"),
+    ):
+        list(api.watch(silent.getsockname()[1], None, "/x", 0.1))

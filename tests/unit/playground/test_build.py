@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from playground import build
-from playground.build import TARGETS, Toolchain, digest, ensure_binaries, find_go, find_kubectl
+from playground.build import (
+    PROMETHEUS,
+    TARGETS,
+    Toolchain,
+    digest,
+    ensure_binaries,
+    ensure_prometheus,
+    find_go,
+    find_kubectl,
+)
 from playground.errors import PlaygroundError
 
 # Stands for the Go command: notes each build, writes beside go.mod, and makes an empty binary.
@@ -128,7 +137,7 @@ def test_a_caller_that_waits_for_another_build_says_so(environment, tmp_path):
 
 
 def said(line, waiting):
-    if line == "waiting for another build of the control plane":
+    if line == "waiting for another build":
         waiting.set()
 
 
@@ -213,6 +222,50 @@ def test_an_old_go_on_path_gives_way_to_the_wheel(environment, tmp_path):
     wheel = executable(tmp_path / "venv" / "go", FAKE_GO)
     environment["PATH"] = str(old.parent)
     assert find_go(environment).command == wheel
+
+
+def prometheus(environment, program="prometheus"):
+    return ensure_prometheus(program, environment=environment, progress=lambda _: None)
+
+
+def test_an_installed_prometheus_comes_first(environment, tmp_path):
+    installed = executable(tmp_path / "bin" / "promtool")
+    assert prometheus(environment, "promtool") == installed
+    assert not Path(environment["GO_CALLS"]).exists()
+
+
+def test_prometheus_and_its_tool_are_built_together_without_service_discovery(environment):
+    built = prometheus(environment)
+    assert prometheus(environment, "promtool") == built.with_name("promtool")
+    commands = Path(environment["GO_CALLS"]).read_text().splitlines()
+    assert len(commands) == len(PROMETHEUS.targets)
+    assert all("-tags=remove_all_sd" in command for command in commands)
+
+
+def test_the_control_plane_is_built_without_prometheus_and_the_other_way_round(environment):
+    plane = ensure_binaries(environment=environment, progress=lambda _: None)
+    assert builds(environment) == len(TARGETS)
+    assert prometheus(environment).parent != plane
+    assert builds(environment) == len(TARGETS) + len(PROMETHEUS.targets)
+
+
+def test_prometheus_serves_after_go_has_gone(environment, tmp_path):
+    ensure_binaries(environment=environment, progress=lambda _: None)
+    built = prometheus(environment)
+    environment["PATH"] = str(tmp_path)
+    assert prometheus(environment) == built
+
+
+def test_what_prometheus_is_built_from_decides_nothing_else(monkeypatch, tmp_path):
+    toolchain = Toolchain(Path("go"), "go1.99.1", "amd64")
+    before = digest(toolchain), digest(toolchain, PROMETHEUS)
+    shutil.copytree(build.MODULES, tmp_path / "modules")
+    monkeypatch.setattr(build, "MODULES", tmp_path / "modules")
+    with (tmp_path / "modules" / "prometheus" / "go.sum").open("a") as file:
+        file.write("\n")
+    assert digest(toolchain) == before[0]
+    assert digest(toolchain, PROMETHEUS) != before[1]
+    assert digest(toolchain, PROMETHEUS._replace(tags="")) != digest(toolchain, PROMETHEUS)
 
 
 def test_built_binaries_serve_after_go_has_gone(environment, tmp_path):

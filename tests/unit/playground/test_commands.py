@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from playground.commands import (
     Layout,
     Ports,
     components,
-    free_ports,
+    further_scheduler,
     write_configurations,
 )
 
@@ -25,14 +24,6 @@ LAYOUT = Layout(Path("/playground"))
 
 def arguments(name, optional=OPTIONAL, *, audit=False):
     return components(LAYOUT, PORTS, optional, audit=audit)[name].arguments
-
-
-def test_free_ports_differ_and_can_be_bound():
-    ports = free_ports()
-    assert len(set(ports)) == len(ports)
-    for port in ports:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", port))
 
 
 def test_components_come_in_starting_order():
@@ -73,6 +64,27 @@ def test_client_limits_are_raised(tmp_path):
     assert {"--kube-api-qps=1000", "--kube-api-burst=2000"} <= set(
         arguments("kube-controller-manager")
     )
+
+
+def test_a_further_scheduler_has_the_given_configuration_and_raised_limits(tmp_path):
+    profiles = [{"schedulerName": "second"}]
+    given = {"profiles": profiles, "leaderElection": {"leaderElect": True}}
+    found = further_scheduler(Layout(tmp_path), "second", 7, given)
+    written = json.loads((tmp_path / "second.yaml").read_text())
+    assert written["profiles"] == profiles
+    assert written["leaderElection"] == {"leaderElect": False}
+    kubeconfig = str(tmp_path / "pki/kube-scheduler.kubeconfig")
+    assert written["clientConnection"] == {"kubeconfig": kubeconfig, "qps": 1000, "burst": 2000}
+    assert (found.binary, found.port) == ("kube-scheduler", 7)
+    assert f"--config={tmp_path / 'second.yaml'}" in found.arguments
+    assert "--secure-port=7" in found.arguments
+
+
+def test_a_further_scheduler_may_be_somebody_else(tmp_path):
+    given = {"clientConnection": {"kubeconfig": "/other", "qps": 5}}
+    further_scheduler(Layout(tmp_path), "second", 7, given)
+    connection = json.loads((tmp_path / "second.yaml").read_text())["clientConnection"]
+    assert (connection["kubeconfig"], connection["qps"]) == ("/other", 1000)
 
 
 def test_kwok_reads_every_stage():

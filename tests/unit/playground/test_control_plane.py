@@ -49,7 +49,7 @@ def test_a_failed_start_leaves_no_process(control_plane, binaries, monkeypatch):
 
     def spy(name):
         spawn(name)
-        started.append(control_plane._processes[name].record)
+        started.append(control_plane._group.record(name))
 
     control_plane._spawn = spy
     with pytest.raises(PlaygroundError, match=r"^etcd is not ready after"):
@@ -84,6 +84,11 @@ def test_a_folder_with_other_files_is_refused_untouched(control_plane):
 def test_nodes_need_kwok(control_plane):
     with pytest.raises(PlaygroundError, match="nodes need kwok"):
         control_plane.add_nodes(1)
+
+
+def test_a_scheduler_needs_a_started_control_plane(control_plane):
+    with pytest.raises(PlaygroundError, match="is not started"):
+        control_plane.add_scheduler("second", {})
 
 
 def test_killing_what_does_not_run_is_an_error(control_plane):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from playground.__main__ import main
+from playground.errors import PlaygroundError
 from playground.processes import Record, write_records
 
 
@@ -49,3 +50,53 @@ def test_a_folder_is_required(capsys):
         main(["up"])
     assert raised.value.code == 2
     assert "--dir" in capsys.readouterr().err
+
+
+def test_build_builds_all_and_needs_no_folder(monkeypatch):
+    built = []
+    monkeypatch.setattr("playground.__main__.ensure_binaries", lambda **_: built.append("plane"))
+    monkeypatch.setattr(
+        "playground.__main__.ensure_prometheus", lambda program, **_: built.append(program)
+    )
+    assert main(["build"]) == 0
+    assert built == ["plane", "prometheus", "promtool"]
+
+
+@pytest.fixture
+def folders(monkeypatch, tmp_path):
+    """The folders that a demo got, which does nothing; those that it makes are in one of ours."""
+    given = []
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(
+        "playground.demo.run", lambda folder, *, keep, say: given.append((folder, keep))
+    )
+    return given
+
+
+def test_a_demo_that_went_well_leaves_no_folder(folders, tmp_path):
+    assert main(["demo-evaluation", "--keep"]) == 0
+    ((folder, keep),) = folders
+    assert folder.parent == tmp_path
+    assert keep
+    assert not folder.exists()
+
+
+def test_a_folder_given_to_the_demo_stays(folders, tmp_path):
+    assert main(["demo-evaluation", f"--dir={tmp_path}"]) == 0
+    assert folders == [(tmp_path, False)]
+    assert tmp_path.exists()
+
+
+def test_a_demo_that_went_otherwise_says_how_and_where_its_logs_are(monkeypatch, folders, capsys):
+    def fail(folder, *, keep, say):
+        folders.append(folder)
+        raise PlaygroundError("the pod is Running")
+
+    monkeypatch.setattr("playground.demo.run", fail)
+    assert main(["demo-evaluation"]) == 1
+    (folder,) = folders
+    assert folder.exists()
+    assert capsys.readouterr().err == (
+        f"the demo failed; logs are in {folder}/logs and {folder}/prometheus\n"
+        "playground: the pod is Running\n"
+    )

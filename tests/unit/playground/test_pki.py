@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import NameOID
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from playground.pki import CLIENTS, write_kubeconfig, write_pki
+from playground.pki import CLIENTS, FRONT_PROXY, write_kubeconfig, write_pki
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +49,19 @@ def test_a_client_certificate_names_its_user_and_group(pki, client, subject):
 def test_every_key_is_of_p256(pki):
     keys = [load_pem_private_key(path.read_bytes(), None) for path in pki.glob("*.key")]
     assert all(isinstance(key.curve, ec.SECP256R1) for key in keys)
-    assert len(keys) == len(CLIENTS) + 2
+    assert len(keys) == len(CLIENTS) + 3
 
 
 def test_the_authority_keeps_no_key(pki):
     assert not (pki / "ca.key").exists()
+
+
+def test_the_aggregator_is_known_by_an_authority_that_signs_nothing_else(pki):
+    proxy = load(pki / f"{FRONT_PROXY}.crt")
+    assert proxy.subject.rfc4514_string() == f"CN={FRONT_PROXY}"
+    proxy.verify_directly_issued_by(load(pki / "front-proxy-ca.crt"))
+    issuers = {path.stem for path in pki.glob("*.crt") if load(path).issuer == proxy.issuer}
+    assert issuers == {"front-proxy-ca", FRONT_PROXY}
 
 
 def test_a_kubeconfig_needs_no_other_file(pki, tmp_path):

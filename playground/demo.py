@@ -1,0 +1,196 @@
+"""An evaluation judged by a real Prometheus that scrapes Harbourmaster itself, in printed steps."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from playground.build import ensure_binaries, ensure_prometheus
+from playground.control_plane import ControlPlane
+from playground.errors import PlaygroundError
+from playground.installation import Installation
+from playground.manifests import DEPLOY
+from playground.prometheus import Prometheus
+from playground.workloads import LOOPBACK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SAMPLES: Final = DEPLOY / "samples"
+NAMESPACE: Final = "market"
+NAME: Final = "stall"
+# What the sample names, and this machine's Prometheus takes the place of.
+SAMPLE_SERVER: Final = "http://prometheus.monitoring.svc:9090"
+FIRST: Final = "1.0"
+SECOND: Final = "1.1"
+PATIENCE: Final = "120s"
+# The controller refuses loopback addresses, which metrics in a cluster never have.
+CONTROLLER_FLAGS: Final = (
+    f"--metrics-allowed-addresses={LOOPBACK}/32",
+    "--certificates-publish-seconds=0",
+)
+_PODS: Final = (
+    r"VERSION:.metadata.annotations.keptn\.sh/version,"
+    "PHASE:.status.phase,"
+    "REASON:.status.conditions[*].reason,"
+    "NODE:.spec.nodeName"
+)
+_EVALUATIONS: Final = (
+    "WORKLOAD:.spec.workloadVersion,"
+    "STATUS:.status.overallStatus,"
+    "TRIES:.status.retryCount,"
+    "MESSAGE:.status.evaluationStatus.policies.message"
+)
+
+
+def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
+    """Start everything in the folder, show all steps, and end it; ``keep`` waits for Ctrl-C first.
+
+    Raises PlaygroundError where something goes otherwise than it should.
+    """
+    # The default would end this process without its ends.
+    # Also where who started us ignores one of them.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    binaries = ensure_binaries(progress=say)
+    program = ensure_prometheus(progress=say)
+    with ExitStack() as stack:
+        say("== 0 of 4: a control plane, Harbourmaster on it, and a Prometheus that scrapes it")
+        plane = stack.enter_context(ControlPlane(directory, binaries=binaries))
+        nodes = plane.create_nodes(1)
+        installation = stack.enter_context(
+            Installation(plane, arguments={"controller": CONTROLLER_FLAGS}, progress=say)
+        )
+        plane.await_nodes(nodes)
+        scrapes = {
+            name: f"{workload.health}/metrics" for name, workload in installation.workloads.items()
+        }
+        folder = directory / "prometheus"
+        prometheus = stack.enter_context(Prometheus(folder, scrapes, program=program))
+        prometheus.await_targets()
+        say(f"Prometheus at {prometheus.url} scrapes {', '.join(scrapes)}")
+        say(f"$ export KUBECONFIG={plane.kubeconfig}")
+        demo = Demo(plane, say)
+        demo.measure(prometheus.url)
+        demo.fail()
+        demo.mend()
+        demo.succeed()
+        if keep:
+            say(f"\nAll of it runs on until Ctrl-C: export KUBECONFIG={plane.kubeconfig}")
+            with suppress(KeyboardInterrupt):
+                signal.pause()
+
+
+class Demo:
+    """What runs, and the steps on it. Each step raises PlaygroundError where it goes otherwise."""
+
+    def __init__(self, plane: ControlPlane, say: Callable[[str], None]) -> None:
+        self._plane = plane
+        self._say = say
+        self._step = 0
+
+    def measure(self, server: str) -> None:
+        """Apply what measures, and wait for the first value."""
+        self._headline("a metric of Harbourmaster's own, and an evaluation of it")
+        manifest = SAMPLES / "evaluation" / "metric.yaml"
+        self._say(f"$ sed 's|{SAMPLE_SERVER}|{server}|' {shown(manifest)} | kubectl apply -f -")
+        content = manifest.read_text().replace(SAMPLE_SERVER, server)
+        self._tell(self._plane.kubectl("apply", "-f", "-", stdin=content).stdout)
+        self._await_value("0")
+
+    def fail(self) -> None:
+        """Roll out the first version, whose evaluation fails; its pod must stay where it is."""
+        self._headline(f"version {FIRST} is rolled out, and its evaluation fails")
+        self._kubectl("apply", "-f", shown(SAMPLES / "evaluation" / "stall.yaml"))
+        self._await_version(FIRST, "status", "Failed")
+        self._show()
+        self._check(FIRST, "Pending")
+        self._say(f"Version {FIRST} stays where it is; an evaluation that failed stays so.")
+
+    def mend(self) -> None:
+        """Make the measured value what the evaluation wants."""
+        self._headline("what was missing comes: a scheduling policy")
+        self._kubectl("apply", "-f", shown(SAMPLES / "cluster-toleration.yaml"))
+        self._await_value("1")
+
+    def succeed(self) -> None:
+        """Roll out the second version, whose evaluation succeeds; its pod must run."""
+        self._headline(f"version {SECOND} is rolled out, and its evaluation succeeds")
+        annotations = {"keptn.sh/version": SECOND}
+        patch = json.dumps({"spec": {"template": {"metadata": {"annotations": annotations}}}})
+        self._kubectl("patch", f"deployment/{NAME}", "-p", patch)
+        self._await_version(SECOND, "preDeploymentEvaluationStatus", "Succeeded")
+        self._kubectl("rollout", "status", f"deployment/{NAME}", f"--timeout={PATIENCE}")
+        self._show()
+        self._check(SECOND, "Running")
+        self._say(f"Version {SECOND} runs.")
+
+    def _await_value(self, value: str) -> None:
+        try:
+            self._await("keptnmetric/policies", "value", value)
+        except PlaygroundError as error:
+            fault = self._plane.kubectl(
+                "get",
+                "keptnmetric/policies",
+                "-n",
+                NAMESPACE,
+                "-o",
+                "jsonpath={.status.errMsg}",
+            ).stdout
+            text = f"the metric is not {value}: {fault or 'nobody has asked for it'}"
+            raise PlaygroundError(text) from error
+        self._kubectl("get", "keptnmetrics")
+
+    def _await_version(self, version: str, field: str, value: str) -> None:
+        name = f"keptnworkloadversion/{NAME}-{NAME}-{version}"
+        self._kubectl("wait", name, "--for=create", f"--timeout={PATIENCE}")
+        self._await(name, field, value)
+
+    def _await(self, name: str, field: str, value: str) -> None:
+        condition = f"--for=jsonpath={{.status.{field}}}={value}"
+        self._kubectl("wait", name, condition, f"--timeout={PATIENCE}")
+
+    def _show(self) -> None:
+        self._kubectl("get", "keptnevaluations", "-o", f"custom-columns={_EVALUATIONS}")
+        self._kubectl("get", "pods", "-o", f"custom-columns={_PODS}")
+
+    def _check(self, version: str, phase: str) -> None:
+        output = self._plane.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json")
+        phases = {
+            pod["status"]["phase"]
+            for pod in json.loads(output.stdout)["items"]
+            if pod["metadata"]["annotations"].get("keptn.sh/version") == version
+        }
+        if phases != {phase}:
+            found = ", ".join(sorted(phases)) or "missing"
+            raise PlaygroundError(f"the pod of version {version} is {found} instead of {phase}")
+
+    def _headline(self, text: str) -> None:
+        self._step += 1
+        self._say(f"\n== {self._step} of 4: {text}")
+
+    def _kubectl(self, *arguments: str) -> None:
+        """Show a command and what it prints."""
+        command = ("-n", NAMESPACE, *arguments)
+        self._say(f"$ kubectl {shlex.join(command)}")
+        self._tell(self._plane.kubectl(*command).stdout)
+
+    def _tell(self, text: str) -> None:
+        for line in text.splitlines():
+            self._say(f"  {line}")
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be from where the user stands."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt

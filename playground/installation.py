@@ -1,0 +1,255 @@
+"""Harbourmaster on a control plane: its processes, run as their pods would be, and disturbed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from playground import api, manifests
+from playground.errors import PlaygroundError
+from playground.group import Group, living
+from playground.kubelet import Duties, write_duties
+from playground.ports import free_ports
+from playground.registration import CONFIGURATIONS, Trial, missing
+from playground.volumes import is_mounted
+from playground.workloads import KUBELET, Files, Workload, workload_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from playground.control_plane import ControlPlane
+    from playground.workloads import Role
+
+READY_SECONDS = 60.0
+# The controller makes the certificate meanwhile.
+MOUNT_SECONDS = 30.0
+# The controller gives up its lease meanwhile, and the webhook lets connections end.
+GRACE_SECONDS = 5.0
+ROLES: tuple[Role, ...] = ("controller", "webhook")
+
+
+class Installation:
+    """The controllers, the webhooks and a kubelet for them; methods block until it is so.
+
+    ``service_port`` is where the API server finds the webhooks: a balancer's, by default the
+    first webhook's. ``arguments`` are further flags by role. ``api_ports`` leads processes, by
+    name, to something before the API server. The processes end with this one, however it ends,
+    unless ``detached``. Everything stands in ``directory``, by default the control plane's; ports
+    are chosen when this is made, and stay.
+    """
+
+    def __init__(  # noqa: PLR0913 -- what a test may vary
+        self,
+        control_plane: ControlPlane,
+        directory: Path | None = None,
+        *,
+        webhooks: int = 1,
+        controllers: int = 1,
+        service_port: int | None = None,
+        arguments: Mapping[Role, Sequence[str]] | None = None,
+        api_ports: Mapping[str, int] | None = None,
+        folder: Path = manifests.DEFAULT,
+        detached: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self.files = Files((directory or control_plane.layout.directory).absolute())
+        self.workloads = _workloads(self.files, {"controller": controllers, "webhook": webhooks})
+        self.service_port = service_port or self.webhooks[0].port
+        self._control_plane = control_plane
+        self._api_ports = dict(api_ports or {})
+        self._folder = folder
+        self._progress = progress or (lambda _: None)
+        given = arguments or {}
+        self._arguments = {
+            name: tuple(given.get(workload.role, ())) for name, workload in self.workloads.items()
+        }
+        self._kinds: list[str] = []
+        self._shipped: dict[Role, list[str]] = {}
+        self._group = Group(self.files.records, self.files.logs, detached=detached)
+
+    @property
+    def webhooks(self) -> list[Workload]:
+        """The webhooks, with the ports of each."""
+        return [one for one in self.workloads.values() if one.role == "webhook"]
+
+    @property
+    def controllers(self) -> list[Workload]:
+        """The controllers, with the ports of each."""
+        return [one for one in self.workloads.values() if one.role == "controller"]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Install the manifests, start all, and wait for an answered review; or leave nothing."""
+        self._claim()
+        try:
+            with self._step("manifests: kinds, service accounts, roles, service"):
+                self.install()
+            self.start_kubelet()
+            with self._step("processes started: " + ", ".join(self.workloads)):
+                for name in self.workloads:
+                    self.launch(name)
+            with self._step("processes ready"):
+                self.await_ready()
+            with self._step("webhook configurations, and a pod's review answered"):
+                self.await_answer()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End every process: SIGTERM, and SIGKILL to what outlives the grace period."""
+        end_in_order(self._group)
+
+    def install(self) -> None:
+        """Apply the manifests; of the Deployments only their flags are taken."""
+        kubectl = self._control_plane.kubectl
+        items = manifests.render(kubectl, self._folder)
+        metrics_port = self.controllers[0].metrics_api_port
+        manifests.apply(kubectl, manifests.adapted(items, self.service_port, metrics_port))
+        self._kinds = manifests.served_paths(items)
+        self._shipped = {role: manifests.container_flags(items, role) for role in ROLES}
+
+    def start_kubelet(self) -> None:
+        """Start what mounts the volumes of the other processes."""
+        plane = self._control_plane
+        volumes = [volume for one in self.workloads.values() for volume in one.volumes()]
+        write_duties(self.files.duties, Duties(plane.port, str(plane.layout.pki), volumes))
+        command = [sys.executable, "-P", "-m", "playground.kubelet", str(self.files.duties)]
+        self._group.start(KUBELET, command, os.environ)
+
+    def launch(self, name: str, arguments: Sequence[str] | None = None) -> None:
+        """Start one process once its volumes are mounted.
+
+        ``arguments`` are its further flags from now on.
+        """
+        workload = self.workloads[name]
+        why_not = partial(_why_not_mounted, workload)
+        controllers = [one.name for one in self._started("controller")]
+        self._group.wait_until(KUBELET, why_not, MOUNT_SECONDS, controllers)
+        if arguments is not None:
+            self._arguments[name] = tuple(arguments)
+        shipped = self._shipped[workload.role]
+        command = [*workload.command(shipped, self.service_port), *self._arguments[name]]
+        api_port = self._api_ports.get(name, self._control_plane.port)
+        environment = workload.environment(os.environ, api_port)
+        ready = f"{workload.health}/readyz"
+        self._group.start(name, command, environment, ready=ready, ports=workload.ports)
+
+    def restart(
+        self,
+        name: str,
+        arguments: Sequence[str] | None = None,
+        *,
+        grace: float = GRACE_SECONDS,
+    ) -> None:
+        """End one process if it runs, start it again on its ports, and wait until it is ready."""
+        self.end(name, grace=grace)
+        self.launch(name, arguments)
+        self.await_ready(name)
+
+    def end(self, name: str, *, grace: float = GRACE_SECONDS) -> None:
+        """End one process by SIGTERM, and SIGKILL after ``grace`` seconds."""
+        self._group.end([name], grace)
+
+    def kill(self, name: str) -> None:
+        """End one process by SIGKILL, as a crash would."""
+        self._group.kill(name)
+
+    def await_ready(self, *names: str) -> None:
+        """Wait until the named processes, by default all, say that they are ready."""
+        for name in names or self.workloads:
+            why_not = partial(api.why_not_ready, self._group.record(name).ready, None)
+            self._group.wait_until(name, why_not, READY_SECONDS)
+
+    def await_answer(self) -> None:
+        """Wait until our kinds are served, and the webhooks registered and asked about a pod."""
+        plane = self._control_plane
+        needed = (*self._kinds, *CONFIGURATIONS)
+        trial = Trial(plane.port, plane.admin, [one.health for one in self._started("webhook")])
+
+        def why_not() -> str | None:
+            return missing(plane.port, plane.admin, needed) or trial.why_not()
+
+        first, *others = [one.name for role in ROLES for one in self._started(role)]
+        self._group.wait_until(first, why_not, READY_SECONDS, others)
+
+    def running(self) -> list[str]:
+        """The names of the processes that live, the kubelet's among them."""
+        return self._group.running()
+
+    def pid(self, name: str) -> int:
+        """The process id of a process that was started."""
+        return self._group.record(name).pid
+
+    def log(self, name: str) -> Path:
+        """Where the output of a process goes; it is appended across restarts."""
+        return self._group.log(name)
+
+    def _started(self, role: Role) -> list[Workload]:
+        names = self._group.names
+        return [one for one in self.workloads.values() if one.role == role and one.name in names]
+
+    def _claim(self) -> None:
+        alive = living(self.files.records)
+        if alive:
+            raise PlaygroundError(
+                f"{self.files.directory}: {', '.join(alive)} of an earlier start still running: "
+                f"harbourmaster local down --dir {self.files.directory}"
+            )
+        self.files.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Tokens of an earlier start are signed by a key that is gone.
+        shutil.rmtree(self.files.pods, ignore_errors=True)
+
+    @contextmanager
+    def _step(self, what: str) -> Iterator[None]:
+        with step(what, self._progress):
+            yield
+
+
+@contextmanager
+def step(what: str, progress: Callable[[str], None]) -> Iterator[None]:
+    """Say what was done when it is, and in how many seconds."""
+    start = time.monotonic()
+    yield
+    progress(f"{what} ... {time.monotonic() - start:.1f} s")
+
+
+def end_in_order(group: Group) -> list[str]:
+    """End the processes of an installation, the kubelet last; return the names of what ended."""
+    ended = group.end([name for name in group.names if name != KUBELET], GRACE_SECONDS)
+    return [*ended, *group.end([KUBELET], GRACE_SECONDS)]
+
+
+def _why_not_mounted(workload: Workload) -> str | None:
+    missing = [one.directory for one in workload.volumes() if not is_mounted(Path(one.directory))]
+    return f"{workload.name} waits for {', '.join(missing)}" if missing else None
+
+
+def _workloads(files: Files, counts: Mapping[Role, int]) -> dict[str, Workload]:
+    ports = iter(free_ports(4 * sum(counts.values())))
+    workloads = {}
+    for role in ROLES:
+        for number in range(1, counts[role] + 1):
+            name = workload_name(role, number)
+            port = next(ports) if role == "webhook" else 0
+            workload = Workload(name, role, files.pods / name, port, next(ports))
+            if role == "controller":
+                workload = workload._replace(
+                    values_port=next(ports),
+                    metrics_api_port=next(ports),
+                    extender_port=next(ports),
+                )
+            workloads[name] = workload
+    return workloads

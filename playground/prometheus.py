@@ -1,0 +1,171 @@
+"""A Prometheus server: started, waited for, asked, and stopped."""
+
+from __future__ import annotations
+
+import http.client
+import os
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from playground import api
+from playground.build import ensure_prometheus
+from playground.errors import PlaygroundError
+from playground.group import Group, living
+from playground.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+NAME = "prometheus"
+READY_SECONDS = 30.0
+GRACE_SECONDS = 5.0
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One series of an answer: its labels, and its newest sample as (Unix seconds, text)."""
+
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct, frozen=True):
+    result: list[Series]
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    status: str
+    data: _Data | None = None
+    error: str = ""
+
+
+class Prometheus:
+    """One server with its data below one folder; methods block until it is so.
+
+    ``scrapes`` has for each job the URL of its metrics, which are fetched every ``interval`` (as
+    Prometheus writes durations). The port is chosen when this is made, and stays; the process ends
+    with this one, however it ends.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        scrapes: Mapping[str, str],
+        *,
+        interval: str = "1s",
+        program: Path | None = None,
+    ) -> None:
+        self.directory = directory.absolute()
+        (self.port,) = free_ports(1)
+        self._scrapes = dict(scrapes)
+        self._interval = interval
+        self._program = program
+        self._group = Group(self.directory / "prometheus.json", self.directory, detached=False)
+
+    @property
+    def url(self) -> str:
+        """Where it answers, as a KeptnMetricsProvider names it."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes; it is appended across restarts."""
+        return self._group.log(NAME)
+
+    @property
+    def pid(self) -> int:
+        """Its process id. Raises PlaygroundError where it does not run."""
+        return self._group.record(NAME).pid
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it on its data and wait until it answers queries; on failure nothing stays."""
+        alive = living(self.directory / "prometheus.json")
+        if alive:
+            raise PlaygroundError(f"{self.directory}: an earlier prometheus is still running")
+        program = self._program or ensure_prometheus()
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # JSON is YAML.
+        configuration = self.directory / "prometheus.yml"
+        configuration.write_bytes(
+            msgspec.json.format(msgspec.json.encode(configured(self._scrapes, self._interval)))
+        )
+        command = [
+            str(program),
+            f"--config.file={configuration}",
+            f"--storage.tsdb.path={self.directory / 'data'}",
+            "--storage.tsdb.retention.time=1d",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            # By default it looks only after five seconds what there is to fetch.
+            "--scrape.discovery-reload-interval=100ms",
+        ]
+        ready = f"{self.url}/-/ready"
+        try:
+            self._group.start(NAME, command, os.environ, ready=ready, ports={"http": self.port})
+            self._group.wait_until(NAME, partial(api.why_not_ready, ready), READY_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End it: SIGTERM, and SIGKILL if it outlives the grace period."""
+        self._group.end([NAME], GRACE_SECONDS)
+
+    def kill(self) -> None:
+        """End it by SIGKILL, as a crash would."""
+        self._group.kill(NAME)
+
+    def await_targets(self) -> None:
+        """Wait until each job has been fetched once, with success."""
+        self._group.wait_until(NAME, self._why_not_scraped, READY_SECONDS)
+
+    def query(self, expression: str) -> list[Series]:
+        """Return the vector that an instant query finds now. Raises PlaygroundError."""
+        path = f"/api/v1/query?{urlencode({'query': expression})}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=api.REQUEST_SECONDS)
+        try:
+            with closing(connection):
+                connection.request("GET", path)
+                content = connection.getresponse().read()
+            answer = msgspec.json.decode(content, type=_Answer)
+        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+            raise PlaygroundError(f"{self.url} does not answer {expression}: {error}") from error
+        if answer.data is None:
+            raise PlaygroundError(f"{self.url} refuses {expression}: {answer.error}")
+        return answer.data.result
+
+    def _why_not_scraped(self) -> str | None:
+        try:
+            good = {one.metric["job"] for one in self.query("up == 1")}
+        except PlaygroundError as error:
+            return str(error)
+        missing = [job for job in self._scrapes if job not in good]
+        return f"it has nothing of {', '.join(missing)}" if missing else None
+
+
+def configured(scrapes: Mapping[str, str], interval: str) -> dict[str, object]:
+    """Return the configuration in which each job is one URL."""
+    return {
+        "global": {"scrape_interval": interval},
+        "scrape_configs": [_scrape(job, url) for job, url in scrapes.items()],
+    }
+
+
+def _scrape(job: str, url: str) -> dict[str, object]:
+    parts = urlsplit(url)
+    return {
+        "job_name": job,
+        "scheme": parts.scheme,
+        "metrics_path": parts.path or "/metrics",
+        "static_configs": [{"targets": [parts.netloc]}],
+    }

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from cli.local import add_parser
+from playground import local
+from playground.pki import write_pki
+from playground.processes import Record, identity, read_records, write_records
+
+NOBODY = Record("etcd", 1, "other-boot:1")
+ALL = ("etcd", "kube-apiserver", "kubelet", "controller", "webhook")
+
+
+def run(*arguments):
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers(required=True))
+    return local.run(parser.parse_args(["local", *map(str, arguments)]))
+
+
+def me(name, **fields):
+    """A record by which this very process is found."""
+    return Record(name, os.getpid(), identity(os.getpid()), **fields)
+
+
+def record(directory, *records):
+    """Put the records into the file of the control plane or of the installation."""
+    planes = [one for one in records if one.name in {"etcd", "kube-apiserver"}]
+    write_records(directory / "pids.json", planes)
+    write_records(directory / "harbourmaster.json", [one for one in records if one not in planes])
+    write_pki(directory / "pki", "10.96.0.1")
+
+
+@pytest.fixture
+def health():
+    """A server whose every answer is 503, for a reason; yields its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(503)
+            self.end_headers()
+            self.wfile.write(b"policies: not synced\n")
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}/readyz"
+        http.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def sleeper():
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def test_up_on_a_running_one_says_so(tmp_path, capsys):
+    record(tmp_path, *map(me, ALL))
+    assert run("up", "--dir", tmp_path) == 0
+    captured = capsys.readouterr()
+    assert captured.err == f"harbourmaster in {tmp_path} is running already\n"
+    assert captured.out == f"export KUBECONFIG={tmp_path / 'kubeconfig'}\n"
+
+
+@pytest.mark.parametrize("dead", ALL)
+def test_up_beside_the_rest_of_a_crashed_one_asks_for_down(tmp_path, capsys, dead):
+    alive = [name for name in ALL if name != dead]
+    record(tmp_path, *(NOBODY if name == dead else me(name) for name in ALL))
+    assert run("up", "--dir", tmp_path) == 1
+    assert capsys.readouterr().err == (
+        f"harbourmaster local: {tmp_path}: {', '.join(alive)} of an earlier start still running: "
+        f"harbourmaster local down --dir {tmp_path}\n"
+    )
+
+
+def test_up_on_a_bare_control_plane_asks_for_down(tmp_path, capsys):
+    write_records(tmp_path / "pids.json", [me("etcd"), me("kube-apiserver")])
+    assert run("up", "--dir", tmp_path) == 1
+    assert "etcd, kube-apiserver of an earlier start" in capsys.readouterr().err
+
+
+def test_up_in_a_folder_with_other_files_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(local, "ensure_binaries", lambda **_: tmp_path)
+    monkeypatch.setattr(local.signal, "signal", lambda *_: None)
+    (tmp_path / "thesis.tex").touch()
+    assert run("up", "--dir", tmp_path) == 1
+    assert "is not empty and no playground: name another" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_down_ends_what_runs_though_some_is_dead(tmp_path, capsys, sleeper):
+    webhook = Record("webhook", sleeper.pid, identity(sleeper.pid))
+    record(tmp_path, NOBODY, webhook)
+    assert run("down", "--dir", tmp_path) == 0
+    assert capsys.readouterr().err == "ended webhook\n"
+    assert sleeper.wait(5) == -15
+    assert read_records(tmp_path / "pids.json") == []
+
+
+def test_down_of_a_stopped_one_says_so(tmp_path, capsys):
+    assert run("down", "--dir", tmp_path) == 0
+    assert capsys.readouterr().err == f"nothing is running in {tmp_path}\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_status_of_a_stopped_one_fails(tmp_path, capsys):
+    assert run("status", "--dir", tmp_path) == 1
+    assert capsys.readouterr().err == f"harbourmaster is not running in {tmp_path}\n"
+
+
+def test_status_says_of_each_whether_it_runs_and_why_it_is_not_ready(tmp_path, capsys, health):
+    webhook = me("webhook", ready=health, ports={"webhook": 21000, "health": 21001})
+    record(tmp_path, NOBODY, me("kubelet"), webhook)
+    assert run("status", "--dir", tmp_path) == 1
+    logs = tmp_path / "logs"
+    ports = "ports webhook 21000, health 21001"
+    reason = "not ready (503: policies: not synced)"
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
+        f"etcd ended: see {logs / 'etcd.log'}",
+        "kubelet running",
+        f"webhook running, {reason}: see {logs / 'webhook.log'}; {ports}",
+    ]
+
+
+def test_status_succeeds_when_all_is_fine(tmp_path, capsys):
+    record(tmp_path, me("etcd"), me("kubelet"))
+    assert run("status", "--dir", tmp_path) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["etcd", "running"],
+        ["kubelet", "running"],
+    ]
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert run("status", "--dir", tmp_path / "file" / "plane") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("harbourmaster local: ")
+    assert error.count("\n") == 1
+
+
+def test_the_suggested_policy_is_there_and_is_for_the_suggested_pod():
+    _, apply, try_, _ = local._suggestions("x")
+    text = Path(apply.split()[-1]).read_text()
+    for label in try_.split("--labels=")[1].split()[0].split(","):
+        assert label.replace("=", ": ") in text

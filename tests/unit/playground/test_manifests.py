@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from playground import manifests
+from playground.build import find_kubectl
+from playground.errors import PlaygroundError
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+
+
+def run_kubectl(*arguments, stdin=None):
+    command = [find_kubectl(Path("/none")), *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True)
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return manifests.render(run_kubectl, manifests.DEFAULT)
+
+
+@pytest.fixture
+def recorded():
+    calls = []
+
+    def kubectl(*arguments, stdin=None):
+        calls.append((arguments, stdin))
+
+    kubectl.calls = calls
+    return kubectl
+
+
+def configuration(kind):
+    service = {"name": "harbourmaster-webhook", "port": 443, "path": "/mutate"}
+    webhooks = [{"clientConfig": {"service": dict(service)}} for _ in range(2)]
+    return {"kind": f"{kind}WebhookConfiguration", "webhooks": webhooks}
+
+
+def test_the_manifests_are_the_project_s():
+    assert manifests.DEPLOY.resolve() == DEPLOY
+    assert manifests.DEFAULT.resolve() == DEPLOY / "default"
+
+
+def test_no_deployment_is_applied_and_everything_else_is(shipped):
+    left = manifests.adapted(shipped, 1, 2)
+    kinds = {item["kind"] for item in shipped}
+    assert {item["kind"] for item in left} == kinds - {"Deployment"}
+    assert len(left) == len([item for item in shipped if item["kind"] != "Deployment"])
+
+
+def test_the_service_of_the_webhook_leads_to_this_machine(shipped):
+    services = {
+        item["metadata"]["name"]: item["spec"]
+        for item in manifests.adapted(shipped, 1)
+        if item["kind"] == "Service"
+    }
+    assert services["harbourmaster-webhook"] == {
+        "type": "ExternalName",
+        "externalName": "localhost",
+    }
+    assert services["harbourmaster-controller"]["ports"]
+
+
+def test_the_custom_metrics_api_leads_to_the_port_of_a_controller(shipped):
+    items = manifests.adapted(shipped, 1, 21001)
+    services = [item["spec"]["service"] for item in items if item["kind"] == "APIService"]
+    assert [(one["name"], one["port"]) for one in services] == [
+        ("harbourmaster-metrics", 21001)
+    ] * 2
+    (found,) = [
+        item
+        for item in items
+        if item["metadata"]["name"] == "harbourmaster-metrics" and item["kind"] == "Service"
+    ]
+    assert found["spec"] == {"type": "ExternalName", "externalName": "localhost"}
+    # An API that nobody serves would keep namespaces from being deleted.
+    alone = manifests.adapted(shipped, 1)
+    assert "APIService" not in {item["kind"] for item in alone}
+
+
+@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
+def test_shipped_configurations_name_the_port_of_the_webhook(kind):
+    (found,) = manifests.adapted([configuration(kind)], 21000)
+    ports = [one["clientConfig"]["service"]["port"] for one in found["webhooks"]]
+    assert ports == [21000, 21000]
+    assert found["webhooks"][0]["clientConfig"]["service"]["path"] == "/mutate"
+
+
+def test_a_conversion_names_the_port_of_the_webhook(shipped):
+    ports = [
+        item["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"]
+        for item in manifests.adapted(shipped, 21000)
+        if item["kind"] == "CustomResourceDefinition" and "conversion" in item["spec"]
+    ]
+    assert ports == [21000, 21000]
+
+
+def test_what_was_rendered_stays_as_it_is():
+    rendered = [configuration("Mutating")]
+    manifests.adapted(rendered, 21000)
+    assert rendered == [configuration("Mutating")]
+
+
+@pytest.mark.parametrize("role", ["webhook", "controller"])
+def test_the_flags_of_a_deployment_are_found(shipped, role):
+    assert "--host=0.0.0.0" in manifests.container_flags(shipped, role)
+    assert role not in manifests.container_flags(shipped, role)
+
+
+def test_without_a_deployment_there_are_no_flags():
+    assert manifests.container_flags([], "webhook") == []
+
+
+def test_everything_is_applied_at_once(recorded):
+    items = [{"kind": "Namespace"}, {"kind": "Service"}]
+    manifests.apply(recorded, items)
+    ((arguments, stdin),) = recorded.calls
+    assert arguments[0] == "apply"
+    assert json.loads(stdin)["items"] == items
+
+
+def test_the_kinds_to_wait_for_are_known(shipped):
+    paths = manifests.served_paths(shipped)
+    assert [path for path in paths if "/kupid.gardener.cloud/" in path] == [
+        "/apis/kupid.gardener.cloud/v1alpha1/clusterpodschedulingpolicies",
+        "/apis/kupid.gardener.cloud/v1alpha1/podschedulingpolicies",
+    ]
+    assert sorted(path for path in paths if path.endswith("/keptnapps")) == [
+        f"/apis/lifecycle.keptn.sh/{version}/keptnapps"
+        for version in ("v1", "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1")
+    ]
+
+
+def test_a_folder_without_manifests_is_one_clear_line(recorded, tmp_path):
+    with pytest.raises(PlaygroundError, match=r"holds no kustomization\.yaml: install the project"):
+        manifests.render(recorded, tmp_path)

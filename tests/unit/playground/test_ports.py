@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+from playground import ports
+from playground.ports import free_ports
+
+CHOOSE = """
+from playground import ports
+ports._PORTS = range({first}, {first} + 4)
+print(*ports.free_ports(4))
+"""
+
+
+def test_they_differ_and_can_be_bound():
+    found = free_ports(6)
+    assert len(set(found)) == 6
+    for port in found:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", port))
+
+
+def test_none_is_given_out_twice(monkeypatch):
+    (first,) = free_ports(1)
+    monkeypatch.setattr(ports, "_PORTS", range(first, first + 1))
+    assert free_ports(1) == []
+
+
+def test_one_that_is_in_use_is_left_out(monkeypatch):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        taken = listener.getsockname()[1]
+        monkeypatch.setattr(ports, "_PORTS", range(taken, taken + 1))
+        assert free_ports(1) == []
+
+
+def test_another_process_gets_others():
+    (held,) = free_ports(1)
+    code = CHOOSE.format(first=held - 1)
+    other = subprocess.run(
+        [sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True
+    )
+    found = [int(each) for each in other.stdout.split()]
+    assert found
+    assert held not in found
