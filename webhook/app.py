@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from serving.bodies import read_body
 from serving.clients import check_client
@@ -12,7 +13,7 @@ from serving.deadline import request_budget
 from serving.replies import json_reply
 from serving.routes import post_routes
 from telemetry.logging import get_logger
-from webhook.handlers import answer, answer_unchanged
+from webhook.handlers import NAMESPACE_UNKNOWN, answer, answer_failed
 from webhook.review import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
@@ -20,14 +21,25 @@ if TYPE_CHECKING:
 
     from serving.limits import Limits
     from serving.routes import Handler
+    from serving.settings import ServerSettings
+    from webhook.conversion import Conversions
     from webhook.engine import EngineHolder
     from webhook.handlers import Decision
     from webhook.records import Records
-    from webhook.settings import ServerSettings
 
-MUTATE_PATHS: Final = ("/mutate", "/webhook")
-"""Our own path and kupid's; on both the object's kind decides what happens."""
-VALIDATE_PATH: Final = "/validate"
+MUTATE_PATHS: Final = ("/mutate", "/webhook", "/mutate-v1-pod")
+"""Our own path, kupid's and Keptn's; on all the object's kind decides what happens."""
+VALIDATE_PATHS: Final = (
+    "/validate",
+    "/validate-lifecycle-keptn-sh-v1-keptntaskdefinition",
+    "/validate-metrics-keptn-sh-v1-keptnmetric",
+    "/validate-metrics-keptn-sh-v1-analysis",
+    "/validate-metrics-keptn-sh-v1-analysisdefinition",
+)
+CONVERT_PATH: Final = "/convert"
+
+Arrival: TypeAlias = Callable[[str, float], Awaitable[bool]]
+"""Waits for a namespace, until that time of the event loop; returns whether it is known now."""
 
 
 class Reviews:
@@ -39,11 +51,13 @@ class Reviews:
         settings: ServerSettings,
         limits: Limits,
         records: Records,
+        arrival: Arrival | None = None,
     ) -> None:
         self._holder = holder
         self._settings = settings
         self._limits = limits
         self._records = records
+        self._arrival = arrival
         self._log = get_logger("admission")
 
     async def mutate(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -69,24 +83,48 @@ class Reviews:
                 admission=admission,
             )
             if clock() > deadline:
-                text = "the time for this request ran out, nothing was changed"
-                result, decision = answer_unchanged(body, "deadline", text)
+                text = "the time for this request ran out, nothing was decided"
+                result, decision = answer_failed(
+                    body, self._holder.current, "deadline", text, may_patch=may_patch
+                )
             else:
                 result, decision = self._answer(body, may_patch=may_patch)
-        self._records.add(decision, perf_counter() - started)
+                if NAMESPACE_UNKNOWN in decision.verdict.codes and await self._arrives(
+                    decision.request.namespace, deadline
+                ):
+                    result, decision = self._answer(body, may_patch=may_patch)
+        trace = _trace_of(request) if self._records.are_traced else None
+        self._records.add(decision, perf_counter() - started, trace)
         return json_reply(request, result)
 
+    async def _arrives(self, namespace: str | None, deadline: float) -> bool:
+        # The API server tells of a new namespace and asks about its first pod at the same time.
+        return self._arrival is not None and await self._arrival(namespace or "", deadline)
+
     def _answer(self, body: bytes, *, may_patch: bool) -> tuple[bytes, Decision]:
+        engine = self._holder.current
         try:
-            return answer(body, self._holder.current, may_patch=may_patch)
+            return answer(body, engine, may_patch=may_patch)
         except Exception:  # noqa: BLE001 - logged with its traceback
             # A defect of ours must not stop anybody's pods (design D7).
             self._log.exception("review failed")
-            text = "an internal error, nothing was changed; the server's log says more"
-            return answer_unchanged(body, "internal-error", text)
+            text = "an internal error, nothing was decided; the server's log says more"
+            return answer_failed(body, engine, "internal-error", text, may_patch=may_patch)
 
 
-def create_app(reviews: Reviews) -> Handler:
-    """What the TLS port serves."""
+def _trace_of(request: web.BaseRequest) -> tuple[str, str] | None:
+    """What the caller says of its trace, as it came; a reference to the headers would keep all."""
+    parents = request.headers.getall("traceparent", ())
+    # Of two neither is to be believed; the state may come in pieces.
+    if len(parents) != 1:
+        return None
+    return parents[0], ",".join(request.headers.getall("tracestate", ()))
+
+
+def create_app(reviews: Reviews, conversions: Conversions | None = None) -> Handler:
+    """What the TLS port serves; without ``conversions`` only reviews."""
     routes: dict[str, Handler] = dict.fromkeys(MUTATE_PATHS, reviews.mutate)
-    return post_routes({**routes, VALIDATE_PATH: reviews.validate})
+    routes |= dict.fromkeys(VALIDATE_PATHS, reviews.validate)
+    if conversions is not None:
+        routes[CONVERT_PATH] = conversions.convert
+    return post_routes(routes)

@@ -7,12 +7,17 @@ merges come again and again; each is made once and its answer kept encoded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from policies.merge import merge
-from webhook.review import Response, allowed, patched
+from gates.owners import SUPPORTED
+from policies.merge import Note, merge
+from webhook.gate_memory import GateMemory
+from webhook.gating import AT_GATE, WITH_SCHEDULER
+from webhook.review import Response, allowed, denied, patched, patched_with
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -20,13 +25,24 @@ if TYPE_CHECKING:
     from policies.compiled import CompiledPolicy
     from policies.merge import Merged
     from policies.pods import Kind, PodSpec, PodView
+    from webhook.gate_memory import Remembered
+    from webhook.gating import Gating
     from webhook.settings import AdmissionSettings
-    from webhook.snapshot import Snapshot
+    from webhook.snapshot import Namespace, Snapshot
 
 MUTATED: Final = "mutated"
 """A patch was sent."""
+GATED: Final = "gated"
+"""The pod waits at our gate or with our scheduler, whatever else the patch has."""
 UNCHANGED: Final = "unchanged"
 """Policies matched, but the pod already holds all they ask for."""
+UNMATCHED: Final = "unmatched"
+"""No policy matched, or the object is one that is never changed."""
+SKIPPED: Final = "skipped"
+"""Allowed as it is because the mutation could not be made."""
+DENIED: Final = "denied"
+"""A pod that may have to wait, and can't: not even the fixed patch could be made, or it names
+another scheduler and the settings deny that."""
 
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
 """Of encoded answers and of the fields they answer; beyond it all are forgotten at once."""
@@ -41,23 +57,68 @@ class Verdict(Struct, frozen=True, gc=False):
     response: Response
     policies: tuple[str, ...] = ()
     operations: int = 0
-    codes: tuple[str, ...] = ()
-    """Of the notes given to the user."""
+    notes: tuple[Note, ...] = ()
+    """Given to the user."""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Of the notes."""
+        return tuple(note.code for note in self.notes)
 
 
 class Engine:
     """Decides on pods from one snapshot; a new snapshot gets a new engine."""
 
-    __slots__ = ("_kept", "_kept_bytes", "_options", "snapshot")
+    __slots__ = (
+        "_has_policies",
+        "_kept",
+        "_kept_bytes",
+        "_options",
+        "_settings",
+        "gates",
+        "snapshot",
+    )
 
     def __init__(self, snapshot: Snapshot, settings: AdmissionSettings) -> None:
         self.snapshot = snapshot
+        self.gates = GateMemory(settings.gate_rules())
+        self._has_policies = "policies" in settings.features
+        self._settings = settings
         self._options = {
-            as_field: settings.merge_options(node_name_as_field=as_field)
+            (as_field, waits): settings.merge_options(node_name_as_field=as_field, waits=waits)
             for as_field in (False, True)
+            for waits in ("", AT_GATE, WITH_SCHEDULER)
         }
         self._kept: dict[Hashable, Verdict] = {}
         self._kept_bytes = 0
+
+    def succeeded(self, snapshot: Snapshot) -> Engine:
+        """The engine of the next snapshot; it remembers the merges while the policies stay."""
+        successor = Engine(snapshot, self._settings)
+        if snapshot.policies is self.snapshot.policies:
+            successor._kept, successor._kept_bytes = self._kept, self._kept_bytes
+        successor.gates = self.gates
+        return successor
+
+    def with_gating(self, gating: Literal["schedulingGates", "schedulerName"]) -> Engine:
+        """An engine of the same snapshot and settings whose pods wait there."""
+        return Engine(self.snapshot, replace(self._settings, gating=gating))
+
+    def has_gates(self, name: str, namespace: Namespace) -> bool:
+        """Whether pods of that namespace may have to wait at a gate."""
+        return namespace.has_gates and self.gates.rules.apply_in(name)
+
+    def match(
+        self, name: str, namespace: Namespace, labels: dict[str, str]
+    ) -> tuple[CompiledPolicy, ...]:
+        """The policies for a pod with these labels, in their order."""
+        if not self._has_policies:
+            return ()
+        return self.snapshot.policies.match(name, namespace.labels, labels)
+
+    def template_waits(self, kind: Kind) -> str:
+        """Where the pods of a template wait, if they do, in a namespace with gates."""
+        return self.gates.rules.waits if kind.name in SUPPORTED else ""
 
     def merge(
         self,
@@ -66,16 +127,28 @@ class Engine:
         policies: tuple[CompiledPolicy, ...],
         *,
         node_name_as_field: bool,
+        waits: str = "",
     ) -> Verdict:
-        """Merge the policies into the pod, or find what came of it before."""
+        """Merge the policies into the pod, or find what came of it before.
+
+        ``waits`` is where the pod waits, as in ``Gating``.
+        """
         spec = pod.spec
-        key = (kind.shape, policies, node_name_as_field, None if spec is None else spec.key)
+        key = (kind.shape, policies, node_name_as_field, waits, None if spec is None else spec.key)
         found = self._kept.get(key)
         if found is None:
-            options = self._options[node_name_as_field]
+            options = self._options[node_name_as_field, waits]
             found = _verdict(merge(pod, kind.pointer, policies, options), policies)
             self._keep(key, found, spec)
         return found
+
+    def fuse(self, decided: Remembered, merged: Verdict | None) -> Verdict:
+        """One verdict of what gates and policies ask, or what it was before."""
+        if decided.verdict is not None and decided.merged is merged:
+            return decided.verdict
+        verdict = fused(decided.gating, merged)
+        self.gates.note_answer(decided, merged, verdict)
+        return verdict
 
     def _keep(self, key: Hashable, verdict: Verdict, spec: PodSpec | None) -> None:
         size = _ENTRY_BYTES + len(verdict.response.encoded)
@@ -98,6 +171,41 @@ class EngineHolder:
         self.current = current
 
 
+def fused(gating: Gating, merged: Verdict | None) -> Verdict:
+    """One verdict of what gates and policies ask: one patch, for they touch different fields.
+
+    A policy's schedulerName is left out of ``merged`` where the pod waits with our scheduler.
+    """
+    if not gating.patch and not gating.notes:
+        return merged or _left_alone(gating.reason)
+    if gating.refusal:
+        return Verdict(DENIED, denied(gating.refusal), notes=gating.notes)
+    merged = merged or _left_alone(None)
+    notes = merged.notes + gating.notes
+    patch = _joined(merged.response.patch, gating.patch)
+    if patch is None:
+        return Verdict(SKIPPED, allowed(notes=notes), merged.policies, notes=notes)
+    return Verdict(
+        GATED if gating.patch else merged.outcome,
+        patched_with(patch, notes),
+        merged.policies,
+        merged.operations + gating.operations,
+        notes,
+    )
+
+
+@cache
+def _left_alone(reason: str | None) -> Verdict:
+    return Verdict(UNMATCHED, allowed(reason))
+
+
+def _joined(first: bytes | None, second: bytes) -> bytes | None:
+    """Two lists of operations as one, without decoding either."""
+    if not first or not second:
+        return first or second or None
+    return b"%b,%b" % (first[:-1], second[1:])
+
+
 def _verdict(merged: Merged, policies: tuple[CompiledPolicy, ...]) -> Verdict:
     notes = merged.notes
     if merged.operations:
@@ -109,5 +217,5 @@ def _verdict(merged: Merged, policies: tuple[CompiledPolicy, ...]) -> Verdict:
         response,
         tuple(policy.reference for policy in policies),
         len(merged.operations),
-        tuple(note.code for note in notes),
+        tuple(notes),
     )

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec import Struct
 
-from policies.decoding import MalformedError, decode
+from policies.decoding import MalformedError
 from policies.merge import Note
-from policies.model import Policy, is_policy_kind
+from policies.model import is_policy_kind
 from policies.pods import KINDS
 from policies.validation import reason, validate, warn
-from webhook.engine import MUTATED, UNCHANGED, Verdict
+from webhook.checked_objects import is_checked, review_object
+from webhook.engine import DENIED, GATED, MUTATED, SKIPPED, UNCHANGED, UNMATCHED, Verdict, fused
+from webhook.gating import fixed
+from webhook.policy_objects import OversizedError, decode_policy
 from webhook.review import (
     MAX_REASON,
     MAX_WARNING,
@@ -35,24 +37,33 @@ from webhook.review import (
     errored,
     remarked,
 )
+from webhook.reviewed import read_object
 
 if TYPE_CHECKING:
-    from policies.pods import Kind, PodView
+    from policies.pods import Kind
     from webhook.engine import Engine
+    from webhook.reviewed import Reviewed
 
-UNMATCHED: Final = "unmatched"
-"""No policy matched, or the object is one that is never changed."""
-SKIPPED: Final = "skipped"
-"""Allowed as it is because the mutation could not be made."""
 VALID: Final = "valid"
 INVALID: Final = "invalid"
 """A policy that passed, or did not pass, validation."""
 MALFORMED: Final = "malformed"
 """The question could not be understood."""
-OUTCOMES: Final = (MUTATED, UNCHANGED, UNMATCHED, SKIPPED, VALID, INVALID, MALFORMED)
+NAMESPACE_UNKNOWN: Final = "namespace-unknown"
+"""The code of a skip that a moment of waiting for the watch may spare."""
+OUTCOMES: Final = (
+    MUTATED,
+    GATED,
+    UNCHANGED,
+    UNMATCHED,
+    SKIPPED,
+    DENIED,
+    VALID,
+    INVALID,
+    MALFORMED,
+)
 
 _CREATE: Final = frozenset(("CREATE", "", None))
-_policy_decoder: Final = msgspec.json.Decoder(Policy)
 _NO_KIND: Final = GroupVersionKind()
 _NO_REQUEST: Final = Request()
 _LEFT_ALONE: Final = Verdict(UNMATCHED, allowed())
@@ -79,11 +90,10 @@ def answer(body: bytes, engine: Engine, *, may_patch: bool = True) -> tuple[byte
         return _answer_raw(body, engine, may_patch=may_patch)
     try:
         check_version(review)
-        pod = kind.view(request.object)
+        verdict = _decide(request, kind, request.object, engine, may_patch=may_patch)
     except MalformedError:
         # The long way finds it again, and says what is wrong and where.
         return _answer_raw(body, engine, may_patch=may_patch)
-    verdict = _decide(request, kind, pod, engine, may_patch=may_patch)
     result = encode_review(review.api_version, request.uid, verdict.response)
     return result, Decision(request, verdict)
 
@@ -102,13 +112,19 @@ def _answer_raw(body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes,
     return _encoded(review, _decide_raw(review.request or _NO_REQUEST, engine, may_patch=may_patch))
 
 
-def answer_unchanged(body: bytes, code: str, text: str) -> tuple[bytes, Decision]:
-    """Allow whatever ``body`` asks about as it is, with a note that says why nothing was done."""
+def answer_failed(
+    body: bytes, engine: Engine, code: str, text: str, *, may_patch: bool = True
+) -> tuple[bytes, Decision]:
+    """Allow whatever ``body`` asks about as it is, with a note that says why nothing was decided.
+
+    But no pod passes a gate by that: it gets the fixed patch, or is denied (design D7).
+    """
     try:
         review = decode_review(body)
     except MalformedError:
         review = Review()
-    return _encoded(review, _skip(code, text))
+    request = review.request or _NO_REQUEST
+    return _encoded(review, _undecided(request, engine, Note(code, text), may_patch=may_patch))
 
 
 def _encoded(review: Review, verdict: Verdict) -> tuple[bytes, Decision]:
@@ -126,6 +142,9 @@ def _decide_raw(request: Request, engine: Engine, *, may_patch: bool) -> Verdict
     key = _key(request)
     if is_policy_kind(*key):
         return _validate(request)
+    if is_checked(key[0], key[2]):
+        response = review_object(request, key[0], key[2])
+        return Verdict(VALID if response.allowed else INVALID, response)
     kind = KINDS.get(key)
     if kind is None:
         if not key[2]:
@@ -138,30 +157,78 @@ def _decide_raw(request: Request, engine: Engine, *, may_patch: bool) -> Verdict
         is_deletion = request.operation == "DELETE"
         return Verdict(UNMATCHED, allowed(text)) if is_deletion else _skip("no-object", text)
     try:
-        pod = kind.read(request.object)
+        return _decide(request, kind, read_object(request.object), engine, may_patch=may_patch)
     except MalformedError as error:
-        return _skip("object-malformed", f"{kind.name}: {error}")
-    return _decide(request, kind, pod, engine, may_patch=may_patch)
+        note = Note("object-malformed", f"{kind.name}: {error}")
+        return _undecided(request, engine, note, may_patch=may_patch)
 
 
 def _decide(
-    request: RequestHead, kind: Kind, pod: PodView | None, engine: Engine, *, may_patch: bool
+    request: RequestHead, kind: Kind, found: Reviewed, engine: Engine, *, may_patch: bool
 ) -> Verdict:
-    is_immutable = kind.create_only and request.operation not in _CREATE
-    if is_immutable or request.operation == "DELETE" or request.sub_resource or not may_patch:
+    """Decide on a workload. Raises MalformedError where fields that count have wrong types."""
+    pod = kind.view(found)
+    if not may_patch or not _may_change(request, kind) or pod is None or pod.is_left_alone:
         return _LEFT_ALONE
-    if pod is None or pod.is_left_alone:
-        return _LEFT_ALONE
+    snapshot = engine.snapshot
     name = request.namespace or ""
-    namespace = engine.snapshot.namespace(name)
-    if namespace is None:
-        return _skip("namespace-unknown", f'namespace "{name}" is not known')
-    policies = engine.snapshot.policies.match(name, namespace.labels, pod.labels)
-    if not policies:
+    if name in snapshot.excluded:
         return _LEFT_ALONE
-    gated = pod.spec is not None and bool(pod.spec.scheduling_gates)
-    as_field = gated or (kind.is_template and namespace.has_gates)
-    return engine.merge(kind, pod, policies, node_name_as_field=as_field)
+    namespace = snapshot.namespace(name)
+    if namespace is None:
+        return _skip(NAMESPACE_UNKNOWN, f'namespace "{name}" is not known')
+    has_gates = engine.has_gates(name, namespace)
+    decided = None
+    if has_gates and not kind.is_template:
+        decided = engine.gates.decide(found, pod.labels, name, snapshot.parents)
+    policies = engine.match(name, namespace, pod.labels)
+    merged = None
+    if policies:
+        is_gated = pod.spec is not None and bool(pod.spec.scheduling_gates)
+        if decided is not None:
+            waits = decided.gating.waits
+            as_field = is_gated or bool(waits)
+        else:
+            waits = engine.template_waits(kind) if has_gates else ""
+            as_field = is_gated or has_gates
+        merged = engine.merge(kind, pod, policies, node_name_as_field=as_field, waits=waits)
+    if decided is not None:
+        return engine.fuse(decided, merged)
+    return merged or _LEFT_ALONE
+
+
+def _may_change(request: RequestHead, kind: Kind) -> bool:
+    """Whether the operation is one at which objects of that kind are changed."""
+    is_immutable = kind.create_only and request.operation not in _CREATE
+    return not (is_immutable or request.operation == "DELETE" or request.sub_resource)
+
+
+def _undecided(request: Request, engine: Engine, note: Note, *, may_patch: bool) -> Verdict:
+    """What is done where nothing could be decided: no policy, but where gates are, a gate."""
+    try:
+        if may_patch and _may_be_gated(request, engine):
+            rules = engine.gates.rules
+            gating = fixed(request.object, request.namespace or "", note, rules)
+            if gating.patch or gating.notes:
+                return fused(gating, None)
+    except Exception as error:  # noqa: BLE001 - whatever it is, no pod passes a gate by it
+        # What a defect says may be part of the object.
+        why = str(error) if isinstance(error, MalformedError) else "an internal error"
+        text = f"{note.text}; not even a gate could be added: {why}"
+        return Verdict(DENIED, denied(cut(text, MAX_REASON)), notes=(note,))
+    return Verdict(SKIPPED, allowed(note.text, (note,)), notes=(note,))
+
+
+def _may_be_gated(request: Request, engine: Engine) -> bool:
+    kind = KINDS.get(_key(request))
+    if kind is None or kind.is_template or not request.has_object:
+        return False
+    name = request.namespace or ""
+    snapshot = engine.snapshot
+    namespace = None if name in snapshot.excluded else snapshot.namespace(name)
+    return (
+        namespace is not None and engine.has_gates(name, namespace) and _may_change(request, kind)
+    )
 
 
 def _validate(request: Request) -> Verdict:
@@ -169,7 +236,9 @@ def _validate(request: Request) -> Verdict:
     if not request.has_object:
         return _skip("no-object", "the request holds no policy, there is nothing to check")
     try:
-        policy = decode(_policy_decoder, request.object, "")
+        policy = decode_policy(request.object)
+    except OversizedError as error:
+        return Verdict(INVALID, denied(str(error)))
     except MalformedError as error:
         return _skip("object-malformed", str(error))
     warnings = [cut(f"harbourmaster: {text}", MAX_WARNING) for text in warn(policy)]
@@ -180,4 +249,5 @@ def _validate(request: Request) -> Verdict:
 
 
 def _skip(code: str, text: str) -> Verdict:
-    return Verdict(SKIPPED, allowed(text, (Note(code, text),)), codes=(code,))
+    notes = (Note(code, text),)
+    return Verdict(SKIPPED, allowed(text, notes), notes=notes)

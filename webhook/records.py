@@ -1,4 +1,4 @@
-"""What is remembered of each review: its log line and its counts, worked out in batches.
+"""What is remembered of each review: its log line, its counts and its span, worked out in batches.
 
 Between two system calls the processor has forgotten this code, so a line written at once costs
 several times what it costs among others. A review leaves a tuple; a moment later all are counted
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from telemetry.logging import clean, get_logger
-from webhook.engine import MUTATED
+from webhook.engine import DENIED, GATED, MUTATED
 from webhook.handlers import INVALID
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from telemetry.metrics import Metrics
+    from telemetry.spans import Tracer
     from webhook.engine import Verdict
     from webhook.handlers import Decision
     from webhook.review import RequestHead
@@ -30,7 +31,19 @@ if TYPE_CHECKING:
 MOMENT: Final = 0.05
 """Seconds that a record may wait; so much of the log is lost if the process is killed."""
 
-_Pending: TypeAlias = "tuple[float, float, Verdict, str, str, str | None, str | None, str | None]"
+_MAX_POLICIES: Final = 16
+"""Policies named in one span."""
+_DEFECTS: Final = frozenset(("internal-error", "deadline"))
+"""Codes of reviews in which we failed, and not the question."""
+
+_REFUSED: Final = frozenset((DENIED, INVALID))
+_TOLD: Final = _REFUSED | {MUTATED, GATED}
+"""Outcomes of which there is a log line."""
+
+_Trace: TypeAlias = "tuple[str, str] | None"
+_Pending: TypeAlias = (
+    "tuple[float, float, Verdict, str, str, str | None, str | None, str | None, _Trace]"
+)
 
 
 class ReviewLine(Struct, frozen=True, gc=False, kw_only=True):
@@ -49,24 +62,32 @@ class ReviewLine(Struct, frozen=True, gc=False, kw_only=True):
     operations: int
     codes: tuple[str, ...]
     microseconds: int
+    trace_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Records:
     """Counts and logs reviews; ``flush`` before the end."""
 
     def __init__(
-        self, metrics: Metrics, loop: asyncio.AbstractEventLoop, stream: BinaryIO | None = None
+        self,
+        metrics: Metrics,
+        loop: asyncio.AbstractEventLoop,
+        stream: BinaryIO | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """``stream`` takes JSON lines; without it the usual logger writes."""
+        self.are_traced = tracer is not None
+        """Whether ``add`` wants what the caller says of its trace."""
         self._metrics = metrics
         self._loop = loop
         self._stream = stream
+        self._tracer = tracer
         self._pending: list[_Pending] = []
         self._encode = msgspec.json.Encoder().encode
         self._log = get_logger("admission")
 
-    def add(self, decision: Decision, seconds: float) -> None:
-        """Remember a review that took ``seconds``."""
+    def add(self, decision: Decision, seconds: float, trace: _Trace = None) -> None:
+        """Remember a review that took ``seconds``; ``trace`` is its traceparent and tracestate."""
         request = decision.request
         pending = self._pending
         if not pending:
@@ -82,23 +103,26 @@ class Records:
                 request.namespace,
                 request.name,
                 request.operation,
+                trace,
             )
         )
 
     def flush(self) -> None:
-        """Count and write what waits."""
+        """Count, trace and write what waits."""
         pending, self._pending = self._pending, []
         lines: list[ReviewLine] = []
-        tallies = self._metrics.admission
+        tallies, tracer = self._metrics.admission, self._tracer
         for record in pending:
             verdict = record[2]
             tallies.durations[verdict.outcome].observe(record[1])
-            if verdict.outcome == MUTATED:
+            if verdict.operations:
                 tallies.operations.observe(verdict.operations)
+            tallies.matches.update(verdict.policies)
             for code in verdict.codes:
                 self._metrics.admission_skipped.labels(code).inc()
-            if verdict.codes or verdict.outcome in {MUTATED, INVALID}:
-                lines.append(_line(record))
+            trace_id = msgspec.UNSET if tracer is None else _traced(record, tracer)
+            if verdict.codes or verdict.outcome in _TOLD:
+                lines.append(_line(record, trace_id))
         if self._stream is None:
             for line in lines:
                 self._write_usual(line)
@@ -107,7 +131,7 @@ class Records:
             self._stream.flush()
 
     def _write_usual(self, line: ReviewLine) -> None:
-        fields: dict[str, Any] = msgspec.structs.asdict(line)
+        fields: dict[str, Any] = msgspec.to_builtins(line)
         # The logger has these of its own.
         for name in ("component", "timestamp"):
             del fields[name]
@@ -119,11 +143,42 @@ def _kind(request: RequestHead) -> str:
     return request.kind.kind if request.kind is not None else ""
 
 
-def _line(record: _Pending) -> ReviewLine:
-    at, seconds, verdict, uid, kind, namespace, name, operation = record
+def _traced(record: _Pending, tracer: Tracer) -> str | msgspec.UnsetType:
+    """Make the span of a review; returns its trace's id, unset where it is not sampled."""
+    ended, seconds, verdict, *_, trace = record
+    context = tracer.sampled(*(trace or ()))
+    if context is None:
+        return msgspec.UNSET
+    return tracer.record(
+        context,
+        "review",
+        (ended - seconds, ended),
+        _attributes(record),
+        is_server=True,
+        error=next((code for code in verdict.codes if code in _DEFECTS), ""),
+    )
+
+
+def _attributes(record: _Pending) -> dict[str, str | int | tuple[str, ...]]:
+    """What a span says of a review: nothing of the object but where it is."""
+    _, _, verdict, uid, kind, namespace, _, operation, _ = record
+    return {
+        "k8s.namespace.name": clean(namespace or ""),
+        "harbourmaster.review.uid": clean(uid),
+        "harbourmaster.review.kind": clean(kind),
+        "harbourmaster.review.operation": clean(operation or ""),
+        "harbourmaster.outcome": verdict.outcome,
+        "harbourmaster.operations": verdict.operations,
+        "harbourmaster.codes": verdict.codes,
+        "harbourmaster.policies": tuple(map(clean, verdict.policies[:_MAX_POLICIES])),
+    }
+
+
+def _line(record: _Pending, trace_id: str | msgspec.UnsetType) -> ReviewLine:
+    at, seconds, verdict, uid, kind, namespace, name, operation, _ = record
     return ReviewLine(
         event=verdict.outcome,
-        level="warning" if verdict.codes or verdict.outcome == INVALID else "info",
+        level="warning" if verdict.codes or verdict.outcome in _REFUSED else "info",
         timestamp=datetime.fromtimestamp(at, UTC),
         uid=clean(uid),
         kind=clean(kind),
@@ -134,4 +189,5 @@ def _line(record: _Pending) -> ReviewLine:
         operations=verdict.operations,
         codes=verdict.codes,
         microseconds=int(seconds * 1e6),
+        trace_id=trace_id,
     )

@@ -5,13 +5,13 @@ An answer carries the version of its question. ``status.metadata`` is always the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from policies.decoding import MalformedError, decode
-from policies.pods import Workload
+from webhook.reviewed import Reviewed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,7 @@ _VERSIONS: Final = frozenset((V1, V1BETA1, ""))
 OK: Final = 200
 BAD_REQUEST: Final = 400
 FORBIDDEN: Final = 403
+UNPROCESSABLE: Final = 422
 
 # A request may carry an object and its old state of 3 MiB each, the API server's own limit for a
 # request; the rest is room for the envelope.
@@ -63,9 +64,10 @@ class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Request(RequestHead, frozen=True, gc=False, rename="camel"):
-    """A request whose object is kept as it came."""
+    """A request whose object is kept as it came, and what the object was before an update."""
 
     object: Raw = Raw(b"")
+    old_object: Raw = Raw(b"")
 
     @property
     def has_object(self) -> bool:
@@ -84,7 +86,7 @@ class Review(Struct, frozen=True, gc=False, rename="camel"):
 class WorkloadRequest(RequestHead, frozen=True, gc=False, rename="camel"):
     """A request whose object was projected in the same pass."""
 
-    object: Workload | None = None
+    object: Reviewed | None = None
 
 
 class WorkloadReview(Struct, frozen=True, gc=False, rename="camel"):
@@ -100,6 +102,7 @@ class _Status(Struct, frozen=True, gc=False, omit_defaults=True):
     code: int
     reason: str | None = None
     message: str | None = None
+    details: dict[str, Any] | None = None
 
 
 class _Fields(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
@@ -114,7 +117,7 @@ class _Fields(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel")
 class Response(Struct, frozen=True, gc=False):
     """An answer without its uid, encoded once so that equal answers share it.
 
-    Made by ``allowed``, ``patched``, ``denied``, ``errored`` and ``remarked`` only.
+    Made by the functions below only.
     """
 
     allowed: bool
@@ -172,11 +175,16 @@ def allowed(reason: str | None = None, notes: Sequence[Note] = ()) -> Response:
 
 def patched(operations: Sequence[Operation], notes: Sequence[Note] = ()) -> Response:
     """Let the object pass, changed by ``operations``, of which there is at least one."""
+    return patched_with(_encode(operations), notes)
+
+
+def patched_with(patch: bytes, notes: Sequence[Note] = ()) -> Response:
+    """Let the object pass, changed by operations that are already JSON."""
     return _response(
         _Fields(
             True,
             _Status(_NO_METADATA, OK),
-            patch=_encode(operations),
+            patch=patch,
             patch_type="JSONPatch",
             warnings=_warnings(notes),
             audit_annotations=_audit(notes),
@@ -188,6 +196,12 @@ def denied(reason: str, warnings: Sequence[str] = ()) -> Response:
     """Refuse the object; ``reason`` is what the user reads."""
     status = _Status(_NO_METADATA, FORBIDDEN, reason=reason)
     return _response(_Fields(False, status, warnings=list(warnings) or None))
+
+
+def refused(message: str, details: dict[str, Any]) -> Response:
+    """Refuse the object as the API server refuses one of its own kinds; ``details`` has causes."""
+    status = _Status(_NO_METADATA, UNPROCESSABLE, "Invalid", message, details)
+    return _response(_Fields(False, status))
 
 
 def errored(message: str) -> Response:

@@ -5,15 +5,18 @@ Each key's description gives its unit and reason; ``--help`` and the manual prin
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from policies.merge import MergeOptions
+from gates.gate import SCHEDULER_NAME
+from kube.settings import ClusterSettings
+from policies.merge import DEFAULT_SCHEDULER, MergeOptions
+from policies.names import dns_subdomain
+from serving.settings import LogSettings, ServerSettings, TracingSettings
+from webhook.gating import AT_GATE, WITH_SCHEDULER, GateRules
 
-
-class StartError(Exception):
-    """What keeps a command from starting; the text is one line for the user."""
+FEATURES: Final = ("policies", "gates")
 
 
 class AdmissionSettings(
@@ -21,6 +24,10 @@ class AdmissionSettings(
 ):
     """How admission decides."""
 
+    features: Annotated[
+        tuple[str, ...],
+        Meta(description="which capabilities work at admission; the others change nothing"),
+    ] = FEATURES
     treat_default_scheduler_as_unset: Annotated[
         bool,
         Meta(
@@ -36,76 +43,79 @@ class AdmissionSettings(
         ),
     ] = "and"
 
-    def merge_options(self, *, node_name_as_field: bool) -> MergeOptions:
-        """The same settings as the merge takes them."""
+    allowed_namespaces: Annotated[
+        tuple[str, ...],
+        Meta(description="namespaces that alone may have gates; empty for all but those denied"),
+    ] = ()
+    denied_namespaces: Annotated[
+        tuple[str, ...],
+        Meta(description="namespaces without gates whatever they ask for, as in Keptn's chart"),
+    ] = ("cert-manager", "keptn-system", "observability", "monitoring")
+    version_from_tag: Annotated[
+        bool,
+        Meta(
+            description="take the image's tag as version of a pod of one container that names "
+            "neither version nor container, as Keptn's manual says; false hashes, as Keptn does"
+        ),
+    ] = False
+    gating: Annotated[
+        Literal["auto", "schedulingGates", "schedulerName"],
+        Meta(
+            description="where pods wait for their checks: at a scheduling gate, or with the "
+            "scheduler that gateSchedulerName names; auto is gates from Kubernetes 1.27 on, which "
+            "older ones drop unseen, and gates where there is no API server to ask"
+        ),
+    ] = "auto"
+    gate_scheduler_name: Annotated[
+        str,
+        Meta(
+            description="scheduler that asks our extender, and with which pods wait that have no "
+            "gate; the controller's must be the same"
+        ),
+    ] = SCHEDULER_NAME
+    on_foreign_scheduler: Annotated[
+        Literal["ignore", "deny"],
+        Meta(
+            description="a pod that should wait with that scheduler and names another one: let it "
+            "go unchecked with a warning, or deny it"
+        ),
+    ] = "ignore"
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a feature that is none, or a scheduler with which none can wait."""
+        for index, name in enumerate(self.features):
+            if name not in FEATURES:
+                known = ", ".join(f'"{feature}"' for feature in FEATURES)
+                at = f"features[{index}]"
+                raise ValueError(f'{at}: Unsupported value: "{name}": supported values: {known}')
+        scheduler = self.gate_scheduler_name
+        faults = dns_subdomain(scheduler)
+        if scheduler == DEFAULT_SCHEDULER:
+            faults = ["pods without checks have that one"]
+        if faults:
+            raise ValueError(f'gateSchedulerName: Invalid value: "{scheduler}": {faults[0]}')
+
+    def gate_rules(self) -> GateRules:
+        """The same settings as the gates' decision takes them."""
+        return GateRules(
+            is_on="gates" in self.features,
+            allowed=frozenset(self.allowed_namespaces),
+            denied=frozenset(self.denied_namespaces),
+            version_from_tag=self.version_from_tag,
+            waits=WITH_SCHEDULER if self.gating == "schedulerName" else AT_GATE,
+            scheduler_name=self.gate_scheduler_name,
+            denies_foreign=self.on_foreign_scheduler == "deny",
+        )
+
+    def merge_options(self, *, node_name_as_field: bool, waits: str = "") -> MergeOptions:
+        """The same settings as the merge takes them; ``waits`` is where the pod waits."""
         return MergeOptions(
             treat_default_scheduler_as_unset=self.treat_default_scheduler_as_unset,
             skip_conflicts=self.on_required_affinity_conflict == "skip",
             node_name_as_field=node_name_as_field,
+            waiting_scheduler=self.gate_scheduler_name if waits else "",
+            keeps_scheduler=waits == WITH_SCHEDULER,
         )
-
-
-class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """Where and how the server listens."""
-
-    host: Annotated[str, Meta(description="address of both ports; in a pod it is 0.0.0.0")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[
-        int, Meta(ge=0, le=65535, description="TLS port of the review paths; 0 takes a free one")
-    ] = 9443
-    health_port: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=65535,
-            description="plain port of /healthz, /readyz and /metrics; 0 takes a free one",
-        ),
-    ] = 8080
-    cert_dir: Annotated[
-        str | None,
-        Meta(
-            description="directory with tls.crt and tls.key, or where self-signed ones are kept; "
-            "by default below the user's state directory"
-        ),
-    ] = None
-    tls_min_version: Annotated[
-        Literal["1.2", "1.3"], Meta(description="lowest TLS version accepted")
-    ] = "1.2"
-    client_ca: Annotated[
-        str | None,
-        Meta(description="file of the CA that must have signed the client's certificate"),
-    ] = None
-    client_cn: Annotated[
-        str | None,
-        Meta(description="common name that the client's certificate must have; needs client-ca"),
-    ] = None
-    max_in_flight: Annotated[
-        int, Meta(ge=1, description="requests at one time; one more is answered 429")
-    ] = 1024
-    max_in_flight_bytes: Annotated[
-        int, Meta(ge=1, description="bytes of bodies at one time; more are answered 429")
-    ] = 32 * 1024 * 1024
-    body_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="time for a body to arrive; a slower one is answered 408")
-    ] = 10.0
-    drain_seconds: Annotated[
-        float,
-        Meta(ge=0, description="time after SIGTERM to serve on, until no endpoint leads here"),
-    ] = 5.0
-
-
-class LogSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """What is logged and how."""
-
-    level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Meta(description="lowest level written; info has one line for each mutated review"),
-    ] = "info"
-    format: Annotated[
-        Literal["auto", "json", "console"],
-        Meta(description="auto is console on a terminal and json elsewhere"),
-    ] = "auto"
 
 
 class Settings(
@@ -115,3 +125,35 @@ class Settings(
 
     server: ServerSettings = ServerSettings()
     log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
+
+
+class WatchSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """How the cluster's state is followed."""
+
+    stale_after_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="time without any sign of life of a watch after which this replica is "
+            "not ready; it still answers, from what it knows",
+        ),
+    ] = 300.0
+    namespace_wait_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="time that a review waits for a namespace that the watch has not brought "
+            "yet, before it is skipped",
+        ),
+    ] = 0.3
+
+
+class WebhookSettings(
+    Settings, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
+):
+    """All settings of the admission process in a cluster."""
+
+    cluster: ClusterSettings = ClusterSettings()
+    watch: WatchSettings = WatchSettings()

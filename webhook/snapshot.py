@@ -8,10 +8,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from policies.index import PolicySet, policy_set
+from webhook.parents import NO_PARENTS, Parents
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 GATES_ANNOTATION: Final = "keptn.sh/lifecycle-toolkit"
-GATES_LABEL: Final = "gates.harbourmaster.dev/enabled"
 
 
 class NamespaceMetadata(Struct, frozen=True, gc=False):
@@ -32,8 +32,8 @@ class NamespaceObject(Struct, frozen=True, gc=False, rename="camel"):
         name = self.metadata.name or ""
         labels = {NAME_LABEL: name, **(self.metadata.labels or {})}
         annotations = self.metadata.annotations or {}
-        gated = annotations.get(GATES_ANNOTATION) == "enabled" or labels.get(GATES_LABEL) == "true"
-        return Namespace(labels, gated)
+        # The label only tells webhook configurations; left over, it must gate nobody.
+        return Namespace(labels, annotations.get(GATES_ANNOTATION) == "enabled")
 
 
 class Namespace(Struct, frozen=True, gc=False):
@@ -49,6 +49,10 @@ class Snapshot(Struct, frozen=True, gc=False):
     policies: PolicySet = policy_set(())
     namespaces: Mapping[str, Namespace] | None = None
     """By name; None where every namespace exists, with nothing but its name label."""
+    excluded: frozenset[str] = frozenset()
+    """Namespaces in which nothing is ever changed: our own, whatever a registration says."""
+    parents: Parents = NO_PARENTS
+    """What pods inherit from; it goes on following the cluster."""
 
     def namespace(self, name: str) -> Namespace | None:
         """The namespace of that name; None where it is not known."""

@@ -12,19 +12,21 @@ import msgspec
 from msgspec import Struct
 
 from policies.compiled import compile_policy, undecodable_policy
-from policies.decoding import describe
+from policies.decoding import MalformedError, describe
 from policies.index import policy_set
-from policies.model import API_VERSION, CLUSTER_POLICY, POLICY, Policy
+from policies.model import API_VERSION, CLUSTER_POLICY, POLICY
 from policies.validation import validate
-from webhook.documents import Problem, files_in, read_documents
-from webhook.settings import StartError
+from serving.documents import Problem, files_in, read_documents
+from serving.settings import StartError
+from webhook.parents import ParentObject, parents_of
+from webhook.policy_objects import convert_policy
 from webhook.snapshot import NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from policies.compiled import CompiledPolicy
-    from webhook.documents import Document
+    from serving.documents import Document
     from webhook.snapshot import Namespace
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -68,11 +70,11 @@ def load(sources: Sources) -> Loaded:
     namespaces = None
     if sources.namespaces is not None:
         namespaces = _load_namespaces(sources.namespaces, problems)
-    parents = 0
+    parents: list[ParentObject] = []
     if sources.parents is not None:
-        parents = len(_documents(sources.parents, problems))
-    snapshot = Snapshot(policy_set(compiled), namespaces)
-    return Loaded(snapshot, tuple(problems), parents)
+        parents = _load_parents(sources.parents, problems)
+    snapshot = Snapshot(policy_set(compiled), namespaces, parents=parents_of(parents))
+    return Loaded(snapshot, tuple(problems), len(parents))
 
 
 def _documents(path: Path, problems: list[Problem]) -> list[Document]:
@@ -120,9 +122,9 @@ def read_policy(value: dict[str, Any]) -> tuple[CompiledPolicy, list[str]]:
     if isinstance(metadata, dict) and not is_cluster_scoped and not metadata.get("namespace"):
         value = {**value, "metadata": {**metadata, "namespace": DEFAULT_NAMESPACE}}
     try:
-        policy = msgspec.convert(value, Policy)
-    except msgspec.ValidationError as error:
-        text = describe(error)
+        policy = convert_policy(value)
+    except MalformedError as error:
+        text = str(error)
         return _undecodable(value, is_cluster_scoped=is_cluster_scoped, fault=text), [text]
     return compile_policy(policy), [str(error) for error in validate(policy)]
 
@@ -153,6 +155,21 @@ def _load_namespaces(path: Path, problems: list[Problem]) -> dict[str, Namespace
             continue
         namespaces[found.metadata.name] = found.known()
     return namespaces
+
+
+def _load_parents(path: Path, problems: list[Problem]) -> list[ParentObject]:
+    found: list[ParentObject] = []
+    for document in _documents(path, problems):
+        try:
+            parent = msgspec.convert(document.value, ParentObject)
+        except msgspec.ValidationError as error:
+            problems.append(document.problem(describe(error)))
+            continue
+        if not parent.metadata.name:
+            problems.append(document.problem("metadata.name: required"))
+            continue
+        found.append(parent)
+    return found
 
 
 def namespaces_of(objects: Iterable[NamespaceObject]) -> dict[str, Namespace]:

@@ -19,6 +19,7 @@ from helpers.raw_http import Connection, post
 from policies.index import policy_set
 from serving.bodies import read_body
 from serving.limits import Limits
+from serving.settings import ServerSettings
 from serving.site import Site
 from telemetry.metrics import ADMISSION_SKIPPED, REQUESTS_SHED, create_metrics
 from telemetry.tallies import ADMISSION_DURATION, ADMISSION_PATCH_OPERATIONS, KUPID_REQUESTS
@@ -27,7 +28,7 @@ from webhook.engine import Engine, EngineHolder
 from webhook.handlers import OUTCOMES
 from webhook.records import Records
 from webhook.review import MAX_BODY_BYTES
-from webhook.settings import ServerSettings, Settings
+from webhook.settings import Settings
 from webhook.snapshot import Snapshot
 from webhook.sources import read_policy
 

@@ -23,13 +23,14 @@ from helpers.raw_http import Connection, post
 from policies.index import policy_set
 from serving.limits import Limits
 from serving.protocol import Timeouts
+from serving.settings import ServerSettings
 from serving.site import Site
 from telemetry.metrics import create_metrics
 from webhook.app import Reviews, create_app
 from webhook.engine import Engine, EngineHolder
 from webhook.handlers import OUTCOMES, answer
 from webhook.records import Records
-from webhook.settings import AdmissionSettings, ServerSettings
+from webhook.settings import AdmissionSettings
 from webhook.snapshot import Snapshot
 from webhook.sources import read_policy
 
@@ -73,7 +74,7 @@ FULL = cluster_policy(
     },
 )
 
-pytestmark = pytest.mark.timeout(120 if CASES <= 3000 else 0)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 if CASES <= 3000 else 0)]
 
 
 def mangled(data, rng):

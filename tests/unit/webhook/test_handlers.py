@@ -15,13 +15,14 @@ from webhook.handlers import (
     UNMATCHED,
     VALID,
     answer,
-    answer_unchanged,
+    answer_failed,
 )
 from webhook.settings import AdmissionSettings
 from webhook.snapshot import Namespace, Snapshot
 from webhook.sources import read_policy
 
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
+ENGINE = Engine(Snapshot(), AdmissionSettings())
 
 
 def snapshot(*policies, namespaces=None):
@@ -371,9 +372,8 @@ def test_a_policy_of_wrong_types_passes_visibly():
 
 
 def test_a_late_review_is_allowed_with_a_warning_and_its_uid():
-    result, decision = answer_unchanged(
-        json.dumps(review(workload(), uid="u-late")).encode(), "deadline", "the time ran out"
-    )
+    body = json.dumps(review(workload(), uid="u-late")).encode()
+    result, decision = answer_failed(body, ENGINE, "deadline", "the time ran out")
     found = json.loads(result)
     assert found["response"]["uid"] == "u-late"
     assert decision.verdict.codes == ("deadline",)
@@ -381,5 +381,5 @@ def test_a_late_review_is_allowed_with_a_warning_and_its_uid():
 
 
 def test_s40_a_late_body_that_is_no_review_still_gets_an_answer():
-    result, _ = answer_unchanged(b"nonsense", "deadline", "the time ran out")
+    result, _ = answer_failed(b"nonsense", ENGINE, "deadline", "the time ran out")
     assert json.loads(result)["response"]["allowed"] is True

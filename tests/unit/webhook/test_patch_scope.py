@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from helpers.admitted import admit, family, keys, pod
 from helpers.objects import body, cluster_policy, policy, required, review, workload
 from helpers.patching import decode_patch, patched
 from policies.index import policy_set
@@ -120,3 +121,30 @@ def test_s15_unknown_fields_of_the_review_itself_do_not_matter():
     known = Snapshot(policy_set([read_policy(FULL)[0]]))
     result, _ = answer(json.dumps(question).encode(), Engine(known, AdmissionSettings()))
     assert "patch" in json.loads(result)["response"]
+
+
+@pytest.mark.parametrize("gating", ["schedulingGates", "schedulerName"])
+@pytest.mark.parametrize("parents", [(), family(keys(workload="w", pre_deployment_tasks="t"))])
+def test_s14_waiting_touches_the_pods_annotations_and_one_field_more(gating, parents):
+    document = pod({"a/b~c": "kept"}, **future(HOSTILE))
+    found = admit(document, parents, FULL, gating=gating)
+    field = "schedulingGates" if gating == "schedulingGates" else "schedulerName"
+    for operation in found.operations:
+        _, part, name, *_ = operation["path"].split("/")
+        assert name == "annotations" if part == "metadata" else name in {*OWNED, field}
+    spec = found.after["spec"]
+    assert ("schedulingGates" in spec) is (gating == "schedulingGates")
+    assert (spec["schedulerName"] == "keptn-scheduler") is (gating == "schedulerName")
+    assert {name: spec[name] for name in document["spec"]} == document["spec"]
+    assert found.annotations["a/b~c"] == "kept"
+    # A second review, after another webhook changed something, finds nothing left to do.
+    assert admit(found.after, parents, FULL, gating=gating).is_untouched
+
+
+@pytest.mark.parametrize("name", ["../x", "/spec/hostNetwork", "~1spec", '"},{"op":"remove"', "\n"])
+def test_s14_a_scheduler_that_is_a_path_leads_nowhere(name):
+    document = pod(keys(workload="w"), schedulerName=name)
+    found = admit(document, gating="schedulerName")
+    assert found.is_untouched
+    assert found.verdict.codes == ("gate-foreign-scheduler",)
+    assert "\n" not in found.response["warnings"][0]

@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from helpers.objects import cluster_policy, policy, review, workload
+from serving.settings import StartError
 from webhook.engine import MUTATED, Engine
 from webhook.handlers import answer
-from webhook.settings import AdmissionSettings, StartError
+from webhook.settings import AdmissionSettings
 from webhook.snapshot import NAME_LABEL
 from webhook.sources import Sources, load
 

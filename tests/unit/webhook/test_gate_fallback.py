@@ -1,0 +1,258 @@
+"""Where nothing could be decided: no pod passes a gate by that (design D7)."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+
+import jsonpatch
+import pytest
+
+from helpers.admitted import CRITICAL, GATE, PARENT, THEIRS, Answer, engine_of, keys, owner, pod
+from helpers.objects import cluster_policy, review, workload
+from policies.decoding import MalformedError
+from webhook import handlers
+from webhook.engine import GATED, SKIPPED, Engine
+from webhook.gating import GateRules
+from webhook.handlers import DENIED, answer, answer_failed
+
+TRACKED = keys(workload="waiter", version="0.4", app="shop")
+
+
+def failed(question, engine=None, **options):
+    """What is answered after a failure, whatever it was."""
+    body = question if isinstance(question, bytes) else json.dumps(question).encode()
+    result, decision = answer_failed(
+        body, engine or engine_of(), "internal-error", "it failed", **options
+    )
+    document = {} if isinstance(question, bytes) else question["request"].get("object")
+    return Answer(json.loads(result)["response"], decision.verdict, document)
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}, TRACKED])
+@pytest.mark.parametrize("gates", [None, [], [THEIRS], [GATE]])
+def test_the_fixed_patch_adds_the_gate_and_the_mark(annotations, gates):
+    document = pod(annotations)
+    if gates is not None:
+        document["spec"]["schedulingGates"] = gates
+    found = failed(review(document))
+    theirs = [gate for gate in gates or () if gate != GATE]
+    assert found.gates == [*theirs, GATE]
+    assert found.annotations == {**(annotations or {}), PARENT: "unresolved"}
+    assert found.verdict.outcome == GATED
+    assert found.verdict.codes == ("internal-error",)
+    assert "it failed" in found.response["warnings"][0]
+    assert "controller has decided" in found.response["auditAnnotations"]["internal-error"]
+
+
+def test_it_changes_nothing_a_second_time():
+    once = failed(review(pod()))
+    assert failed(review(once.after)).is_untouched
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pytest.param(("metadata", "ownerReferences", [{"kind": 3}]), id="owners"),
+        pytest.param(("metadata", "ownerReferences", "x"), id="owners-text"),
+        pytest.param(("metadata", "annotations", {"a": 1}), id="annotations"),
+        pytest.param(("metadata", "labels", [1]), id="labels"),
+        pytest.param(("spec", "containers", [{"name": 3}]), id="containers"),
+        pytest.param(("spec", "affinity", []), id="affinity"),
+        pytest.param(("spec", "tolerations", "x"), id="tolerations"),
+        pytest.param(("spec", "nodeSelector", {"a": 1}), id="selector"),
+    ],
+)
+def test_a_field_of_a_wrong_type_is_no_way_past_the_gate(field):
+    document = pod(keys(workload="w"))
+    document[field[0]][field[1]] = field[2]
+    body = json.dumps(review(document)).encode()
+    result, decision = answer(body, engine_of((), cluster_policy(nodeSelector={"a": "b"})))
+    found = Answer(json.loads(result)["response"], decision.verdict, document)
+    assert found.gates == [GATE]
+    assert found.annotations[PARENT] == "unresolved"
+    assert decision.verdict.codes == ("object-malformed",)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pytest.param(("metadata", "annotations", ["x"]), id="annotations"),
+        pytest.param(("metadata", "annotations", "x"), id="annotations-text"),
+        pytest.param(("spec", "schedulingGates", {"name": "x"}), id="gates"),
+        pytest.param(("spec", "schedulingGates", "x"), id="gates-text"),
+    ],
+)
+def test_where_no_patch_fits_the_pod_is_denied(field):
+    document = pod(keys(workload="w"))
+    document[field[0]][field[1]] = field[2]
+    for found in (failed(review(document)),):
+        assert not found.response["allowed"]
+        assert found.response["status"]["code"] == 403
+        assert "not even a gate could be added" in found.response["status"]["reason"]
+        assert field[1] in found.response["status"]["reason"]
+        assert found.verdict.outcome == DENIED
+        assert found.verdict.codes == ("internal-error",)
+
+
+@pytest.mark.parametrize("part", ["metadata", "spec"])
+def test_a_pod_without_one_of_its_parts_is_denied(part):
+    document = pod(TRACKED)
+    document[part] = "x"
+    assert failed(review(document)).verdict.outcome == DENIED
+
+
+def test_whatever_goes_wrong_with_the_fixed_patch_the_pod_is_denied(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("worse")
+
+    monkeypatch.setattr(handlers, "fixed", broken)
+    found = failed(review(pod(TRACKED)))
+    assert found.verdict.outcome == DENIED
+    assert "internal error" in found.response["status"]["reason"]
+    assert "worse" not in json.dumps(found.response)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(pod(TRACKED, owners=[]), id="bare"),
+        pytest.param(pod(TRACKED, owners=[owner("Job")]), id="job"),
+        pytest.param(pod(TRACKED | keys(scheduling_gate_removed="true")), id="released"),
+        pytest.param(pod(TRACKED, nodeName="n1"), id="bound"),
+        pytest.param(workload("Deployment"), id="template"),
+        pytest.param(workload("Job"), id="job-template"),
+        pytest.param(cluster_policy(), id="policy"),
+    ],
+)
+def test_what_certainly_need_not_wait_passes_with_a_warning(document):
+    found = failed(review(document))
+    assert found.is_untouched
+    assert found.verdict.outcome == SKIPPED
+    assert found.verdict.codes == ("internal-error",)
+    assert found.response["warnings"] == ["harbourmaster: it failed"]
+
+
+def test_critical_add_ons_pass_even_then():
+    document = pod(TRACKED, **CRITICAL)
+    question = review(document, namespace="kube-system")
+    engine = engine_of(namespace="kube-system")
+    assert failed(question, engine).is_untouched
+    document["spec"]["priority"] = "high"
+    assert failed(question, engine).gates == [GATE]
+
+
+@pytest.mark.parametrize(
+    "request_fields",
+    [{"operation": "UPDATE"}, {"operation": "DELETE"}, {"subResource": "status"}],
+)
+def test_only_creations_get_the_fixed_patch(request_fields):
+    assert failed(review(pod(TRACKED), **request_fields)).is_untouched
+
+
+def test_nothing_is_patched_at_validation():
+    assert failed(review(pod(TRACKED)), may_patch=False).is_untouched
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(engine_of(namespaces=[{"metadata": {"name": "ns1"}}]), id="no gates"),
+        pytest.param(engine_of(namespaces=[]), id="unknown"),
+        pytest.param(engine_of(deniedNamespaces=["ns1"]), id="denied"),
+        pytest.param(engine_of(features=["policies"]), id="off"),
+    ],
+)
+def test_elsewhere_a_failure_stops_nobody(engine):
+    found = failed(review(pod(TRACKED)), engine)
+    assert found.is_untouched
+    assert found.verdict.outcome == SKIPPED
+
+
+@pytest.mark.parametrize("body", [b"", b"nonsense", b"{}", b'{"request": {"object": 3}}'])
+def test_a_body_that_is_no_review_still_gets_an_answer(body):
+    assert failed(body).response["allowed"]
+
+
+def test_a_defect_of_ours_leads_to_the_fixed_patch(monkeypatch):
+    """As the server does it: the review is answered again, without deciding."""
+
+    def broken(*_, **__):
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Engine, "match", broken)
+    engine = engine_of()
+    with pytest.raises(RuntimeError):
+        answer(json.dumps(review(pod(TRACKED))).encode(), engine)
+    assert failed(review(pod(TRACKED)), engine).gates == [GATE]
+
+
+VALUES = [None, "", "x", 3, -1.5, True, [], {}, ["x"], {"a": "b"}, {"a": 1}, [{"name": "x"}]]
+FIELDS = [
+    ("metadata", field)
+    for field in ("annotations", "labels", "ownerReferences", "deletionTimestamp", "name")
+] + [
+    ("spec", field)
+    for field in (
+        "schedulingGates",
+        "nodeName",
+        "containers",
+        "tolerations",
+        "priority",
+        "priorityClassName",
+        "affinity",
+        "template",
+    )
+]
+
+
+def test_random_pods_are_gated_or_denied_and_every_patch_applies():
+    """Whatever types the fields have, a pod with a supported owner never passes without a gate."""
+    rng = random.Random(20_261_121)  # noqa: S311 - a fixed seed
+    outcomes = set()
+    for _ in range(600):
+        document = pod(rng.choice([None, TRACKED, {}]))
+        for part, field in rng.sample(FIELDS, rng.randrange(4)):
+            document[part][field] = copy.deepcopy(rng.choice(VALUES))
+        for namespace in ("ns1", "kube-system"):
+            engine = engine_of(namespace=namespace)
+            question = review(document, namespace=namespace)
+            for found in (failed(question, engine), whole(question, engine)):
+                outcomes.add(found.verdict.outcome)
+                check(found)
+    assert outcomes >= {GATED, DENIED, SKIPPED}
+
+
+def whole(question, engine):
+    """As the server answers: the fixed patch where deciding fails."""
+    result, decision = answer(json.dumps(question).encode(), engine)
+    return Answer(json.loads(result)["response"], decision.verdict, question["request"]["object"])
+
+
+def check(found):
+    if not found.response["allowed"]:
+        assert found.verdict.outcome == DENIED
+        return
+    before, after = found.before, jsonpatch.apply_patch(found.before, found.operations)
+    for part in ("metadata", "spec"):
+        for field, value in before[part].items():
+            if field not in {"annotations", "schedulingGates"}:
+                assert after[part][field] == value
+    gates = after["spec"].get("schedulingGates")
+    is_gated = isinstance(gates, list) and GATE in gates
+    metadata, spec = before["metadata"], before["spec"]
+    need_not = (
+        not metadata["ownerReferences"]
+        or metadata["ownerReferences"] == [{"name": "x"}]
+        or (isinstance(spec.get("nodeName"), str) and spec["nodeName"])
+        or isinstance(metadata.get("deletionTimestamp"), str)
+    )
+    assert is_gated or need_not, found
+
+
+def test_an_unreadable_object_is_told_in_one_line():
+    error = pytest.raises(MalformedError)
+    with error as raised:
+        handlers.fixed(b"[", "ns1", None, GateRules())
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,213 @@
+"""From watches to snapshots, against an API server that misbehaves on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from helpers.fake_api import FakeApi
+from helpers.objects import body, cluster_policy, policy, workload
+from kube.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
+from webhook.engine import Engine, EngineHolder
+from webhook.handlers import answer
+from webhook.knowledge import Knowledge
+from webhook.settings import WatchSettings, WebhookSettings
+from webhook.snapshot import Snapshot
+
+PATIENCE = 5.0
+
+
+class Holder(EngineHolder):
+    """One that tells when it holds another engine."""
+
+    def __init__(self, current):
+        super().__init__(current)
+        self.changed = asyncio.Event()
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "current" and hasattr(self, "changed"):
+            self.changed.set()
+
+
+class Follower:
+    """A Knowledge at work, and how to await what it knows."""
+
+    def __init__(self, client, **settings):
+        self.holder = Holder(Engine(Snapshot(namespaces={}), WebhookSettings()))
+        self.sets = []
+        self.knowledge = Knowledge(
+            client, self.holder, WatchSettings(**settings), on_policies=self.sets.append
+        )
+
+    @property
+    def snapshot(self):
+        return self.holder.current.snapshot
+
+    async def until(self, holds):
+        """Wait for a snapshot of which that holds."""
+        async with asyncio.timeout(PATIENCE):
+            while not holds(self.snapshot):
+                self.holder.changed.clear()
+                await self.holder.changed.wait()
+
+    def outcome(self, namespace="web", **labels):
+        """The outcome and the codes of the review of a pod."""
+        question = body(workload("Pod", labels or {"app": "web"}), namespace=namespace)
+        _, decision = answer(question, self.holder.current)
+        return decision.verdict.outcome, decision.verdict.codes
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        yield found
+
+
+@asynccontextmanager
+async def following(api, **settings):
+    async with api.client() as client:
+        follower = Follower(client, **settings)
+        task = asyncio.create_task(follower.knowledge.run())
+        try:
+            yield follower
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def namespace(name, labels=None, annotations=None):
+    return {"metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}}}
+
+
+def definition(resource, established="True"):
+    return {
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "status": {"conditions": [{"type": "Established", "status": established}]},
+    }
+
+
+async def test_the_first_snapshot_holds_everything(api):
+    api.put(NAMESPACES, namespace("web"))
+    api.put(CLUSTER_POLICIES, cluster_policy("a", pods={"app": "web"}, nodeSelector={"d": "s"}))
+    api.put(POLICIES, policy("b", "web", nodeSelector={"e": "f"}))
+    async with following(api) as follower:
+        await follower.knowledge.synced()
+        assert follower.outcome() == ("mutated", ())
+        assert follower.snapshot.policies.cluster_size == 1
+        assert follower.snapshot.policies.namespaced_size == 1
+        assert follower.knowledge.failing() is None
+
+
+async def test_nothing_is_ready_before_the_first_lists(api):
+    api.forbid("list", CLUSTER_POLICIES)
+    async with following(api) as follower:
+        await follower.knowledge.policies.synced.wait()
+        await follower.knowledge.namespaces.synced.wait()
+        assert "clusterpodschedulingpolicies" in follower.knowledge.failing()
+        assert not follower.knowledge.cluster_policies.synced.is_set()
+
+
+async def test_changes_take_effect(api):
+    api.put(NAMESPACES, namespace("web"))
+    async with following(api) as follower:
+        await follower.knowledge.synced()
+        assert follower.outcome() == ("unmatched", ())
+        labelled = cluster_policy("a", pods={"app": "web"}, nodeSelector={"d": "s"})
+        labelled["spec"]["namespaceSelector"] = {"matchLabels": {"team": "blue"}}
+        api.put(CLUSTER_POLICIES, labelled)
+        await follower.until(lambda snapshot: snapshot.policies.cluster_size == 1)
+        assert follower.outcome() == ("unmatched", ())
+        api.put(NAMESPACES, namespace("web", {"team": "blue"}))
+        await follower.until(lambda _: follower.outcome() == ("mutated", ()))
+        api.remove(CLUSTER_POLICIES, "a")
+        await follower.until(lambda _: follower.outcome() == ("unmatched", ()))
+        api.remove(NAMESPACES, "web")
+        await follower.until(lambda _: follower.outcome() == ("skipped", ("namespace-unknown",)))
+
+
+async def test_a_change_of_namespaces_keeps_the_index_of_policies(api):
+    async with following(api) as follower:
+        await follower.knowledge.synced()
+        before = follower.snapshot.policies
+        api.put(NAMESPACES, namespace("web"))
+        await follower.until(lambda snapshot: snapshot.namespace("web"))
+        assert follower.snapshot.policies is before
+
+
+async def test_a_policy_that_does_not_decode_warns_and_harms_no_other(api):
+    api.put(NAMESPACES, namespace("web"))
+    broken = cluster_policy("broken")
+    broken["spec"]["nodeSelector"] = "ssd"
+    api.put(CLUSTER_POLICIES, broken)
+    api.put(CLUSTER_POLICIES, cluster_policy("good", pods={"app": "web"}, nodeSelector={"d": "s"}))
+    api.put(POLICIES, {**policy("broken", "web"), "spec": "none"})
+    async with following(api) as follower:
+        await follower.knowledge.synced()
+        assert follower.outcome() == ("mutated", ("policy-invalid", "policy-invalid"))
+        assert follower.snapshot.policies.invalid == 2
+        assert follower.snapshot.policies.references == {
+            "ClusterPodSchedulingPolicy broken",
+            "ClusterPodSchedulingPolicy good",
+            "PodSchedulingPolicy web/broken",
+        }
+
+
+async def test_definitions_come_and_go(api):
+    api.put(NAMESPACES, namespace("web"))
+    api.undefine(CLUSTER_POLICIES)
+    async with following(api) as follower:
+        await follower.knowledge.synced()
+        assert follower.knowledge.cluster_policies.absent
+        assert follower.knowledge.failing() is None
+        api.define(CLUSTER_POLICIES)
+        api.put(CLUSTER_POLICIES, cluster_policy("a", pods={"app": "web"}, nodeSelector={"d": "s"}))
+        api.put(DEFINITIONS, definition(CLUSTER_POLICIES))
+        # At once, and not after the minute that an absent kind waits by itself.
+        await follower.until(lambda _: follower.outcome() == ("mutated", ()))
+        api.remove(DEFINITIONS, definition(CLUSTER_POLICIES)["metadata"]["name"])
+        api.undefine(CLUSTER_POLICIES)
+        await follower.until(lambda _: follower.outcome() == ("unmatched", ()))
+
+
+async def test_a_definition_not_yet_established_wakes_nobody(api):
+    api.undefine(CLUSTER_POLICIES)
+    async with following(api) as follower:
+        await follower.knowledge.synced()
+        api.put(DEFINITIONS, definition(CLUSTER_POLICIES, established="False"))
+        before = [seen for seen in api.requests if CLUSTER_POLICIES.plural in seen.path]
+        api.put(NAMESPACES, namespace("web"))
+        await follower.until(lambda snapshot: snapshot.namespace("web"))
+        after = [seen for seen in api.requests if CLUSTER_POLICIES.plural in seen.path]
+        assert len(after) == len(before)
+
+
+async def test_s18_what_is_silent_for_too_long_is_not_ready_and_answers_on(api):
+    api.put(NAMESPACES, namespace("web"))
+    async with following(api, stale_after_seconds=0.05) as follower:
+        await follower.knowledge.synced()
+        await asyncio.sleep(0.1)
+        assert "namespaces" in follower.knowledge.failing()
+        assert follower.outcome() == ("unmatched", ())
+
+
+async def test_an_unknown_namespace_is_waited_for(api):
+    async with following(api) as follower:
+        await follower.knowledge.synced()
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        waits = [asyncio.create_task(follower.knowledge.arrival("new", deadline)) for _ in range(3)]
+        await asyncio.sleep(0)
+        api.put(NAMESPACES, namespace("new"))
+        assert await asyncio.gather(*waits) == [True, True, True]
+        assert follower.outcome("new") == ("unmatched", ())
+
+
+async def test_the_wait_for_a_namespace_is_bounded(api):
+    async with following(api, namespace_wait_seconds=0.01) as follower:
+        await follower.knowledge.synced()
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        waits = [follower.knowledge.arrival("never", deadline) for _ in range(3)]
+        assert await asyncio.gather(*waits) == [False, False, False]
+        assert follower.knowledge._awaited == {}

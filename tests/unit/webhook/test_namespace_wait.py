@@ -1,0 +1,79 @@
+"""Reviews that wait for a namespace, each in its own time (design D7)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from helpers.fake_api import FakeApi
+from kube.resources import NAMESPACES
+from webhook.engine import Engine, EngineHolder
+from webhook.knowledge import Knowledge
+from webhook.settings import WatchSettings, WebhookSettings
+from webhook.snapshot import Snapshot
+
+WAIT = 0.1
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        yield found
+
+
+@pytest.fixture
+async def knowledge(api):
+    holder = EngineHolder(Engine(Snapshot(namespaces={}), WebhookSettings()))
+    settings = WatchSettings(namespace_wait_seconds=WAIT)
+    async with api.client() as client:
+        found = Knowledge(client, holder, settings, on_policies=lambda _: None)
+        task = asyncio.create_task(found.run())
+        await found.synced()
+        yield found
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def later(seconds):
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def test_who_comes_later_waits_longer(knowledge):
+    first = asyncio.create_task(knowledge.arrival("never", later(5)))
+    await asyncio.sleep(WAIT / 2)
+    begun = later(0)
+    second = asyncio.create_task(knowledge.arrival("never", later(5)))
+    assert await first is False
+    assert not second.done()
+    assert await second is False
+    assert later(0) - begun >= WAIT * 0.9
+    assert knowledge._awaited == {}
+
+
+async def test_who_comes_later_is_told_when_the_first_is_gone(api, knowledge):
+    hasty = asyncio.create_task(knowledge.arrival("new", later(0.01)))
+    patient = asyncio.create_task(knowledge.arrival("new", later(5)))
+    assert await hasty is False
+    api.put(NAMESPACES, {"metadata": {"name": "new"}})
+    assert await patient is True
+
+
+async def test_a_caller_that_hangs_up_leaves_nothing_behind(knowledge):
+    waits = [asyncio.create_task(knowledge.arrival(f"n-{i}", later(5))) for i in range(100)]
+    other = asyncio.create_task(knowledge.arrival("n-0", later(5)))
+    await asyncio.sleep(0)
+    for wait in waits:
+        wait.cancel()
+    await asyncio.wait(waits)
+    assert list(knowledge._awaited) == ["n-0"]
+    assert await other is False
+    assert knowledge._awaited == {}
+
+
+async def test_a_thousand_unknown_namespaces_wait_side_by_side(knowledge):
+    begun = later(0)
+    waits = [knowledge.arrival(f"n-{i}", later(5)) for i in range(1000)]
+    assert not any(await asyncio.gather(*waits))
+    assert later(0) - begun < 10 * WAIT
+    assert knowledge._awaited == {}

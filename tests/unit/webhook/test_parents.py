@@ -1,0 +1,137 @@
+"""The owners that pods inherit from, projected."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import msgspec
+import pytest
+
+from gates.metadata import Metadata
+from gates.owners import OwnerReference
+from helpers.admitted import family, keys, owner, parent
+from webhook.parents import (
+    NO_PARENTS,
+    Lineage,
+    ParentObject,
+    Parents,
+    decode_parent,
+    parents_of,
+)
+
+TRACKED = keys(workload="waiter", version="0.4")
+MANY = 10_000
+
+
+def decoded(document):
+    return decode_parent(json.dumps(document).encode())
+
+
+def reference(kind="ReplicaSet", name="web-5d9c", **fields):
+    return msgspec.convert(owner(kind, name, **fields), OwnerReference)
+
+
+def known(*documents):
+    return parents_of(msgspec.convert(list(documents), list[ParentObject]))
+
+
+def test_of_metadata_only_keptns_keys_are_kept():
+    noise = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 5000}
+    labels = {"app.kubernetes.io/name": "w", "team": "blue"}
+    found = decoded(parent(annotations=TRACKED | noise, labels=labels))
+    assert found.metadata == Metadata(TRACKED, {"app.kubernetes.io/name": "w"})
+
+
+def test_empty_values_are_not_kept():
+    assert decoded(parent(annotations=keys(workload=""))).metadata == Metadata()
+
+
+def test_of_a_replica_set_its_owner_is_kept():
+    replica_set, _ = family()
+    assert decoded(replica_set).owner == reference("Deployment", "web")
+    assert decoded(parent("ReplicaSet")).owner is None
+
+
+def test_metadata_is_enough():
+    partial = {"kind": "PartialObjectMetadata", "metadata": parent()["metadata"]}
+    assert decoded(partial) == decoded(parent())
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Rollout"])
+def test_the_lineage_of_a_replica_sets_pods_leads_two_steps_up(kind):
+    found = known(*family(TRACKED, kind)).of(reference(), "ns1")
+    assert found.metadata == Metadata(TRACKED)
+    assert found.is_known
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+def test_that_of_other_sets_leads_one_step_up(kind):
+    found = known(parent(kind, "web", TRACKED)).of(reference(kind, "web"), "ns1")
+    assert found.metadata == Metadata(TRACKED)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Rollout"])
+def test_that_of_a_deployments_own_pods_leads_nowhere(kind):
+    assert known(parent(kind, "web", TRACKED)).of(reference(kind, "web"), "ns1") == Lineage()
+
+
+def test_what_is_not_known_is_told_from_what_is_not_there():
+    assert not NO_PARENTS.of(reference(), "ns1").is_known
+    assert not known(family()[0]).of(reference(), "ns1").is_known
+    assert known(parent("ReplicaSet", "web-5d9c")).of(reference(), "ns1").is_known
+    assert not known(*family(TRACKED)).of(reference(), "ns2").is_known
+
+
+def test_an_owner_of_the_same_name_and_another_uid_is_another():
+    parents = known(*family(TRACKED))
+    assert not parents.of(reference(uid="younger"), "ns1").is_known
+    assert parents.of(reference(uid=""), "ns1").is_known
+
+
+def test_in_files_the_namespace_may_be_missing():
+    documents = family(TRACKED)
+    for document in documents:
+        del document["metadata"]["namespace"]
+    assert known(*documents).of(reference(), "default").metadata == Metadata(TRACKED)
+
+
+def test_other_kinds_are_passed_over():
+    found = known(parent("Job", "web-5d9c"), *family(TRACKED)).of(reference(), "ns1")
+    assert found.metadata == Metadata(TRACKED)
+
+
+def test_a_lineage_holds_until_something_in_it_changes():
+    kinds = {"ReplicaSet": {}, "Deployment": {}}
+    parents = Parents(kinds)
+    replica_set, deployment = (msgspec.convert(one, ParentObject) for one in family())
+    unknown = parents.of(reference(), "ns1")
+    assert unknown.holds()
+    kinds["ReplicaSet"][replica_set.key] = replica_set.known()
+    assert not unknown.holds()
+    kinds["Deployment"][deployment.key] = deployment.known()
+    found = parents.of(reference(), "ns1")
+    kinds["Deployment"]["ns1/other"] = deployment.known()
+    assert found.holds()
+    kinds["Deployment"][deployment.key] = deployment.known()
+    assert not found.holds()
+
+
+@pytest.mark.slow
+def test_20_000_owners_take_few_bytes_each():
+    noise = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 5000}
+    texts = []
+    for index in range(MANY):
+        name, rs = f"service-{index}", f"service-{index}-5d9c7b8f6d"
+        annotations = TRACKED | noise if index % 2 else noise
+        uid = f"6a4c8a52-2ac5-4d9c-9c43-{index:012d}"
+        deployment = parent("Deployment", name, annotations, uid=uid)
+        above = owner("Deployment", name, uid=uid)
+        texts += [json.dumps(parent("ReplicaSet", rs, owners=[above])), json.dumps(deployment)]
+    raws = [text.encode() for text in texts]
+    tracemalloc.start()
+    kept = [decode_parent(raw) for raw in raws]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(kept) == 2 * MANY
+    assert size / len(kept) < 600, size

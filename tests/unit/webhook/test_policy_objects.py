@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from helpers.objects import cluster_policy, policy, review
+from policies.decoding import MalformedError
+from policies.index import policy_set
+from webhook.engine import Engine
+from webhook.handlers import INVALID, VALID, answer
+from webhook.knowledge import _broken, _policy
+from webhook.policy_objects import MAX_SPEC_BYTES, OversizedError, decode_policy
+from webhook.settings import AdmissionSettings
+from webhook.snapshot import Snapshot
+from webhook.sources import read_policy
+
+
+def sized(size):
+    """A policy whose spec has so many bytes."""
+    found = policy(tolerations=[{"key": ""}])
+    room = size - len(json.dumps(found["spec"]))
+    found["spec"]["tolerations"][0]["key"] = "k" * room
+    return found
+
+
+def encoded(document):
+    return msgspec.Raw(json.dumps(document).encode())
+
+
+def test_a_spec_of_the_bound_is_read():
+    assert decode_policy(encoded(sized(MAX_SPEC_BYTES))).metadata.name == "p1"
+
+
+def test_a_larger_one_is_not():
+    with pytest.raises(OversizedError, match=r"^spec: 131073 bytes, more than 131072$"):
+        decode_policy(encoded(sized(MAX_SPEC_BYTES + 1)))
+
+
+def test_what_lies_beside_the_spec_is_no_matter():
+    found = policy()
+    found["metadata"]["annotations"] = {"note": "x" * 2 * MAX_SPEC_BYTES}
+    assert decode_policy(encoded(found)).metadata.name == "p1"
+
+
+@pytest.mark.parametrize("document", [b"{", b"[]", b'{"spec": 1}', b'{"spec": ' + b"[" * 2000])
+def test_what_is_no_policy_is_malformed_and_not_too_large(document):
+    with pytest.raises(MalformedError) as raised:
+        decode_policy(document)
+    assert not isinstance(raised.value, OversizedError)
+
+
+def test_a_stored_one_that_is_too_large_is_skipped_with_a_warning():
+    raw = encoded(sized(MAX_SPEC_BYTES + 1))
+    with pytest.raises(OversizedError) as raised:
+        _policy(raw)
+    stand_in = _broken("PodSchedulingPolicy")("ns1/p1", raw, raised.value)
+    assert stand_in.namespace == "ns1"
+    assert stand_in.fault is not None
+    assert "131073 bytes" in stand_in.fault
+
+
+@pytest.mark.parametrize(
+    ("size", "outcome"), [(MAX_SPEC_BYTES + 1, INVALID), (MAX_SPEC_BYTES, VALID)]
+)
+def test_a_new_one_that_is_too_large_is_refused(size, outcome):
+    document = cluster_policy(nodeSelector={"disk": "ssd"})
+    document["spec"]["note"] = ""
+    document["spec"]["note"] = "x" * (size - len(json.dumps(document["spec"])))
+    engine = Engine(Snapshot(policy_set(())), AdmissionSettings())
+    result, decision = answer(json.dumps(review(document)).encode(), engine, may_patch=False)
+    assert decision.verdict.outcome == outcome
+    response = json.loads(result)["response"]
+    assert response["allowed"] is (outcome == VALID)
+    if outcome == INVALID:
+        assert "spec: 131073 bytes, more than 131072" in response["status"]["reason"]
+
+
+def test_a_file_is_held_to_the_same_bound():
+    large = cluster_policy("large", nodeSelector={f"example.com/k-{i}": "v" for i in range(8000)})
+    found, errors = read_policy(large)
+    assert found.fault == errors[0]
+    assert "more than 131072" in errors[0]

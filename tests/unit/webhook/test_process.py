@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from datetime import UTC, datetime
+
+import pytest
+
+from certs.store import ensure
+from helpers.fake_api import FakeApi
+from kube.settings import ClusterSettings
+from policies.decoding import describe
+from serving.background import running
+from serving.process import run_process
+from serving.settings import ServerSettings
+from webhook.process import _Process, run
+from webhook.settings import WebhookSettings
+
+PATIENCE = 5.0
+VERSION = "^/version$"
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: x, user: {}}]
+"""
+
+
+@pytest.fixture
+def taken():
+    """A port that somebody else listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def started(monkeypatch, capsys, tmp_path):
+    """Return a function that runs the process with flags: its exit code and what it says."""
+
+    async def synced(_):
+        return None
+
+    monkeypatch.setattr("webhook.process.disable_core_dumps", lambda: None)
+    monkeypatch.setattr("webhook.process.configure_logging", lambda *_: None)
+    # As if the API server had told all.
+    monkeypatch.setattr("webhook.knowledge.Knowledge.synced", synced)
+    monkeypatch.setattr("webhook.process.gc.freeze", lambda: None)
+    ensure(tmp_path / "certs", ("localhost",), datetime.now(UTC))
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+
+    def start(*flags):
+        given = (f"--kubeconfig={tmp_path}/kubeconfig", f"--cert-dir={tmp_path}/certs")
+        code = run_process("webhook", run, WebhookSettings, describe, (*given, *flags))
+        return code, capsys.readouterr().err
+
+    return start
+
+
+@pytest.mark.parametrize("port", ["port", "health-port"])
+def test_a_port_in_use_is_one_line(started, taken, port):
+    other = "health-port" if port == "port" else "port"
+    code, said = started(f"--{port}={taken}", f"--{other}=0", "--gating=schedulingGates")
+    last = said.splitlines()[-1]
+    assert code == 2
+    assert last.startswith(f"webhook: 127.0.0.1 port {taken}: the port is in use; ")
+    assert "Traceback" not in said
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        yield found
+
+
+@pytest.fixture
+def process(api, monkeypatch, tmp_path):
+    """Return a function that makes a process on the fake API server, not yet run."""
+    monkeypatch.setattr("webhook.process.gc.freeze", lambda: None)
+    ensure(tmp_path, ("localhost",), datetime.now(UTC))
+    server = ServerSettings(port=0, health_port=0, cert_dir=str(tmp_path), drain_seconds=0)
+
+    def make(**settings):
+        given = WebhookSettings(server=server, cluster=ClusterSettings(), **settings)
+        return _Process(given, api.connection, None, None)
+
+    return make
+
+
+async def test_no_review_is_taken_before_it_is_known_what_becomes_of_a_gate(api, process):
+    api.fail_next("GET", VERSION, None, status=403)
+    made = process()
+    async with asyncio.timeout(PATIENCE), running(made.run()):
+        await made._knowledge.synced()
+        # By then it would serve, if it did not wait.
+        await api.until_seen("GET", VERSION, 3)
+        failing = await made._server.readiness.failing()
+        assert failing.keys() == {"starting", "gating"}
+        assert "set gating" in failing["gating"]
+        assert "get /version: 403" in failing["gating"]
+        api.heal()
+        await made._choice.chosen()
+        assert "gating" not in await made._server.readiness.failing()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"gating": "schedulingGates"}, {"gating": "schedulerName"}, {"features": ("policies",)}],
+)
+async def test_nobody_asks_for_a_version_that_decides_nothing(api, process, settings):
+    made = process(**settings)
+    async with asyncio.timeout(PATIENCE), running(made.run()):
+        await made._knowledge.synced()
+        assert "gating" not in await made._server.readiness.failing()
+    assert api.seen("GET", VERSION) == []

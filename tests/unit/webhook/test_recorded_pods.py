@@ -1,0 +1,77 @@
+"""Reviews that a real API server sent for a pod of each owner kind, answered from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.admitted import GATE, PARENT, ask
+from webhook.engine import GATED, UNMATCHED, Engine
+from webhook.settings import AdmissionSettings
+from webhook.sources import Sources, load
+
+REVIEWS = Path(__file__).parents[2] / "fixtures" / "reviews"
+KEYS = {
+    "keptn.sh/app": "shop",
+    "keptn.sh/workload": "cart",
+    "keptn.sh/version": "3.1",
+    "keptn.sh/pre-deployment-tasks": "migrate, warm-up",
+}
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    policies = tmp_path_factory.mktemp("policies")
+    found = load(Sources(policies, REVIEWS / "namespaces.yaml", REVIEWS / "parents.yaml"))
+    assert found.problems == ()
+    return found
+
+
+@pytest.fixture
+def admit(loaded):
+    """Answer a recording, with the owners or without."""
+
+    def answer(name, snapshot=loaded.snapshot):
+        question = json.loads((REVIEWS / f"{name}.json").read_text())
+        return ask(question, Engine(snapshot, AdmissionSettings()))
+
+    return answer
+
+
+@pytest.mark.parametrize("name", ["deployment", "rollout"])
+def test_a_pod_inherits_from_the_deployment_or_rollout(admit, name):
+    found = admit(name)
+    assert found.verdict.outcome == GATED
+    assert found.gates == [GATE]
+    held = found.before["metadata"].get("annotations", {})
+    assert found.annotations == held | KEYS
+
+
+@pytest.mark.parametrize("name", ["statefulset", "daemonset"])
+def test_a_pod_that_says_all_itself_gets_the_gate(admit, name):
+    found = admit(name)
+    assert found.gates == [GATE]
+    assert found.annotations == found.before["metadata"].get("annotations")
+    assert len(found.operations) == 1
+
+
+@pytest.mark.parametrize("name", ["job", "bare"])
+def test_c04_jobs_pods_and_bare_pods_are_untouched(admit, name):
+    found = admit(name)
+    assert found.is_untouched
+    assert found.verdict.outcome == UNMATCHED
+
+
+@pytest.mark.parametrize("name", ["deployment", "rollout"])
+def test_without_the_owners_the_gate_is_provisional(admit, tmp_path, name):
+    unknown = load(Sources(tmp_path, REVIEWS / "namespaces.yaml")).snapshot
+    found = admit(name, unknown)
+    assert found.gates == [GATE]
+    assert found.annotations[PARENT] == "unresolved"
+
+
+def test_every_recording_is_looked_at():
+    names = {path.stem for path in REVIEWS.glob("*.json")}
+    assert names == {"deployment", "rollout", "statefulset", "daemonset", "job", "bare"}

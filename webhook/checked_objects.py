@@ -1,0 +1,127 @@
+"""Answers reviews of kinds that are only checked (keptn.md 1.5, 4.6; krake.md 7.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from evaluation.analysis_validation import (
+    validate_analysis,
+    validate_definition,
+    validate_template,
+)
+from evaluation.faults import Fault, message
+from evaluation.metric_validation import validate_metric, validate_provider
+from evaluation.model import (
+    Analysis,
+    AnalysisDefinition,
+    AnalysisValueTemplate,
+    Metric,
+    Provider,
+)
+from lifecycle.model import TaskDefinition
+from lifecycle.task_definition_validation import validate
+from placement.model import GROUP as PLACEMENT
+from placement.validation import CHECKS as PLACEMENT_CHECKS
+from placement.validation import ConstraintFault
+from policies.decoding import MalformedError, decode
+from policies.merge import Note
+from webhook.review import MAX_REASON, allowed, cut, refused
+
+if TYPE_CHECKING:
+    from webhook.review import Request, Response
+
+_CHECKED: Final = frozenset(("CREATE", "UPDATE", "", None))
+_MAX_CAUSES: Final = 32
+
+
+class _Checks(Struct, frozen=True):
+    """How objects of a kind are read and judged."""
+
+    decoder: msgspec.json.Decoder[Any]
+    faults: Callable[[Any], list[Fault]]
+    is_open: bool = False
+    """Whether the schema lets values of any type pass somewhere."""
+
+
+def _of(kind: type, faults: Callable[[Any], list[Fault]], *, is_open: bool = False) -> _Checks:
+    return _Checks(msgspec.json.Decoder(kind), faults, is_open)
+
+
+_KINDS: Final = {
+    ("lifecycle.keptn.sh", "KeptnTaskDefinition"): _of(TaskDefinition, validate),
+    ("metrics.keptn.sh", "KeptnMetric"): _of(Metric, validate_metric),
+    ("metrics.keptn.sh", "KeptnMetricsProvider"): _of(Provider, validate_provider, is_open=True),
+    ("metrics.keptn.sh", "Analysis"): _of(Analysis, validate_analysis),
+    ("metrics.keptn.sh", "AnalysisDefinition"): _of(AnalysisDefinition, validate_definition),
+    ("metrics.keptn.sh", "AnalysisValueTemplate"): _of(AnalysisValueTemplate, validate_template),
+    **{(PLACEMENT, kind): _of(each.model, each.faults) for kind, each in PLACEMENT_CHECKS.items()},
+}
+
+
+def is_checked(group: str, kind: str) -> bool:
+    """Whether objects of the kind are judged here, in whatever version."""
+    return (group, kind) in _KINDS
+
+
+def review_object(request: Request, group: str, kind: str) -> Response:
+    """Refuse what could never work; a deletion, and what is being deleted, always passes.
+
+    What was as wrong before may stay so: else nobody could give it a label or take its finalizers.
+    """
+    if request.operation not in _CHECKED or not request.has_object or request.sub_resource:
+        return allowed()
+    checks = _KINDS[group, kind]
+    try:
+        found = decode(checks.decoder, request.object, "")
+        faults = () if found.metadata.deletion_timestamp else checks.faults(found)
+        name = found.metadata.name or request.name or ""
+    except MalformedError as error:
+        if not checks.is_open:
+            # The schema has refused it before, or nobody has it yet.
+            text = f"{kind}: {error}"
+            return allowed(text, (Note("object-malformed", text),))
+        faults, name = [_malformed(error)], request.name or ""
+    if not faults:
+        return allowed()
+    text = cut(message(group, kind, name, faults), MAX_REASON)
+    if request.operation == "UPDATE" and not set(faults) - set(_former(request, checks)):
+        return allowed(text, (Note("object-invalid", text),))
+    return refused(
+        text,
+        {
+            "name": cut(name, MAX_REASON),
+            "group": group,
+            "kind": kind,
+            "causes": [
+                {
+                    "reason": fault.reason,
+                    "message": _told(fault),
+                    "field": cut(fault.field, MAX_REASON),
+                }
+                for fault in faults[:_MAX_CAUSES]
+            ],
+        },
+    )
+
+
+def _told(fault: Fault) -> str:
+    """For who reads it at a terminal, which is where causes are shown."""
+    text = cut(fault.message, MAX_REASON)
+    return f"{text}\n{fault.pointer}" if isinstance(fault, ConstraintFault) else text
+
+
+def _former(request: Request, checks: _Checks) -> list[Fault]:
+    """What was wrong before the update."""
+    try:
+        return checks.faults(decode(checks.decoder, request.old_object, ""))
+    except MalformedError as error:
+        return [_malformed(error)]
+
+
+def _malformed(error: MalformedError) -> Fault:
+    field, _, text = str(error).partition(": ")
+    return Fault(field, "FieldValueInvalid", f"Invalid value: {text}")

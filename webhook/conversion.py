@@ -1,0 +1,155 @@
+"""ConversionReview on the wire, and its path: many objects of Keptn's kinds into another version.
+
+Every client that reads an old version waits for this. An object that cannot be converted fails the
+review with a message, for the API server has no other way to show one, and never the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from lifecycle.conversion import ConversionError, convert
+from serving.bodies import read_body
+from serving.clients import check_client
+from serving.deadline import request_budget
+from serving.replies import json_reply
+from telemetry.logging import get_logger
+from webhook.review import MAX_WARNING, cut
+
+if TYPE_CHECKING:
+    from aiohttp import web
+    from prometheus_client import Counter
+
+    from serving.limits import Limits
+    from serving.settings import ServerSettings
+
+KIND: Final = "ConversionReview"
+V1: Final = "apiextensions.k8s.io/v1"
+_VERSIONS: Final = frozenset((V1, "apiextensions.k8s.io/v1beta1"))
+MAX_BODY_BYTES: Final = 24 * 1024 * 1024
+"""Of a review, which carries all objects of a list; below what may be in flight in all."""
+SLICE: Final = 64
+"""Objects converted in one turn of the event loop, so that no pod waits for a long list."""
+CONVERTED: Final = "converted"
+FAILED: Final = "failed"
+MAX_MESSAGE: Final = 1024
+
+
+class _Request(Struct, frozen=True, rename={"desired": "desiredAPIVersion"}):
+    uid: str = ""
+    desired: str = ""
+    objects: list[Raw] | None = None
+
+
+class _Review(Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    request: _Request | None = None
+
+
+class _Asked(Struct, frozen=True):
+    """As much of a review as its answer needs, however broken the rest is."""
+
+    uid: str = ""
+
+
+class _Broken(Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    request: _Asked | None = None
+
+
+class Answer(Struct, frozen=True):
+    """A ConversionReview to send; ``error`` says why it failed, empty where it did not."""
+
+    body: bytes
+    error: str = ""
+
+
+_decode: Final = msgspec.json.Decoder(_Review).decode
+_decode_broken: Final = msgspec.json.Decoder(_Broken).decode
+_decode_object: Final = msgspec.json.Decoder(Any).decode
+_encode: Final = msgspec.json.Encoder().encode
+_DECODING: Final = (msgspec.MsgspecError, RecursionError, ValueError)
+
+
+class Conversions:
+    """Answers the conversion path; ``outcomes`` counts reviews by the label ``outcome``."""
+
+    def __init__(self, settings: ServerSettings, limits: Limits, outcomes: Counter) -> None:
+        self._settings = settings
+        self._limits = limits
+        self._outcomes = outcomes
+        self._log = get_logger("conversion")
+
+    async def convert(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer with all objects converted, or with a failure."""
+        server = self._settings
+        if server.client_cn is not None:
+            check_client(request, server.client_cn)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + request_budget(request)
+        with self._limits.admit() as admission:
+            body = await read_body(
+                request,
+                limit=MAX_BODY_BYTES,
+                deadline=min(deadline, clock() + server.body_timeout_seconds),
+                admission=admission,
+            )
+            found = await self._answer(body)
+        self._outcomes.labels(FAILED if found.error else CONVERTED).inc()
+        if found.error:
+            self._log.warning("conversion failed", error=found.error)
+        return json_reply(request, found.body)
+
+    async def _answer(self, body: bytes) -> Answer:
+        try:
+            return await answer(body)
+        except Exception:  # noqa: BLE001 - logged with its traceback
+            self._log.exception("conversion failed")
+            return _failed(body, "an internal error; the server's log says more")
+
+
+async def answer(body: bytes) -> Answer:
+    """Answer the ConversionReview in ``body``; long lists in several turns of the event loop."""
+    try:
+        review = _decode(body)
+    except _DECODING as error:
+        return _failed(body, f"the body is no {KIND}: {error}")
+    if review.api_version not in _VERSIONS or review.kind != KIND:
+        asked = f"{review.api_version}, Kind={review.kind}"
+        return _failed(body, f"expected {V1}, Kind={KIND}, got {asked}")
+    request = review.request
+    if request is None:
+        return _failed(body, "the review holds no request")
+    converted: list[Raw] = []
+    for index, raw in enumerate(request.objects or ()):
+        if index and index % SLICE == 0:
+            await asyncio.sleep(0)
+        try:
+            converted.append(Raw(_encode(convert(_decode_object(raw), request.desired))))
+        except ConversionError as error:
+            return _failed(body, str(error))
+        except _DECODING as error:
+            return _failed(body, f"object {index} of the review cannot be decoded: {error}")
+    response = {"uid": request.uid, "result": {"status": "Success"}, "convertedObjects": converted}
+    return Answer(_encode({"apiVersion": review.api_version, "kind": KIND, "response": response}))
+
+
+def _failed(body: bytes, text: str) -> Answer:
+    try:
+        asked = _decode_broken(body)
+    except _DECODING:
+        asked = _Broken()
+    version = asked.api_version if asked.api_version in _VERSIONS else V1
+    message = cut(text, MAX_MESSAGE)
+    response = {
+        "uid": asked.request.uid if asked.request is not None else "",
+        "result": {"status": "Failure", "message": message},
+        "convertedObjects": [],
+    }
+    answered = {"apiVersion": version, "kind": KIND, "response": response}
+    return Answer(_encode(answered), cut(text, MAX_WARNING))

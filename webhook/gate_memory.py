@@ -1,0 +1,112 @@
+"""What was decided on pods before: those of one owner say the same, and get the same answer.
+
+What such a pod says is compared as the bytes that came, its parent as the object that is known, so
+nothing is remembered that would now be decided otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gates.critical import SYSTEM_NAMESPACES
+from webhook.gating import gate
+from webhook.reviewed import container_texts
+
+if TYPE_CHECKING:
+    from webhook.engine import Verdict
+    from webhook.gating import GateRules, Gating
+    from webhook.parents import Parents
+    from webhook.reviewed import Reviewed, ReviewedSpec
+
+    _Key: TypeAlias = tuple[str, bytes, bytes, bytes, str | None]
+
+MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
+"""Of what pods say and are answered; beyond it all is forgotten at once."""
+MAX_ANSWER_BYTES: Final = 64 * 1024
+"""Of an answer that is worth remembering."""
+_ENTRY_BYTES: Final = 1024
+"""What an entry takes besides."""
+
+
+class Remembered:
+    """A decision, with all that it depends on and does not stand in the key."""
+
+    __slots__ = ("containers", "gating", "is_kept", "merged", "verdict")
+
+    def __init__(self, gating: Gating, containers: tuple[bytes, ...] | None) -> None:
+        self.gating = gating
+        self.containers = containers
+        """Those that gave the version, where one was computed."""
+        self.is_kept = False
+        self.merged: Verdict | None = None
+        self.verdict: Verdict | None = None
+        """The answer, with ``merged`` being the policies' part."""
+
+    def holds(self, spec: ReviewedSpec) -> bool:
+        """Whether the same would be decided now on a pod with the same key."""
+        lineage, containers = self.gating.lineage, self.containers
+        if lineage is not None and not lineage.holds():
+            return False
+        return containers is None or containers == container_texts(spec)
+
+
+class GateMemory:
+    """Decides on pods, or finds what was decided before."""
+
+    __slots__ = ("_bytes", "_kept", "rules")
+
+    def __init__(self, rules: GateRules) -> None:
+        self.rules = rules
+        self._kept: dict[_Key, Remembered] = {}
+        self._bytes = 0
+
+    def decide(
+        self, pod: Reviewed, labels: dict[str, str], namespace: str, parents: Parents
+    ) -> Remembered:
+        """Decide on a pod. Raises MalformedError, as ``gate`` does."""
+        spec = pod.spec
+        key = _key(pod, namespace)
+        if key is not None and spec is not None:
+            known = self._kept.get(key)
+            if known is not None and known.holds(spec):
+                return known
+        gating = gate(pod, labels, namespace, parents, self.rules)
+        containers = container_texts(spec) if spec is not None and gating.is_computed else None
+        entry = Remembered(gating, containers)
+        if key is not None:
+            self._keep(key, entry)
+        return entry
+
+    def note_answer(self, entry: Remembered, merged: Verdict | None, verdict: Verdict) -> None:
+        """Remember the whole answer of an entry, policies' part included."""
+        size = len(verdict.response.encoded)
+        if entry.is_kept and size <= MAX_ANSWER_BYTES:
+            self._bytes += size
+            entry.merged, entry.verdict = merged, verdict
+
+    def _keep(self, key: _Key, entry: Remembered) -> None:
+        size = _ENTRY_BYTES + sum(len(part or "") for part in key) + 2 * len(entry.gating.patch)
+        size += sum(map(len, entry.containers or ()))
+        if self._bytes + size > MAX_KEPT_BYTES:
+            self._kept.clear()
+            self._bytes = 0
+        if size <= MAX_KEPT_BYTES:
+            self._kept[key] = entry
+            entry.is_kept = True
+            self._bytes += size
+
+
+def _key(pod: Reviewed, namespace: str) -> _Key | None:
+    """What a decision depends on, for the pods that are many; None for the others."""
+    meta, spec = pod.metadata, pod.spec
+    if meta is None or spec is None or spec.node_name or spec.scheduling_gates is not None:
+        return None
+    if namespace in SYSTEM_NAMESPACES:
+        return None
+    return (
+        namespace,
+        bytes(meta.annotations),
+        bytes(meta.labels),
+        bytes(meta.owner_references),
+        spec.scheduler_name,
+    )

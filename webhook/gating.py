@@ -1,0 +1,297 @@
+"""Whether a pod under review must wait, where, and what its patch is (design D7, keptn.md 2.3).
+
+Asked only for pods that are created in a namespace with gates. Nothing is written and nobody is
+asked: an owner that is not known yet makes a provisional gate, on which the controller decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from gates.critical import SYSTEM_NAMESPACES, is_critical
+from gates.gate import PROVISIONAL, SCHEDULER_NAME, is_gated, placement
+from gates.inheritance import inherit, own
+from gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
+from gates.owners import supported_owner
+from policies.decoding import MalformedError, decode
+from policies.merge import DEFAULT_SCHEDULER, Note
+from policies.pods import is_absent
+from webhook.parents import Lineage
+from webhook.review import MAX_WARNING, cut
+from webhook.reviewed import (
+    ReviewedMeta,
+    ReviewedSpec,
+    annotations_of,
+    containers_of,
+    importance_of,
+    owners_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from gates.inheritance import Tracking
+    from gates.owners import OwnerReference
+    from gates.version import Container
+    from webhook.parents import Parents
+    from webhook.reviewed import Reviewed
+
+    Part = TypeVar("Part")
+    Value = TypeVar("Value")
+
+
+MAX_HASHED_BYTES: Final = 128 * 1024
+"""Of a pod's containers as JSON; they take some 6 ms, in which nobody else is answered."""
+
+
+AT_GATE: Final = "gate"
+WITH_SCHEDULER: Final = "scheduler"
+"""Where a pod waits: at our gate, or with the scheduler that asks us."""
+
+
+class Gating(Struct, frozen=True):
+    """What gates ask of one pod; where it does not wait there is nothing to patch."""
+
+    waits: str = ""
+    """AT_GATE, WITH_SCHEDULER, or empty for a pod that does not."""
+    operations: int = 0
+    patch: bytes = b""
+    """The operations as a JSON list."""
+    notes: tuple[Note, ...] = ()
+    reason: str | None = None
+    """Why the pod does not wait, where that is no fault."""
+    refusal: str = ""
+    """Why the pod is denied."""
+    is_computed: bool = False
+    """The containers counted, for the version was computed or should have been."""
+    lineage: Lineage | None = None
+    """From which the pod inherits, where that was asked."""
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the pod waits."""
+        return bool(self.waits)
+
+
+class GateRules(Struct, frozen=True):
+    """Where there are gates, and how versions are made."""
+
+    is_on: bool = True
+    allowed: frozenset[str] = frozenset()
+    """Namespaces that alone may have gates; empty for all but the denied."""
+    denied: frozenset[str] = frozenset()
+    version_from_tag: bool = False
+    waits: str = AT_GATE
+    """Where pods wait that may do either."""
+    scheduler_name: str = SCHEDULER_NAME
+    denies_foreign: bool = False
+    """Deny a pod that can't wait because it names a scheduler of its own."""
+
+    def apply_in(self, namespace: str) -> bool:
+        """Whether the settings let the namespace have gates."""
+        if self.allowed:
+            return self.is_on and namespace in self.allowed
+        return self.is_on and namespace not in self.denied
+
+
+class _TooLargeError(Exception):
+    """The version would take too long to compute while others wait for their answers."""
+
+
+class _Skeleton(Struct, frozen=True, gc=False):
+    metadata: dict[str, Raw] | None = None
+    spec: dict[str, Raw] | None = None
+
+
+_EMPTY: Final = Raw(b"")
+_encode: Final = msgspec.json.Encoder().encode
+_skeletons: Final = msgspec.json.Decoder(_Skeleton)
+_lists: Final = msgspec.json.Decoder(list[Any])
+_texts: Final = msgspec.json.Decoder(str)
+_UNSUPPORTED: Final = Gating(reason="owner of pod is not supported by gates")
+_UNTRACKED: Final = Gating(reason="neither the pod nor its owner names a workload")
+_RELEASED: Final = Gating(reason="gate of pod is already removed")
+_CRITICAL: Final = Gating(reason="critical add-ons are never gated")
+_NAMES_NODE: Final = Gating(
+    notes=(Note("gate-node-name", "the pod names its node, so it can't wait for its checks"),),
+)
+_TOO_LARGE: Final = Note(
+    "gate-containers-large", "containers of that size are hashed by the controller, not here"
+)
+
+
+def gate(
+    pod: Reviewed, labels: dict[str, str], namespace: str, parents: Parents, rules: GateRules
+) -> Gating:
+    """Decide on a pod. Raises MalformedError where a field that counts has a wrong type."""
+    meta, spec = pod.metadata, pod.spec
+    if meta is None or spec is None:
+        return _UNSUPPORTED
+    owner = supported_owner(owners_of(meta))
+    if owner is None:
+        return _UNSUPPORTED
+    annotations = annotations_of(meta)
+    if annotations.get(REMOVED_KEY) or labels.get(REMOVED_KEY):
+        return _RELEASED
+    if namespace in SYSTEM_NAMESPACES and is_critical(namespace, annotations, importance_of(spec)):
+        return _CRITICAL
+    containers = _Containers(spec)
+    lineage = None
+    metadata = Metadata(annotations, labels)
+    try:
+        tracking = own(metadata, containers.read, version_from_tag=rules.version_from_tag)
+        if tracking is None:
+            lineage = parents.of(owner, namespace)
+            tracking = _inherited(metadata, lineage, containers, rules)
+            if tracking is None and lineage.is_known:
+                return replace(_UNTRACKED, lineage=lineage)
+        added, notes = _provisional(owner) if tracking is None else _tracked(tracking)
+    except _TooLargeError:
+        added, notes = PROVISIONAL, (_TOO_LARGE,)
+    if spec.node_name:
+        return _NAMES_NODE
+    gates, named = spec.scheduling_gates, spec.scheduler_name or ""
+    present = _Present(annotations, meta.annotations, gates, named)
+    gating = _placed(present, added, notes, rules)
+    return replace(gating, lineage=lineage, is_computed=containers.were_read)
+
+
+def _inherited(
+    pod: Metadata, lineage: Lineage, containers: _Containers, rules: GateRules
+) -> Tracking | None:
+    if lineage.metadata is None:
+        return None
+    from_tag = rules.version_from_tag
+    return inherit(pod, lineage.metadata, containers.read, version_from_tag=from_tag)
+
+
+class _Containers:
+    """The containers of a pod, decoded where they are asked for; ``read`` raises TooLargeError."""
+
+    def __init__(self, spec: ReviewedSpec) -> None:
+        self._spec = spec
+        self.were_read = False
+
+    def read(self) -> tuple[Container, ...]:
+        self.were_read = True
+        if memoryview(self._spec.containers).nbytes > MAX_HASHED_BYTES:
+            raise _TooLargeError
+        return containers_of(self._spec)
+
+
+class _Present(Struct, frozen=True):
+    """What a pod has of what is patched."""
+
+    annotations: Mapping[str, str]
+    raw: Raw
+    """The annotations as they came."""
+    gates: list[Any] | None
+    scheduler_name: str
+
+
+def fixed(data: bytes | Raw, namespace: str, note: Note, rules: GateRules) -> Gating:
+    """The patch of a pod on which nothing could be decided: the controller does it (design D7).
+
+    Only a pod that certainly need not wait, or can't, gets none. ``note`` says what went wrong.
+    Raises MalformedError where no patch fits.
+    """
+    pod = decode(_skeletons, data, "")
+    meta, spec = pod.metadata or {}, pod.spec or {}
+    if is_absent(meta.get("ownerReferences", _EMPTY)):
+        return _UNSUPPORTED
+    owners = _tried(owners_of, ReviewedMeta(owner_references=meta["ownerReferences"]))
+    if owners is not None and supported_owner(owners) is None:
+        return _UNSUPPORTED
+    raw = meta.get("annotations", _EMPTY)
+    annotations = _tried(annotations_of, ReviewedMeta(annotations=raw)) or {}
+    if annotations.get(REMOVED_KEY):
+        return _RELEASED
+    if namespace in SYSTEM_NAMESPACES:
+        importance = _tried(importance_of, _importance_fields(spec))
+        if importance is not None and is_critical(namespace, annotations, importance):
+            return _CRITICAL
+    if _tried(_text, spec.get("nodeName", _EMPTY)):
+        return Gating()
+    if not is_absent(raw) and not bytes(raw).startswith(b"{"):
+        raise MalformedError("metadata.annotations: expected object")
+    gates = spec.get("schedulingGates", _EMPTY)
+    found = None if is_absent(gates) else decode(_lists, gates, "spec.schedulingGates")
+    named = _tried(_text, spec.get("schedulerName", _EMPTY)) or ""
+    told = Note(note.code, f"{note.text}; the pod waits until the controller has decided")
+    gating = _placed(_Present(annotations, raw, found, named), PROVISIONAL, (told,), rules)
+    return gating if gating.waits else replace(gating, notes=(note, *gating.notes))
+
+
+def _placed(
+    present: _Present, added: Mapping[str, str], notes: tuple[Note, ...], rules: GateRules
+) -> Gating:
+    """Let a pod wait where it can, and never in two places."""
+    named, ours = present.scheduler_name, rules.scheduler_name
+    waits, scheduler_name = AT_GATE, None
+    if present.gates is None or not is_gated(present.gates):
+        if named == ours:
+            waits, scheduler_name = WITH_SCHEDULER, ""
+            if rules.waits == AT_GATE:
+                text = f"the pod names {ours}, so it waits there, if that asks us, and has no gate"
+                notes = (*notes, Note("gate-scheduler-named", text))
+        elif rules.waits == WITH_SCHEDULER:
+            if named not in {"", DEFAULT_SCHEDULER}:
+                return _foreign(named, rules)
+            waits, scheduler_name = WITH_SCHEDULER, ours
+    held = present.annotations
+    missing = {key: value for key, value in added.items() if held.get(key) != value}
+    operations = placement(
+        missing,
+        has_annotations=not is_absent(present.raw),
+        gates=present.gates,
+        scheduler_name=scheduler_name,
+    )
+    return Gating(waits, len(operations), _encode(operations) if operations else b"", notes)
+
+
+def _foreign(named: str, rules: GateRules) -> Gating:
+    shown, ours = cut(named, MAX_WARNING // 4), rules.scheduler_name
+    text = f'the pod names the scheduler "{shown}", so it can\'t wait for its checks with {ours}'
+    refusal = ""
+    if rules.denies_foreign:
+        refusal = f"{text}: leave out spec.schedulerName, or set onForeignScheduler: ignore"
+    return Gating(notes=(Note("gate-foreign-scheduler", text),), refusal=refusal)
+
+
+def _provisional(owner: OwnerReference) -> tuple[Mapping[str, str], tuple[Note, ...]]:
+    shown = cut(f"{owner.kind} {owner.name}", MAX_WARNING // 2)
+    text = f"{shown} or its owner is not known yet: the controller decides whether the pod waits"
+    return PROVISIONAL, (Note("gate-owner-unknown", text),)
+
+
+def _tracked(tracking: Tracking) -> tuple[Mapping[str, str], tuple[Note, ...]]:
+    if not tracking.missing_container:
+        return tracking.annotations, ()
+    shown = cut(tracking.missing_container, MAX_WARNING // 2)
+    text = f'{CONTAINER_KEY}: the pod has no container "{shown}", its version is a hash'
+    return tracking.annotations, (Note("gate-container-missing", text),)
+
+
+def _importance_fields(spec: dict[str, Raw]) -> ReviewedSpec:
+    return ReviewedSpec(
+        priority=spec.get("priority", _EMPTY),
+        priority_class_name=spec.get("priorityClassName", _EMPTY),
+        tolerations=spec.get("tolerations", _EMPTY),
+    )
+
+
+def _text(raw: Raw) -> str:
+    return decode(_texts, raw, "")
+
+
+def _tried(read: Callable[[Part], Value], part: Part) -> Value | None:
+    try:
+        return read(part)
+    except MalformedError:
+        return None

@@ -1,0 +1,270 @@
+"""What admission knows of a cluster: watches, made into one snapshot after another.
+
+A change takes effect within milliseconds. Whatever happens to the watches, the last snapshot goes
+on answering.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gates.owners import ROLLOUT
+from kube.backoff import Backoff
+from kube.definitions import DefinitionWatch
+from kube.reflector import Reflector
+from kube.resources import (
+    CLUSTER_POLICIES,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    POLICIES,
+    REPLICA_SETS,
+    ROLLOUTS,
+    STATEFUL_SETS,
+)
+from policies.compiled import compile_policy, undecodable_policy
+from policies.decoding import MalformedError
+from policies.index import policy_set
+from webhook.parents import Parents, decode_parent
+from webhook.policy_objects import decode_policy
+from webhook.snapshot import NamespaceObject, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from typing import TypeAlias
+
+    from kube.client import Client
+    from kube.faults import WatchMetrics
+    from kube.resources import Resource
+    from policies.compiled import CompiledPolicy
+    from policies.index import PolicySet
+    from webhook.engine import EngineHolder
+    from webhook.parents import Parent
+    from webhook.settings import WatchSettings
+    from webhook.snapshot import Namespace
+
+    _Watch: TypeAlias = Reflector[Namespace] | Reflector[CompiledPolicy] | Reflector[Parent]
+
+_BACKOFF: Final = Backoff(limit=10.0)
+"""After an outage, decisions wait for no watch longer than that."""
+_SHORTEST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.5
+_SHARE: Final = 5
+"""A new index of all policies waits that many times as long as the last one took to make."""
+
+_PARENTS: Final = (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS)
+
+_decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
+
+
+class Knowledge:
+    """Keeps ``holder`` at the state of the cluster, while ``run`` runs."""
+
+    def __init__(  # noqa: PLR0913 - what to follow, for what, and whom to tell
+        self,
+        client: Client,
+        holder: EngineHolder,
+        settings: WatchSettings,
+        *,
+        features: Collection[str] = ("policies", "gates"),
+        metrics: WatchMetrics | None = None,
+        on_policies: Callable[[PolicySet], None],
+        on_return: Callable[[], None] | None = None,
+    ) -> None:
+        """Only what the features need is watched. ``on_policies`` gets each new set.
+
+        ``on_return`` is called when the API server is there again after it was away.
+        """
+        self._holder = holder
+        self._settings = settings
+        self._on_policies = on_policies
+        self._on_return = on_return
+        self._is_away = False
+        self._known: dict[str, Namespace] = {}
+        self._rebuild: asyncio.TimerHandle | None = None
+        self._pause = _SHORTEST_PAUSE
+        self._awaited: dict[str, set[asyncio.Future[None]]] = {}
+        self.namespaces: Reflector[Namespace] = Reflector(
+            client,
+            NAMESPACES,
+            _namespace,
+            on_change=self._namespaces_changed,
+            on_state=self._contact_changed,
+            backoff=_BACKOFF,
+            metrics=metrics,
+        )
+        self.cluster_policies = self._mirror(client, CLUSTER_POLICIES, metrics)
+        self.policies = self._mirror(client, POLICIES, metrics)
+        self.parents = {
+            resource.kind: Reflector(
+                client,
+                resource,
+                decode_parent,
+                backoff=_BACKOFF,
+                metrics=metrics,
+                metadata_only=True,
+            )
+            for resource in _PARENTS
+        }
+        self.reflectors: tuple[_Watch, ...] = (self.namespaces,)
+        """The watches that admission depends on."""
+        self._definitions: list[DefinitionWatch] = []
+        if "policies" in features:
+            self.reflectors += (self.cluster_policies, self.policies)
+            self._definitions += (
+                DefinitionWatch(client, CLUSTER_POLICIES, self.cluster_policies),
+                DefinitionWatch(client, POLICIES, self.policies),
+            )
+        if "gates" in features:
+            self.reflectors += tuple(self.parents.values())
+            self._definitions.append(DefinitionWatch(client, ROLLOUTS, self.parents[ROLLOUT]))
+        self._parents = Parents({kind: _Followed(each) for kind, each in self.parents.items()})
+
+    def _mirror(
+        self, client: Client, resource: Resource, metrics: WatchMetrics | None
+    ) -> Reflector[CompiledPolicy]:
+        return Reflector(
+            client,
+            resource,
+            _policy,
+            undecodable=_broken(resource.kind),
+            on_change=self._policies_changed,
+            backoff=_BACKOFF,
+            metrics=metrics,
+        )
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in (*self.reflectors, *self._definitions):
+                    group.create_task(each.run())
+        finally:
+            if self._rebuild is not None:
+                self._rebuild.cancel()
+
+    async def synced(self) -> None:
+        """Wait for the first whole snapshot."""
+        for each in self.reflectors:
+            await each.synced.wait()
+        self._index_policies()
+
+    def failing(self) -> str | None:
+        """Why what is known is not good enough to answer by, in one line, or None."""
+        now = asyncio.get_running_loop().time()
+        faults = (_fault(each, now, self._settings) for each in self.reflectors)
+        return "; ".join(fault for fault in faults if fault is not None) or None
+
+    async def arrival(self, name: str, deadline: float) -> bool:
+        """Wait for a namespace to be known, for the time of the settings and not beyond."""
+        loop = asyncio.get_running_loop()
+        deadline = min(deadline, loop.time() + self._settings.namespace_wait_seconds)
+        # One for each who waits: each waits for another time, and may be gone before it is over.
+        known: asyncio.Future[None] = loop.create_future()
+        waiting = self._awaited.setdefault(name, set())
+        waiting.add(known)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await known
+        except TimeoutError:
+            return False
+        finally:
+            waiting.discard(known)
+            if not waiting:
+                self._awaited.pop(name, None)
+        return True
+
+    def _namespaces_changed(self, keys: frozenset[str]) -> None:
+        store, known = self.namespaces.store, dict(self._known)
+        for key in keys:
+            found = store.get(key)
+            if found is None:
+                known.pop(key, None)
+            else:
+                known[key] = found
+        self._known = known
+        self._take(self._holder.current.snapshot.policies)
+        for key in keys & self._awaited.keys():
+            if key in known:
+                for each in self._awaited[key]:
+                    if not each.done():
+                        each.set_result(None)
+
+    def _contact_changed(self) -> None:
+        was_away, self._is_away = self._is_away, self.namespaces.error is not None
+        if was_away and not self._is_away and self._on_return is not None:
+            self._on_return()
+
+    def _policies_changed(self, _keys: frozenset[str]) -> None:
+        if self._rebuild is None:
+            loop = asyncio.get_running_loop()
+            self._rebuild = loop.call_later(self._pause, self._index_policies)
+
+    def _index_policies(self) -> None:
+        if self._rebuild is not None:
+            self._rebuild.cancel()
+            self._rebuild = None
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        policies = policy_set(
+            (*self.cluster_policies.store.values(), *self.policies.store.values())
+        )
+        self._take(policies)
+        self._on_policies(policies)
+        pause = (clock() - began) * _SHARE
+        self._pause = min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+
+    def _take(self, policies: PolicySet) -> None:
+        current = self._holder.current
+        excluded = current.snapshot.excluded
+        self._holder.current = current.succeeded(
+            Snapshot(policies, self._known, excluded, self._parents)
+        )
+
+
+def _fault(reflector: _Watch, now: float, settings: WatchSettings) -> str | None:
+    if not reflector.synced.is_set():
+        return reflector.error or f"waiting for the first list of {reflector.name}"
+    silent = now - reflector.last_contact
+    if silent <= settings.stale_after_seconds:
+        return None
+    why = reflector.error or "its watch is silent"
+    return f"what is known of {reflector.name} is {silent:.0f} s old: {why}"
+
+
+class _Followed:
+    """The owners of a kind, none of which is known while its watch is out of contact.
+
+    What has changed meanwhile could let a pod go unseen, or by another version's checks.
+    """
+
+    __slots__ = ("_mirror",)
+
+    def __init__(self, mirror: Reflector[Parent]) -> None:
+        self._mirror = mirror
+
+    def get(self, key: str, /) -> Parent | None:
+        """The owner, or None where it is not known."""
+        return None if self._mirror.error is not None else self._mirror.store.get(key)
+
+
+def _namespace(raw: msgspec.Raw) -> Namespace:
+    return _decode_namespace(raw).known()
+
+
+def _policy(raw: msgspec.Raw) -> CompiledPolicy:
+    return compile_policy(decode_policy(raw))
+
+
+def _broken(kind: str) -> Callable[[str, msgspec.Raw, Exception], CompiledPolicy]:
+    """What stands in for a policy that does not decode: it warns wherever it might reach."""
+
+    def stand_in(key: str, _raw: msgspec.Raw, error: Exception) -> CompiledPolicy:
+        namespace, _, _ = key.rpartition("/")
+        fault = str(error) if isinstance(error, MalformedError) else "it can't be compiled"
+        return undecodable_policy(f"{kind} {key}", namespace or None, fault)
+
+    return stand_in

@@ -1,0 +1,176 @@
+"""The admission process in a cluster: certificates from files, everything else by watches.
+
+It starts unready, says at /readyz what it waits for, and takes reviews when it knows the cluster
+and has a certificate. It never writes to the API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import uvloop
+
+from certs.errors import CertificateError
+from certs.hardening import disable_core_dumps
+from certs.watch import keep_current, wait_for
+from kube.client import Client
+from kube.connection import connect, own_namespace
+from kube.errors import ConnectionSettingsError
+from serving.background import running
+from serving.drain import StopSignals
+from serving.settings import StartError
+from serving.site import AddressError
+from telemetry.api_calls import ApiCalls
+from telemetry.logging import configure_logging, get_logger
+from telemetry.watches import WatchTallies
+from webhook.engine import Engine, EngineHolder
+from webhook.gating_choice import GatingChoice
+from webhook.knowledge import Knowledge
+from webhook.server import ReviewServer
+from webhook.snapshot import Snapshot, describe
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Coroutine, Iterator
+    from typing import BinaryIO
+
+    from certs.bundle import Bundle
+    from kube.connection import Connection
+    from webhook.settings import WebhookSettings
+
+CERTIFICATE_DIRECTORY: Final = "/etc/harbourmaster/certs"
+"""Where the manifests mount the Secret."""
+
+
+def run(arguments: Arguments) -> int:
+    """Serve until SIGTERM or SIGINT. Raises StartError where it can't begin."""
+    settings: WebhookSettings = arguments.settings
+    disable_core_dumps()
+    stream = configure_logging(settings.log.level, settings.log.format)
+    cluster = settings.cluster
+    directory = Path(cluster.service_account_dir)
+    try:
+        connection = connect(
+            cluster.kubeconfig, context=cluster.context, service_account_dir=directory
+        )
+        own = cluster.namespace or own_namespace(directory)
+        uvloop.run(_serve(settings, connection, own, stream))
+    except (AddressError, CertificateError, ConnectionSettingsError) as error:
+        raise StartError(str(error)) from None
+    return 0
+
+
+async def _serve(
+    settings: WebhookSettings, connection: Connection, own: str | None, stream: BinaryIO | None
+) -> None:
+    await _Process(settings, connection, own, stream).run()
+
+
+class _Process:
+    def __init__(
+        self,
+        settings: WebhookSettings,
+        connection: Connection,
+        own: str | None,
+        stream: BinaryIO | None,
+    ) -> None:
+        self._directory = Path(settings.server.cert_dir or CERTIFICATE_DIRECTORY)
+        excluded = frozenset((own,) if own else ())
+        # No namespace is known yet, which is not the same as every one existing.
+        self._holder = EngineHolder(Engine(Snapshot(namespaces={}, excluded=excluded), settings))
+        self._server = ReviewServer(settings, self._holder, stream, self._arrival)
+        registry = self._server.metrics.registry
+        self._watches = WatchTallies(registry)
+        self._client = Client(
+            connection,
+            user_agent="harbourmaster-webhook",
+            observer=ApiCalls(registry).note,
+        )
+        self._choice = (
+            GatingChoice(self._client, self._holder, on_wait=self._note_choice)
+            if settings.gating == "auto" and "gates" in settings.features
+            else None
+        )
+        self._knowledge = Knowledge(
+            self._client,
+            self._holder,
+            settings.watch,
+            features=settings.features,
+            metrics=self._watches,
+            on_policies=self._server.note_policies,
+            on_return=None if self._choice is None else self._choice.look_again,
+        )
+        self._log = get_logger("webhook")
+
+    async def run(self) -> None:
+        """Serve until a signal comes, then drain."""
+        server = self._server
+        server.readiness.add_probe("watches", self._probe)
+        self._watches.follow(self._knowledge.reflectors, asyncio.get_running_loop().time)
+        api_server = self._client.connection.server
+        with StopSignals() as stop:
+            try:
+                await server.health.start()
+                self._log.info("started", health=server.health.url, api_server=api_server)
+                async with self._client, running(*self._work()):
+                    signal = await stop.wait()
+                    await server.drain(signal)
+            finally:
+                await server.stop()
+
+    def _work(self) -> Iterator[Coroutine[Any, Any, None]]:
+        yield self._knowledge.run()
+        if self._choice is not None:
+            yield self._choice.run()
+        yield self._serve()
+
+    async def _serve(self) -> None:
+        """Take reviews as soon as they can be answered; then keep the certificate current."""
+        server = self._server
+        server.readiness.set("starting", "not serving yet")
+        bundle = await self._certificates()
+        await self._knowledge.synced()
+        if self._choice is not None:
+            await self._choice.chosen()
+        # What is known stays; without this each full collection walks all of it.
+        gc.collect()
+        gc.freeze()
+        site, certificates = await server.start(bundle)
+        server.readiness.set("starting", None)
+        self._log.info(
+            "serving",
+            reviews=site.url,
+            health=server.health.url,
+            **describe(self._holder.current.snapshot),
+        )
+        await keep_current(
+            certificates,
+            self._directory,
+            # A Secret mounted whole holds ca.key too, and is still the controller's to write.
+            None,
+            on_change=server.note_renewal,
+            on_error=server.note_certificate_error,
+        )
+
+    async def _certificates(self) -> Bundle:
+        readiness = self._server.readiness
+
+        def note(text: str) -> None:
+            readiness.set("certificates", text)
+            self._log.warning("waiting for certificates", reason=text)
+
+        bundle = await wait_for(self._directory, on_error=note)
+        readiness.set("certificates", None)
+        return bundle
+
+    def _note_choice(self, reason: str | None) -> None:
+        self._server.readiness.set("gating", reason)
+
+    async def _arrival(self, namespace: str, deadline: float) -> bool:
+        return await self._knowledge.arrival(namespace, deadline)
+
+    async def _probe(self) -> str | None:
+        return self._knowledge.failing()

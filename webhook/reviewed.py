@@ -1,0 +1,104 @@
+"""The object of a review in one pass: what policies look at, and what gates do, still as JSON.
+
+Most pods are of namespaces without gates, so the gates' part is only cut out, and read by whoever
+needs it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gates.critical import Importance, Toleration
+from gates.owners import OwnerReference
+from gates.version import Container
+from policies.decoding import decode
+from policies.pods import ObjectMeta, Workload, WorkloadSpec, is_absent
+
+_EMPTY: Final = Raw(b"")
+
+
+class ReviewedMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
+    """Metadata with the owners."""
+
+    owner_references: Raw = _EMPTY
+
+
+class ReviewedSpec(WorkloadSpec, frozen=True, gc=False, rename="camel"):
+    """A spec with what a pod's version and importance are read from."""
+
+    containers: Raw = _EMPTY
+    priority: Raw = _EMPTY
+    priority_class_name: Raw = _EMPTY
+
+
+class _ContainerText(Struct, frozen=True, gc=False):
+    name: Raw = _EMPTY
+    image: Raw = _EMPTY
+    env: Raw = _EMPTY
+
+
+class Reviewed(Workload, frozen=True, gc=False, rename="camel"):
+    """An object of any handled kind, as it is reviewed."""
+
+    metadata: ReviewedMeta | None = None
+    spec: ReviewedSpec | None = None
+
+
+_reviewed: Final = msgspec.json.Decoder(Reviewed)
+_owners: Final = msgspec.json.Decoder(tuple[OwnerReference, ...])
+_annotations: Final = msgspec.json.Decoder(dict[str, str])
+_containers: Final = msgspec.json.Decoder(tuple[Container, ...])
+_container_texts: Final = msgspec.json.Decoder(tuple[_ContainerText, ...])
+_tolerations: Final = msgspec.json.Decoder(tuple[Toleration, ...])
+_priority: Final = msgspec.json.Decoder(int)
+_name: Final = msgspec.json.Decoder(str)
+
+
+def read_object(data: bytes | Raw) -> Reviewed:
+    """The object in ``data``. Raises MalformedError."""
+    return decode(_reviewed, data, "")
+
+
+def owners_of(meta: ReviewedMeta) -> tuple[OwnerReference, ...]:
+    """The owner references of a pod. Raises MalformedError."""
+    raw = meta.owner_references
+    return () if is_absent(raw) else decode(_owners, raw, "metadata.ownerReferences")
+
+
+def annotations_of(meta: ObjectMeta) -> dict[str, str]:
+    """The annotations of a pod. Raises MalformedError."""
+    raw = meta.annotations
+    return {} if is_absent(raw) else decode(_annotations, raw, "metadata.annotations")
+
+
+def containers_of(spec: ReviewedSpec) -> tuple[Container, ...]:
+    """The containers of a pod, init containers left out. Raises MalformedError."""
+    raw = spec.containers
+    return () if is_absent(raw) else decode(_containers, raw, "spec.containers")
+
+
+def container_texts(spec: ReviewedSpec) -> tuple[bytes, ...]:
+    """All of the containers that a version depends on, as it came: equal for equal versions.
+
+    The rest of a container may differ between pods of one owner. Raises MalformedError.
+    """
+    raw = spec.containers
+    if is_absent(raw):
+        return ()
+    texts: list[bytes] = []
+    for each in decode(_container_texts, raw, "spec.containers"):
+        texts += (bytes(each.name), bytes(each.image), bytes(each.env))
+    return tuple(texts)
+
+
+def importance_of(spec: ReviewedSpec) -> Importance:
+    """What says how critical the pod is. Raises MalformedError."""
+    priority, name, tolerations = spec.priority, spec.priority_class_name, spec.tolerations
+    return Importance(
+        None if is_absent(priority) else decode(_priority, priority, "spec.priority"),
+        None if is_absent(name) else decode(_name, name, "spec.priorityClassName"),
+        None if is_absent(tolerations) else decode(_tolerations, tolerations, "spec.tolerations"),
+    )

@@ -1,0 +1,151 @@
+"""What serves reviews, wherever the policies come from: both ports, their limits, the drain."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from certs.errors import CertificateError
+from certs.reload import CertificateHolder, TlsOptions
+from policies.model import CLUSTER_POLICY, POLICY
+from serving.drain import drain
+from serving.health import health_app
+from serving.limits import Limits
+from serving.readiness import Readiness, tls_probe
+from serving.site import Site
+from serving.tracing import start_tracing
+from telemetry.logging import get_logger
+from telemetry.metrics import create_metrics, set_certificate_expiry
+from webhook.app import Reviews, create_app
+from webhook.conversion import Conversions
+from webhook.handlers import OUTCOMES
+from webhook.records import Records
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from certs.bundle import Bundle
+    from policies.index import PolicySet
+    from serving.settings import ServerSettings
+    from webhook.app import Arrival
+    from webhook.engine import EngineHolder
+    from webhook.settings import Settings
+
+_LAST_CONNECTIONS: Final = 3
+"""Times the drain that connections may take in all to end by themselves; then they are cut."""
+_SERVICE: Final = "harbourmaster-webhook"
+"""Our name in traces."""
+
+
+class ReviewServer:
+    """The two ports of the admission process, and what it tells of itself."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        holder: EngineHolder,
+        stream: BinaryIO | None,
+        arrival: Arrival | None = None,
+    ) -> None:
+        """``stream`` takes the reviews' log lines; ``arrival`` waits for an unknown namespace.
+
+        Raises CertificateError where the client authority can't be used, and StartError where
+        nothing can be traced.
+        """
+        release = version("harbourmaster")
+        server = settings.server
+        self.metrics = create_metrics(release, OUTCOMES)
+        self.readiness = Readiness()
+        self.health = Site(
+            health_app(self.readiness, self.metrics.registry),
+            host=server.host,
+            port=server.health_port,
+        )
+        self.reviews: Site | None = None
+        self._settings = server
+        self._tls = _tls_options(server)
+        self._limits = Limits(
+            requests=server.max_in_flight,
+            body_bytes=server.max_in_flight_bytes,
+            metrics=self.metrics,
+        )
+        self._tracer = start_tracing(settings.tracing, _SERVICE, release, self.metrics.spans)
+        self._records = Records(self.metrics, asyncio.get_running_loop(), stream, self._tracer)
+        self._app = create_app(
+            Reviews(holder, server, self._limits, self._records, arrival),
+            Conversions(server, self._limits, self.metrics.conversions),
+        )
+        self._log = get_logger("server")
+
+    async def start(self, bundle: Bundle) -> tuple[Site, CertificateHolder]:
+        """Serve reviews with these certificates, until ``stop``. Raises AddressError."""
+        certificates = CertificateHolder(bundle, self._tls)
+        self._note_expiry(bundle)
+        site = Site(
+            self._app,
+            host=self._settings.host,
+            port=self._settings.port,
+            tls=certificates.context,
+        )
+        self._limits.start()
+        await site.start()
+        self.reviews = site
+        self.readiness.add_probe("serving", tls_probe(site, lambda: certificates.bundle.leaf_der))
+        self.metrics.connections.set_function(lambda: site.connections)
+        return site, certificates
+
+    async def drain(self, signal: str) -> None:
+        """End the service so that no request is lost."""
+        # Ctrl-C is a person's, who waits; SIGTERM is a cluster's, which does not.
+        wait = self._settings.drain_seconds if signal == "SIGTERM" else 0.0
+        self._log.info("stopping", signal=signal, drain_seconds=wait)
+        sites = [] if self.reviews is None else [self.reviews]
+        cap = wait * _LAST_CONNECTIONS
+        summary = await drain(sites, self.readiness, wait=wait if sites else 0.0, cap=cap)
+        self._log.info("stopped", connections_cut=summary.cut)
+
+    async def stop(self) -> None:
+        """Close both ports at once and write what waits."""
+        self._limits.stop()
+        if self.reviews is not None:
+            await self.reviews.stop()
+        await self.health.stop()
+        self._records.flush()
+        if self._tracer is not None:
+            await self._tracer.close()
+
+    def note_policies(self, policies: PolicySet) -> None:
+        """Show how many policies are in force."""
+        self.metrics.policies.labels(CLUSTER_POLICY).set(policies.cluster_size)
+        self.metrics.policies.labels(POLICY).set(policies.namespaced_size)
+        self.metrics.policies_invalid.set(policies.invalid)
+        self.metrics.admission.keep_policies(policies.references)
+
+    def note_renewal(self, bundle: Bundle) -> None:
+        """Tell of a new certificate that is served now."""
+        self._note_expiry(bundle)
+        self._log.info("certificate renewed", not_after=bundle.not_after.isoformat())
+
+    def note_certificate_error(self, text: str) -> None:
+        """Tell of one that can't be served."""
+        self.metrics.certificate_reload_errors.inc()
+        self._log.error("certificates not reloaded, the last ones go on serving", error=text)
+
+    def _note_expiry(self, bundle: Bundle) -> None:
+        set_certificate_expiry(self.metrics, "leaf", bundle.not_after)
+        if bundle.authority_not_after is not None:
+            set_certificate_expiry(self.metrics, "authority", bundle.authority_not_after)
+
+
+def _tls_options(settings: ServerSettings) -> TlsOptions:
+    if settings.client_ca is None:
+        if settings.client_cn is not None:
+            raise CertificateError("--client-cn needs --client-ca, the CA that signs the clients")
+        return TlsOptions(settings.tls_min_version)
+    try:
+        authority = Path(settings.client_ca).read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{settings.client_ca}: cannot be read: {error.strerror}") from None
+    return TlsOptions(settings.tls_min_version, authority)
