@@ -1,0 +1,188 @@
+"""Mirrors Keptn's opt-in, an annotation of a Namespace, into a label that selectors can see (D6).
+
+The annotation alone is the truth. A label without it was left behind or set by hand, which can't be
+told apart, so it is removed, and an event names the annotation to set instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from controller import settings
+from controller.job import Job
+from controller.references import reference
+from controller.registration.desired import ENABLED, GATES_LABEL
+from kube.errors import ConflictError, InvalidError, NotFoundError
+from kube.patches import JsonPatch
+from kube.reflector import Reflector
+from kube.resources import NAMESPACES
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from kube.client import Client
+    from kube.events import EventRecorder
+    from kube.store import Store
+    from kube.workqueue import WorkQueue
+    from telemetry.controller_metrics import ControllerMetrics
+
+ANNOTATION: Final = "keptn.sh/lifecycle-toolkit"
+ANNOTATED: Final = "enabled"
+"""The only value that counts, to the letter (keptn.md 2.3)."""
+
+
+class Namespace(Struct, frozen=True, gc=False):
+    """What of a Namespace matters here."""
+
+    name: str
+    uid: str
+    resource_version: str
+    is_annotated: bool
+    """The annotation has the value that enables."""
+    label: str | None
+    """The value of our label."""
+    has_labels: bool
+    is_ending: bool
+
+
+class _Metadata(Struct, gc=False, rename="camel"):
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Object(Struct, gc=False):
+    metadata: _Metadata
+
+
+_decode_object: Final = msgspec.json.Decoder(_Object).decode
+
+
+def decode(raw: msgspec.Raw | bytes) -> Namespace:
+    """A Namespace from its JSON."""
+    metadata = _decode_object(raw).metadata
+    labels = metadata.labels or {}
+    return Namespace(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        is_annotated=(metadata.annotations or {}).get(ANNOTATION) == ANNOTATED,
+        label=labels.get(GATES_LABEL),
+        has_labels=bool(labels),
+        is_ending=metadata.deletion_timestamp is not None,
+    )
+
+
+def decide(namespace: Namespace) -> list[dict[str, Any]]:
+    """The JSON Patch that makes the label follow the annotation; empty where it does."""
+    if namespace.is_ending or agrees(namespace):
+        return []
+    path = f"/metadata/labels/{GATES_LABEL.replace('~', '~0').replace('/', '~1')}"
+    # Of this very version: the annotation may have changed since.
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": namespace.resource_version}
+    if not namespace.is_annotated:
+        return [test, {"op": "remove", "path": path}]
+    if not namespace.has_labels:
+        return [test, {"op": "add", "path": "/metadata/labels", "value": {GATES_LABEL: ENABLED}}]
+    return [test, {"op": "add", "path": path, "value": ENABLED}]
+
+
+def agrees(namespace: Namespace) -> bool:
+    """Whether the label is as the annotation wants it."""
+    return namespace.label == (ENABLED if namespace.is_annotated else None)
+
+
+class NamespaceMirror:
+    """Reconciles one Namespace; keys are names. ``excluded`` ones are never touched."""
+
+    def __init__(
+        self,
+        client: Client,
+        store: Store[Namespace],
+        events: EventRecorder,
+        excluded: Collection[str],
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._events = events
+        self._excluded = frozenset(excluded)
+        self._log = get_logger("namespaces")
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """Those of the keys that need work: of ten thousand namespaces hardly any does."""
+        for key in list(self._store.keys()) if keys is None else keys:
+            namespace = self._store.get(key)
+            if namespace is not None and key not in self._excluded and decide(namespace):
+                yield key
+
+    async def reconcile(self, key: str) -> None:
+        """Make the label follow the annotation. Raises ApiError."""
+        namespace = self._store.get(key)
+        if namespace is None or key in self._excluded:
+            return
+        try:
+            await self._apply(namespace)
+        except (InvalidError, ConflictError):
+            # Most likely it is of a later version, which the watch has not brought yet.
+            await self._apply_fresh(key)
+        except NotFoundError:
+            return
+
+    async def _apply_fresh(self, name: str) -> None:
+        try:
+            await self._apply(decode(await self._client.get(NAMESPACES, name)))
+        except NotFoundError:
+            return
+
+    async def _apply(self, namespace: Namespace) -> None:
+        operations = decide(namespace)
+        if not operations:
+            return
+        await self._client.patch(NAMESPACES, namespace.name, JsonPatch(operations))
+        self._log.info(
+            "gates label mirrored", namespace=namespace.name, enabled=namespace.is_annotated
+        )
+        if not namespace.is_annotated:
+            self._events.emit(
+                reference(NAMESPACES, {"name": namespace.name, "uid": namespace.uid}),
+                "Normal",
+                "GatesLabelRemoved",
+                f"label {GATES_LABEL}={namespace.label} is removed, for it follows the annotation "
+                f"{ANNOTATION}={ANNOTATED}, which is not there: set the annotation instead",
+            )
+
+
+class NamespaceController:
+    """The job and its cache."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        excluded: Collection[str],
+        events: EventRecorder,
+        metrics: ControllerMetrics,
+    ) -> None:
+        self.job = Job(settings.NAMESPACES, self._start, metrics)
+        self._client = client
+        self._excluded = excluded
+        self._events = events
+        self._reflector: Reflector[Namespace] = Reflector(
+            client,
+            NAMESPACES,
+            decode,
+            on_change=self.job.changed,
+            metrics=metrics.watches,
+            metadata_only=True,
+        )
+        self.job.reflectors = (self._reflector,)
+
+    def _start(self, _queue: WorkQueue) -> NamespaceMirror:
+        return NamespaceMirror(self._client, self._reflector.store, self._events, self._excluded)

@@ -1,0 +1,67 @@
+"""The controller process: one leads, the others stand by with full caches."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import uvloop
+
+from certs.hardening import disable_core_dumps
+from controller.manager import Manager
+from controller.validation import validate
+from kube.client import Client
+from kube.connection import connect, own_namespace
+from kube.errors import ConnectionSettingsError
+from policies.field_errors import reason
+from serving.drain import StopSignals
+from serving.settings import StartError
+from serving.site import AddressError
+from serving.tracing import start_tracing
+from telemetry.controller_metrics import create_controller_metrics
+from telemetry.logging import configure_logging
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+
+    from controller.settings import ControllerSettings
+    from kube.connection import Connection
+
+NAME: Final = "harbourmaster-controller"
+"""In traces, and to the API server."""
+
+
+def run(arguments: Arguments) -> int:
+    """Write what is to be written until SIGTERM or SIGINT. Raises StartError."""
+    settings: ControllerSettings = arguments.settings
+    disable_core_dumps()
+    configure_logging(settings.log.level, settings.log.format)
+    faults = validate(settings)
+    if faults:
+        raise StartError(reason(faults))
+    cluster = settings.cluster
+    directory = Path(cluster.service_account_dir)
+    namespace = cluster.namespace or own_namespace(directory)
+    if namespace is None:
+        raise StartError(
+            "our own namespace is not known: give --namespace, or set $POD_NAMESPACE in the pod"
+        )
+    try:
+        connection = connect(
+            cluster.kubeconfig, context=cluster.context, service_account_dir=directory
+        )
+        uvloop.run(_work(settings, connection, namespace))
+    except (AddressError, ConnectionSettingsError) as error:
+        raise StartError(str(error)) from None
+    return 0
+
+
+async def _work(settings: ControllerSettings, connection: Connection, namespace: str) -> None:
+    release = version("harbourmaster")
+    metrics = create_controller_metrics(release, settings.running)
+    tracer = start_tracing(settings.tracing, NAME, release, metrics.spans)
+    observer = metrics.api_calls.note
+    async with Client(connection, user_agent=NAME, observer=observer) as client:
+        with StopSignals() as stop:
+            await Manager(settings, client, namespace, metrics, tracer).run(stop.wait)

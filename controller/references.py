@@ -1,0 +1,23 @@
+"""What an event is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kube.event_series import ObjectReference
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kube.resources import Resource
+
+
+def reference(resource: Resource, metadata: Mapping[str, Any]) -> ObjectReference:
+    """The object of this kind with this metadata."""
+    return ObjectReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        name=metadata["name"],
+        namespace=metadata.get("namespace", ""),
+        uid=metadata.get("uid", ""),
+    )

@@ -1,0 +1,3 @@
+"""The registration: webhook configurations and certificates, made, kept and repaired."""
+
+from __future__ import annotations

@@ -1,0 +1,281 @@
+"""Keeps the Secret that the webhook's replicas serve from (design D15).
+
+What to write is decided in ``certs.overlap``; here is when it may be written: a leaf never before
+every configuration and every conversion carries its authority.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE
+from certs.overlap import Lifetimes, Write, decide
+from certs.secret import published, read_authorities
+from controller.references import reference
+from controller.registration.configurations import RESYNC
+from controller.registration.desired import LABELS
+from controller.registration.trust import carries
+from kube.errors import NotFoundError
+from kube.resources import SECRETS
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from certs.overlap import Action
+    from controller.registration.trust import Trust
+    from controller.settings import CertificateSettings
+    from kube.client import Client
+    from kube.events import EventRecorder
+    from kube.resources import Resource
+    from kube.store import Store
+
+PUBLISHED: Final = "certs.harbourmaster.dev/next-ca-published"
+"""Annotation: since when every configuration has carried the next authority."""
+_SOONEST: Final = 0.05
+
+
+class Carriers(Protocol):
+    """What carries the authorities to the API servers. Bundles are PEM."""
+
+    def bundles(self) -> list[bytes]:
+        """One of each that should be there; empty for a missing one."""
+
+    def present_bundles(self) -> Iterable[bytes]:
+        """One of each that is there."""
+
+
+class _Pending(Struct, frozen=True):
+    """Data whose authorities must be known before it is written."""
+
+    version: str | None
+    """Of the Secret that it replaces; None for none."""
+    write: Write
+    since: datetime | None = None
+    """When every configuration was first seen to carry them."""
+
+
+class Certificates:
+    """Reconciles the Secret; one for each time that we lead."""
+
+    def __init__(  # noqa: PLR0913 - what to keep, where it is seen, and whom to tell
+        self,
+        client: Client,
+        settings: CertificateSettings,
+        namespace: str,
+        names: tuple[str, ...],
+        store: Store[dict[str, Any]],
+        *,
+        trust: Trust,
+        carriers: Carriers,
+        on_announcement: Callable[[], None],
+        events: EventRecorder,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """``on_announcement`` is called when the carriers must carry more at once."""
+        self._client = client
+        self._settings = settings
+        self._namespace = namespace
+        self._names = names
+        self._store = store
+        self._trust = trust
+        self._carriers = carriers
+        self._on_announcement = on_announcement
+        self._events = events
+        self._clock = clock
+        self._lifetimes = Lifetimes(
+            authority=timedelta(seconds=settings.ca_lifetime_seconds),
+            leaf=timedelta(seconds=settings.leaf_lifetime_seconds),
+            publish=timedelta(seconds=settings.publish_seconds),
+        )
+        self._pending: _Pending | None = None
+        self._log = get_logger("certificates")
+
+    @property
+    def key(self) -> str:
+        """The Secret in its store."""
+        return f"{self._namespace}/{self._settings.secret_name}"
+
+    def data(self) -> dict[str, bytes]:
+        """What the Secret holds; empty without one."""
+        return data_of(self._store.get(self.key))
+
+    async def reconcile(self) -> float:
+        """Write what is due; seconds until the next look.
+
+        Raises ApiError: a ConflictError where the watch is behind, which then asks again.
+        """
+        now = self._clock()
+        secret = self._store.get(self.key)
+        data = data_of(secret) if secret is not None else await self._adopted()
+        since = _published_since(secret)
+        seen = published(now, data, self._carriers.bundles(), since)
+        action = self._awaited(secret) or self._decide(now, data, seen)
+        if isinstance(action, Write):
+            wait = self._still_unknown(now, secret, data, action)
+            if wait is not None:
+                return wait
+            await self._write(secret, data, action)
+        elif secret is not None and seen != since:
+            await self._note_publication(secret, seen)
+        return _seconds(action.until - now)
+
+    def _decide(self, now: datetime, data: Mapping[str, bytes], seen: datetime | None) -> Action:
+        mended = self._trust.mended(data, now)
+        action = decide(now, mended, self._names, seen, self._lifetimes)
+        if mended != data and not isinstance(action, Write):
+            # With what was lost it is as it should be, so that is all there is to write.
+            return Write(dict(mended), "ca.crt has lost authorities that are trusted", action.until)
+        return action
+
+    async def _write(
+        self, secret: dict[str, Any] | None, before: Mapping[str, bytes], action: Write
+    ) -> None:
+        stored = await self._store_secret(secret, action.data)
+        self._pending = None
+        self._trust.announce(None, self._clock())
+        is_issued = action.data.get(TLS_CERTIFICATE) != before.get(TLS_CERTIFICATE)
+        self._log.info(
+            "certificates written", reason=action.reason, issued=is_issued, until=action.until
+        )
+        self._events.emit(
+            reference(SECRETS, stored["metadata"]),
+            "Normal",
+            "CertificateIssued" if is_issued else "AuthorityChanged",
+            action.reason,
+        )
+
+    async def _note_publication(self, secret: dict[str, Any], since: datetime | None) -> None:
+        metadata = dict(secret["metadata"])
+        annotations = dict(metadata.get("annotations") or {})
+        annotations.pop(PUBLISHED, None)
+        if since is not None:
+            annotations[PUBLISHED] = since.astimezone(UTC).isoformat()
+        changed = {**secret, "metadata": {**metadata, "annotations": annotations}}
+        await self._client.replace(SECRETS, self._settings.secret_name, changed, self._namespace)
+        self._log.info("publication of the next authority noted", since=since)
+
+    async def _store_secret(
+        self, secret: dict[str, Any] | None, data: Mapping[str, bytes]
+    ) -> dict[str, Any]:
+        metadata = (secret or {}).get("metadata") or {}
+        annotations = dict(metadata.get("annotations") or {})
+        annotations.pop(PUBLISHED, None)
+        obj: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            **(secret or {}),
+            "metadata": {
+                **metadata,
+                "name": self._settings.secret_name,
+                "namespace": self._namespace,
+                "labels": {**(metadata.get("labels") or {}), **LABELS},
+                "annotations": annotations,
+            },
+            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+        }
+        if secret is None:
+            answer = await self._client.create(SECRETS, obj, self._namespace)
+        else:
+            name = self._settings.secret_name
+            answer = await self._client.replace(SECRETS, name, obj, self._namespace)
+        stored: dict[str, Any] = msgspec.json.decode(answer)
+        return stored
+
+    async def _adopted(self) -> dict[str, bytes]:
+        """The data of the Secret to adopt while ours is absent; empty without one."""
+        name = self._settings.adopt_secret
+        if name is None:
+            return {}
+        try:
+            found = decode_object(SECRETS, await self._client.get(SECRETS, name, self._namespace))
+        except NotFoundError:
+            return {}
+        self._log.info("certificates adopted", secret=name)
+        return data_of(found)
+
+    def _awaited(self, secret: dict[str, Any] | None) -> Write | None:
+        """What waits to be written in place of this very Secret."""
+        if self._pending is not None and self._pending.version != _version(secret):
+            self._pending = None
+            self._trust.announce(None, self._clock())
+        return self._pending.write if self._pending is not None else None
+
+    def _still_unknown(
+        self,
+        now: datetime,
+        secret: dict[str, Any] | None,
+        before: Mapping[str, bytes],
+        action: Write,
+    ) -> float | None:
+        """Seconds to wait before a leaf is written whose authority is not known; None for none.
+
+        In a rotation everybody knows it by then. This is for a Secret that was lost or broken: its
+        replicas still serve what they have read, and an API server must not be surprised.
+        """
+        present = list(self._carriers.present_bundles())
+        if not present or action.data.get(TLS_CERTIFICATE) == before.get(TLS_CERTIFICATE):
+            return None
+        issuer = read_authorities(action.data.get(CA_CERTIFICATE), now, limit=1)
+        known = carries(present, issuer, now)
+        if self._pending is None:
+            if known:
+                return None
+            self._pending = _Pending(_version(secret), action)
+            self._trust.announce(action.data, now)
+            self._log.warning("a new authority is made known first", reason=action.reason)
+            self._on_announcement()
+        since = self._pending.since
+        if not known:
+            self._pending = _Pending(_version(secret), action)
+            # The watch brings the change; this is for a configuration that never gets it.
+            return self._lifetimes.publish.total_seconds() + 1
+        if since is None:
+            since = now
+            self._pending = _Pending(_version(secret), action, now)
+        wait = since + self._lifetimes.publish - now
+        return None if wait <= timedelta() else _seconds(wait)
+
+
+def decode_object(resource: Resource, raw: msgspec.Raw | bytes) -> dict[str, Any]:
+    """An object as it is, but for what only a server keeps; in a list it does not say its kind."""
+    found: dict[str, Any] = msgspec.json.decode(raw)
+    found["metadata"].pop("managedFields", None)
+    return {**found, "apiVersion": resource.api_version, "kind": resource.kind}
+
+
+def data_of(secret: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """The data of a Secret; what is no base64 is left out."""
+    found = {}
+    for key, value in ((secret or {}).get("data") or {}).items():
+        try:
+            found[key] = base64.b64decode(value)
+        except (binascii.Error, ValueError, TypeError):
+            continue
+    return found
+
+
+def _published_since(secret: Mapping[str, Any] | None) -> datetime | None:
+    metadata = (secret or {}).get("metadata") or {}
+    text = (metadata.get("annotations") or {}).get(PUBLISHED, "")
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _version(secret: Mapping[str, Any] | None) -> str | None:
+    return secret["metadata"]["resourceVersion"] if secret is not None else None
+
+
+def _seconds(wait: timedelta) -> float:
+    # A clock may jump, so nothing is left alone for as long as it seems.
+    return min(max(wait.total_seconds(), _SOONEST), RESYNC)

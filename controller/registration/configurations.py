@@ -1,0 +1,212 @@
+"""Keeps both webhook configurations as the settings want them.
+
+Level-triggered: whatever is stored now is compared with what is wanted now. What somebody changed
+by hand is mended and told of; what somebody changes without end, once a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from controller import namespaces
+from controller.references import reference
+from controller.registration.desired import NAME, Home, desired
+from controller.registration.drift import Repair, compare, describe, repaired
+from controller.registration.fights import Fights
+from controller.registration.trust import bundle_of
+from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from controller.settings import RegistrationSettings
+    from kube.client import Client
+    from kube.event_series import ObjectReference
+    from kube.events import EventRecorder
+    from kube.resources import Resource
+    from kube.store import Store
+    from telemetry.controller_metrics import RegistrationMetrics
+
+RESOURCES: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+RESYNC: Final = 600.0
+"""Seconds between two looks at the latest."""
+_WHOLE: Final = Repair("", "", None, None)
+"""The repair of a configuration that is not there."""
+_FOREIGN: Final = "webhooks"
+"""In fights, all webhooks that should not be there."""
+
+
+class Configurations:
+    """Reconciles both configurations; one for each time that we lead."""
+
+    def __init__(  # noqa: PLR0913 - what to keep, where it is seen, and whom to tell
+        self,
+        client: Client,
+        settings: RegistrationSettings,
+        namespace: str,
+        stores: Mapping[Resource, Store[dict[str, Any]]],
+        *,
+        ca_bundle: Callable[[], bytes],
+        events: EventRecorder,
+        metrics: RegistrationMetrics,
+    ) -> None:
+        """``ca_bundle`` gives the PEM wanted now; empty where there is none yet."""
+        self._client = client
+        self._settings = settings
+        self._home = Home(namespace)
+        self._stores = stores
+        self._ca_bundle = ca_bundle
+        self._events = events
+        self._metrics = metrics
+        self._fights = Fights()
+        # What was wanted when it was last seen or written so: a change of it is not ours.
+        self._agreed: dict[Resource, dict[str, Any]] = {}
+        self._log = get_logger("registration")
+
+    def bundles(self) -> list[bytes]:
+        """The caBundle seen in each webhook that should be there; empty for a missing one."""
+        wanted = desired(self._settings, self._home, None)
+        return [
+            bundle_of(self._entry(resource, entry["name"]))
+            for resource, configuration in wanted.items()
+            for entry in configuration["webhooks"]
+        ]
+
+    def present_bundles(self) -> Iterator[bytes]:
+        """The caBundle of each webhook that is there, whoever put it there."""
+        for store in self._stores.values():
+            for entry in (store.get(NAME) or {}).get("webhooks") or ():
+                yield bundle_of(entry)
+
+    async def reconcile(self) -> float:
+        """Create or repair what needs it; seconds until a look that no change asks for.
+
+        Raises ApiError: a ConflictError where the watch is behind, which then asks again.
+        """
+        bundle = self._ca_bundle()
+        if not bundle:
+            return RESYNC
+        if self._home.uid is None:
+            await self._look_home()
+        waits = [await self._keep(resource, bundle) for resource in RESOURCES]
+        # An authority may expire meanwhile, of which no watch tells.
+        return min((wait for wait in waits if wait), default=RESYNC)
+
+    async def _keep(self, resource: Resource, bundle: bytes) -> float:
+        observed = self._stores[resource].get(NAME)
+        if observed is None:
+            return await self._create(resource, bundle)
+        wanted = desired(self._settings, self._home, bundle)[resource]
+        repairs = compare(observed, wanted)
+        if any(repair.field == "metadata.ownerReferences" for repair in repairs):
+            # Our namespace may be another one of the same name by now.
+            await self._look_home()
+            wanted = desired(self._settings, self._home, bundle)[resource]
+            repairs = compare(observed, wanted)
+        if not repairs:
+            self._agreed[resource] = wanted
+            return 0.0
+        return await self._repair(resource, observed, wanted, repairs)
+
+    async def _create(self, resource: Resource, bundle: bytes) -> float:
+        now = _now()
+        wait = self._fights.hold(_field(resource, _WHOLE), repr(_WHOLE.wanted), now)
+        if wait:
+            return wait
+        if not await self._look_home():
+            # It would be owned by what is being deleted, and call a service that goes too.
+            self._log.warning("our namespace is being deleted, nothing is registered")
+            return 0.0
+        wanted = desired(self._settings, self._home, bundle)[resource]
+        stored = msgspec.json.decode(await self._client.create(resource, wanted))
+        regarding = reference(resource, stored["metadata"])
+        if resource in self._agreed:
+            note = (
+                f"{resource.kind} {NAME} was deleted by hand and is back: "
+                "to keep configurations of your own, set registerWebhooks to false"
+            )
+            self._note_repair(resource, regarding, _WHOLE, note, now)
+        else:
+            self._events.emit(regarding, "Normal", "Registered", f"{resource.kind} {NAME} is made")
+        self._log.info("configuration created", kind=resource.kind)
+        self._agreed[resource] = wanted
+        return 0.0
+
+    async def _repair(
+        self,
+        resource: Resource,
+        observed: dict[str, Any],
+        wanted: dict[str, Any],
+        repairs: list[Repair],
+    ) -> float:
+        now = _now()
+        waits = [
+            self._fights.hold(_field(resource, repair), repr(repair.wanted), now)
+            for repair in repairs
+        ]
+        due = [repair for repair, wait in zip(repairs, waits, strict=True) if not wait]
+        if due:
+            mended = repaired(observed, due, wanted)
+            await self._client.replace(resource, NAME, mended)
+            self._tell(resource, observed, due, now)
+        self._agreed[resource] = wanted
+        return min((wait for wait in waits if wait), default=0.0)
+
+    def _tell(
+        self, resource: Resource, observed: dict[str, Any], repairs: list[Repair], now: float
+    ) -> None:
+        regarding = reference(resource, observed["metadata"])
+        before = self._agreed.get(resource)
+        by_others = (
+            {(each.entry, each.field) for each in compare(observed, before)} if before else set()
+        )
+        for repair in repairs:
+            by_hand = (repair.entry, repair.field) in by_others
+            note = describe(repair, by_hand=by_hand)
+            self._log.info("configuration repaired", kind=resource.kind, by_hand=by_hand, what=note)
+            if by_hand:
+                self._note_repair(resource, regarding, repair, note, now)
+            elif before is None:
+                self._events.emit(regarding, "Normal", "Updated", note)
+
+    def _note_repair(
+        self, resource: Resource, regarding: ObjectReference, repair: Repair, note: str, now: float
+    ) -> None:
+        """Tell of what somebody else changed, and of a fight where it goes on and on."""
+        self._metrics.repairs.labels(resource.kind, repair.field or "webhook").inc()
+        self._events.emit(regarding, "Warning", "DriftRepaired", note)
+        if self._fights.record(_field(resource, repair), repr(repair.wanted), now):
+            self._metrics.fights.labels(resource.kind, repair.field or "webhook").inc()
+            subject = repair.subject if repair is not _WHOLE else f"{resource.kind} {NAME}"
+            self._events.emit(
+                regarding,
+                "Warning",
+                "FieldFight",
+                f"{subject} is changed again and again by somebody else and is repaired once a "
+                "minute from now on: find out who writes it, or set registerWebhooks to false",
+            )
+
+    async def _look_home(self) -> bool:
+        """Read our namespace, the owner of what we make; False where it is being deleted."""
+        found = namespaces.decode(await self._client.get(NAMESPACES, self._home.name))
+        self._home = Home(found.name, found.uid)
+        return not found.is_ending
+
+    def _entry(self, resource: Resource, name: str) -> dict[str, Any]:
+        entries = (self._stores[resource].get(NAME) or {}).get("webhooks") or ()
+        return next((entry for entry in entries if entry.get("name") == name), {})
+
+
+def _field(resource: Resource, repair: Repair) -> tuple[Resource, str, str]:
+    if repair.entry and not repair.field and repair.wanted is None:
+        # Whoever adds webhooks may give each of them a name of its own.
+        return (resource, "", _FOREIGN)
+    return (resource, repair.entry, repair.field)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,114 @@
+"""What every caBundle holds: pure, but for what it remembers.
+
+The Secret says whom to trust. Replicas read it late, so an authority that vanishes from it by hand
+stays in the bundles until no replica can serve a leaf of it any more.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from certs.bundle import CA_CERTIFICATE, BundleFiles, parse_bundle, verify_bundle
+from certs.errors import CertificateError
+from certs.secret import encode, read_authorities, trust_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from datetime import datetime
+
+    from cryptography import x509
+
+RETAINED: Final = timedelta(hours=1)
+"""How long an authority stays trusted that the Secret has lost; a mount follows in two minutes."""
+
+
+class Trust:
+    """Gathers the authorities that the bundles must hold."""
+
+    def __init__(self) -> None:
+        self._known: dict[x509.Certificate, datetime | None] = {}
+        self._ahead: frozenset[x509.Certificate] = frozenset()
+
+    def remember(self, bundles: Iterable[bytes], now: datetime) -> None:
+        """Take up what the bundles hold already: somebody may serve a leaf of it."""
+        for bundle in bundles:
+            for authority in read_authorities(bundle, now):
+                self._known.setdefault(authority, None)
+
+    def announce(self, data: Mapping[str, bytes] | None, now: datetime) -> None:
+        """Trust ahead of time what the Secret will hold; None for nothing."""
+        self._ahead = frozenset(required(data, now)) if data is not None else frozenset()
+
+    def bundle(self, data: Mapping[str, bytes], now: datetime) -> bytes:
+        """The PEM of every caBundle; empty where nobody can be trusted yet."""
+        present = {*required(data, now), *self._ahead}
+        if not present:
+            return b""
+        for authority in present:
+            self._known[authority] = None
+        for authority, lost_at in list(self._known.items()):
+            if authority in present:
+                continue
+            if lost_at is None:
+                self._known[authority] = now
+            elif lost_at + RETAINED <= now:
+                del self._known[authority]
+        lost = {each for each in self._known if now < each.not_valid_after_utc}
+        return encode(sorted(present | lost, key=_age))
+
+    def mended(self, data: Mapping[str, bytes], now: datetime) -> Mapping[str, bytes]:
+        """The data, with the authorities that it has lost where it is not sound without them."""
+        if is_sound(data, now):
+            return data
+        found = read_authorities(data.get(CA_CERTIFICATE), now)
+        lost = [
+            each for each in self._known if each not in found and now < each.not_valid_after_utc
+        ]
+        if not lost:
+            return data
+        return {**data, CA_CERTIFICATE: encode((*found, *lost))}
+
+
+def is_sound(data: Mapping[str, bytes], now: datetime) -> bool:
+    """Whether the leaf can be served now and all four files fit together."""
+    try:
+        bundle = parse_bundle(
+            BundleFiles(
+                ca_crt=data.get(CA_CERTIFICATE, b""),
+                ca_key=data.get("ca.key"),
+                tls_crt=data.get("tls.crt"),
+                tls_key=data.get("tls.key"),
+            )
+        )
+        verify_bundle(bundle, now)
+    except CertificateError:
+        return False
+    return True
+
+
+def required(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certificate, ...]:
+    """The authorities that the Secret's data asks clients to trust."""
+    return read_authorities(trust_bundle(data, now), now, limit=None)
+
+
+def carries(
+    bundles: Collection[bytes], authorities: Collection[x509.Certificate], now: datetime
+) -> bool:
+    """Whether each of the bundles holds all of the authorities."""
+    wanted = set(authorities)
+    return all(wanted <= set(read_authorities(bundle, now, limit=None)) for bundle in bundles)
+
+
+def bundle_of(entry: Mapping[str, Any]) -> bytes:
+    """The caBundle of a webhook, PEM; empty for none and for what is no base64."""
+    try:
+        return base64.b64decode((entry.get("clientConfig") or {}).get("caBundle") or "")
+    except (binascii.Error, ValueError, TypeError):
+        return b""
+
+
+def _age(certificate: x509.Certificate) -> tuple[datetime, bytes]:
+    return certificate.not_valid_before_utc, certificate.signature

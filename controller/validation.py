@@ -1,0 +1,182 @@
+"""Checks of settings beyond their types: pure, every error at the path of its key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from controller.settings import (
+    CONTROLLERS,
+    KINDS,
+    LIFECYCLE,
+    MORE_KINDS,
+    OPERATIONS,
+    REGISTRATION,
+)
+from policies.decoding import describe
+from policies.field_errors import forbidden, invalid, required, unsupported
+from policies.label_validation import label_selector
+from policies.merge import DEFAULT_SCHEDULER
+from policies.model import LabelSelector
+from policies.names import dns_label, dns_subdomain, qualified_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from controller.lifecycle_settings import LifecycleSettings
+    from controller.rescheduling_settings import ReschedulingSettings
+    from controller.settings import (
+        CertificateSettings,
+        ControllerSettings,
+        LeaderElectionSettings,
+        RegistrationSettings,
+    )
+    from policies.field_errors import FieldError
+
+_SELECTOR_FIELDS: Final = ("matchLabels", "matchExpressions")
+_TRIES: Final = 2
+"""To renew a Lease before its deadline, at least."""
+_PART_LEFT: Final = 3
+"""A renewal starts when a third of a life is left."""
+
+
+def validate(settings: ControllerSettings) -> list[FieldError]:
+    """Every fault of the settings, in the order of the keys."""
+    return [
+        *_among("controllers", settings.controllers, CONTROLLERS),
+        *_webhook(settings.webhook),
+        *_certificates(settings.certificates),
+        *_lifecycle(settings.lifecycle),
+        *_name("metrics.serviceName", settings.metrics.service_name, dns_label),
+        *_scheduler(settings),
+        *_rescheduling(settings.rescheduling),
+        *_election(settings.leader_election),
+        *_optional("cluster.namespace", settings.cluster.namespace, dns_label),
+    ]
+
+
+def _webhook(webhook: RegistrationSettings) -> Iterator[FieldError]:
+    yield from _name("webhook.serviceName", webhook.service_name, dns_label)
+    yield from _optional("webhook.serviceNamespace", webhook.service_namespace, dns_label)
+    yield from _among("webhook.kinds", webhook.kinds, (*KINDS, *MORE_KINDS))
+    yield from _among("webhook.templateOperations", webhook.template_operations, OPERATIONS)
+    for index, name in enumerate(webhook.excluded_namespaces):
+        yield from _name(f"webhook.excludedNamespaces[{index}]", name, dns_label)
+    yield from _selector("webhook.namespaceSelector", webhook.namespace_selector)
+    yield from _selector("webhook.objectSelector", webhook.object_selector)
+
+
+def _lifecycle(lifecycle: LifecycleSettings) -> Iterator[FieldError]:
+    for index, name in enumerate(lifecycle.definition_namespaces):
+        yield from _name(f"lifecycle.definitionNamespaces[{index}]", name, dns_label)
+
+
+def _scheduler(settings: ControllerSettings) -> Iterator[FieldError]:
+    scheduler = settings.scheduler
+    yield from _name("scheduler.schedulerName", scheduler.scheduler_name, dns_subdomain)
+    if scheduler.scheduler_name == DEFAULT_SCHEDULER:
+        yield invalid(
+            "scheduler.schedulerName", DEFAULT_SCHEDULER, "pods without checks have that one"
+        )
+    yield from _name("scheduler.serviceName", scheduler.service_name, dns_label)
+    if not scheduler.enabled or LIFECYCLE not in settings.running:
+        return
+    if REGISTRATION not in settings.running and settings.metrics.custom_metrics_cert_dir is None:
+        yield required(
+            "metrics.customMetricsCertDir",
+            "a scheduler is answered with TLS only, and without registration this is the only "
+            "place for a certificate",
+        )
+
+
+def _rescheduling(rescheduling: ReschedulingSettings) -> Iterator[FieldError]:
+    at = "rescheduling"
+    yield from _name(f"{at}.killSwitch", rescheduling.kill_switch, dns_subdomain)
+    yield from _name(f"{at}.taintKey", rescheduling.taint_key, qualified_name)
+    if not rescheduling.system_namespaces:
+        yield required(f"{at}.systemNamespaces", "elsewhere no pod is critical")
+    for field, names, check in (
+        ("systemNamespaces", rescheduling.system_namespaces, dns_label),
+        ("criticalClasses", rescheduling.critical_classes, dns_subdomain),
+        ("protectedNamespaces", rescheduling.protected_namespaces, dns_label),
+    ):
+        for index, name in enumerate(names):
+            yield from _name(f"{at}.{field}[{index}]", name, check)
+    yield from _selector(f"{at}.criticalSelector", rescheduling.critical_selector)
+
+
+def _certificates(certificates: CertificateSettings) -> Iterator[FieldError]:
+    at = "certificates"
+    yield from _name(f"{at}.secretName", certificates.secret_name, dns_subdomain)
+    life = certificates.ca_lifetime_seconds
+    if certificates.leaf_lifetime_seconds > life:
+        yield invalid(
+            f"{at}.leafLifetimeSeconds",
+            certificates.leaf_lifetime_seconds,
+            f"longer than the life of its authority, {life} s",
+        )
+    if certificates.publish_seconds * _PART_LEFT >= life:
+        yield invalid(
+            f"{at}.publishSeconds",
+            certificates.publish_seconds,
+            f"must be less than a third of the authority's life, {life} s",
+        )
+    yield from _optional(f"{at}.adoptSecret", certificates.adopt_secret, dns_subdomain)
+    if certificates.adopt_secret == certificates.secret_name:
+        yield invalid(f"{at}.adoptSecret", certificates.adopt_secret, "is our own Secret")
+
+
+def _election(election: LeaderElectionSettings) -> Iterator[FieldError]:
+    at = "leaderElection"
+    yield from _name(f"{at}.leaseName", election.lease_name, dns_subdomain)
+    if election.renew_deadline_seconds >= election.lease_duration_seconds:
+        yield invalid(
+            f"{at}.renewDeadlineSeconds",
+            election.renew_deadline_seconds,
+            "must be less than leaseDurationSeconds, or two controllers work at one time",
+        )
+    if _TRIES * election.retry_period_seconds > election.renew_deadline_seconds:
+        yield invalid(
+            f"{at}.retryPeriodSeconds",
+            election.retry_period_seconds,
+            "must be at most half of renewDeadlineSeconds, so that one failed try is no loss",
+        )
+
+
+def _among(path: str, found: Sequence[str], known: Sequence[str]) -> Iterator[FieldError]:
+    if not found:
+        yield required(path, f"at least one of {', '.join(known)}")
+    for index, name in enumerate(found):
+        if name not in known:
+            yield unsupported(f"{path}[{index}]", name, known)
+
+
+def _name(path: str, name: str, check: Callable[[str], list[str]]) -> Iterator[FieldError]:
+    for fault in check(name):
+        yield invalid(path, name, fault)
+
+
+def _optional(
+    path: str, name: str | None, check: Callable[[str], list[str]]
+) -> Iterator[FieldError]:
+    if name is not None:
+        yield from _name(path, name, check)
+
+
+def _selector(path: str, selector: dict[str, Any] | None) -> Iterator[FieldError]:
+    if selector is None:
+        return
+    for name in selector:
+        if name not in _SELECTOR_FIELDS:
+            # The API server would drop it, and the selector would match more than was meant.
+            yield forbidden(
+                f"{path}.{name}", f"a label selector has only {' and '.join(_SELECTOR_FIELDS)}"
+            )
+    try:
+        typed = msgspec.convert(selector, LabelSelector)
+    except msgspec.ValidationError as error:
+        field, _, text = describe(error).partition(": ")
+        yield invalid(f"{path}.{field}", "", text)
+        return
+    yield from label_selector(typed, path)
