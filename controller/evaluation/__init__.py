@@ -1,0 +1,3 @@
+"""Evaluations: one reconciler for each kind."""
+
+from __future__ import annotations

@@ -1,0 +1,116 @@
+"""What an Analysis asks, of whom, and the one value that comes of it (keptn.md 4.3, 4.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evaluation.analysis_course import bounds, step
+from evaluation.model import Provider
+from evaluation.templates import parse_template, render
+from providers.errors import NotFiniteError, NoValuesError
+from providers.model import Question
+from providers.numbers import go_shortest
+from providers.registry import PROVIDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.evaluation.caches import MetricCaches
+    from controller.evaluation.questions import Questions
+    from evaluation.model import ObjectReference, Timeframe
+
+METRIC_PATH: Final = "metricPath"
+"""The argument that says which of Elasticsearch's numbers is meant."""
+_BY_PATH: Final = "elastic"
+_SERIES: Final = frozenset(("prometheus", "thanos", "cortex"))
+"""Types that give values over time, of which the first one counts."""
+
+
+class Query(Struct, frozen=True):
+    """One objective's question. ``provider`` is that object."""
+
+    provider: Provider
+    question: Question
+
+    def is_like(self, other: Query) -> bool:
+        """Whether the answer would be the same, as far as our objects say."""
+        return (
+            self.question == other.question
+            and self.provider.metadata.uid == other.provider.metadata.uid
+            and self.provider.spec == other.provider.spec
+        )
+
+    @property
+    def text(self) -> str:
+        """The query in the provider's language."""
+        return self.question.query
+
+
+class UnaskableError(Exception):
+    """One line: what must be changed before anybody can be asked."""
+
+
+def query_for(
+    reference: ObjectReference,
+    namespace: str,
+    arguments: Mapping[str, str],
+    timeframe: Timeframe,
+    caches: MetricCaches,
+) -> Query:
+    """The question of the template ``reference``; names are looked up in ``namespace``.
+
+    That is the definition's, for templates and for their providers (keptn.md 4.5). Raises
+    UnaskableError.
+    """
+    place = reference.namespace or namespace
+    template = caches.templates.store.get(f"{place}/{reference.name}")
+    if template is None:
+        raise UnaskableError(f"analysisvaluetemplate {place}/{reference.name} not found")
+    wanted = template.spec.provider
+    place = wanted.namespace or namespace
+    provider = caches.providers.store.get(f"{place}/{wanted.name}")
+    if provider is None:
+        raise UnaskableError(f"keptnmetricsprovider {place}/{wanted.name} not found")
+    kind = provider.type
+    if kind not in PROVIDERS:
+        raise UnaskableError(f"unsupported provider: {kind}")
+    path = arguments.get(METRIC_PATH, "") if kind == _BY_PATH else ""
+    if kind == _BY_PATH and not path:
+        raise UnaskableError(f"a provider of type {_BY_PATH} needs the argument {METRIC_PATH}")
+    try:
+        text = render(parse_template(template.spec.query), arguments, kind)
+        begin, end = bounds(timeframe)
+    except ValueError as error:
+        raise UnaskableError(str(error)) from None
+    return Query(provider, Question(query=text, start=begin, end=end, path=path))
+
+
+async def measured(questions: Questions, query: Query) -> str:
+    """The value as text: one that is not finite is a value as well. Raises ProviderError."""
+    try:
+        if query.provider.type in _SERIES:
+            return await _first(questions, query)
+        return (await questions.ask(query.provider, query.question)).value
+    except NotFiniteError as error:
+        text = str(error)
+        return next((each for each in ("+Inf", "-Inf") if each in text), "NaN")
+
+
+async def _first(questions: Questions, query: Query) -> str:
+    """The first value within the time, minute by minute.
+
+    Where it is at the very beginning, nothing that comes later needs to be read.
+    """
+    question = query.question
+    begin, end = question.start or 0.0, question.end or 0.0
+    try:
+        found = (await questions.ask(query.provider, question)).samples[0]
+    except NoValuesError:
+        found = None
+    if found is None or found.time > begin:
+        stepped = replace(question, step=step(begin, end))
+        found = (await questions.ask(query.provider, stepped)).samples[0]
+    return go_shortest(found.value)

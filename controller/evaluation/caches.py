@@ -1,0 +1,62 @@
+"""What the metric controllers know of the cluster: one mirror for each kind, with indexes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from controller.mirrors import Mirrors, decoder
+from evaluation.metric_status import without_raw
+from evaluation.model import (
+    COMPLETED,
+    Analysis,
+    AnalysisDefinition,
+    AnalysisValueTemplate,
+    Metric,
+    Provider,
+)
+from kube.resources import (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
+    ANALYSIS_VALUE_TEMPLATES,
+    KEPTN_METRICS,
+    METRICS_PROVIDERS,
+)
+
+if TYPE_CHECKING:
+    from kube.client import Client
+    from kube.faults import WatchMetrics
+
+BY_PROVIDER: Final = "provider"
+"""Of metrics: (namespace, provider's name)."""
+UNFINISHED: Final = "unfinished"
+"""Of analyses: True for those without a verdict."""
+
+_decode_metric: Final = decoder(Metric)
+
+
+class MetricCaches(Mirrors):
+    """The mirrors. ``subscribe`` before they run."""
+
+    def __init__(self, client: Client, metrics: WatchMetrics | None = None) -> None:
+        super().__init__(client, metrics)
+        self.metrics = self.mirror(KEPTN_METRICS, _metric, {BY_PROVIDER: _provider})
+        self.providers = self.mirror(METRICS_PROVIDERS, decoder(Provider))
+        self.analyses = self.mirror(ANALYSES, decoder(Analysis), {UNFINISHED: _unfinished})
+        self.definitions = self.mirror(ANALYSIS_DEFINITIONS, decoder(AnalysisDefinition))
+        self.templates = self.mirror(ANALYSIS_VALUE_TEMPLATES, decoder(AnalysisValueTemplate))
+
+
+def _metric(raw: msgspec.Raw) -> Metric:
+    found = _decode_metric(raw)
+    status = without_raw(found.status)
+    return found if status is found.status else msgspec.structs.replace(found, status=status)
+
+
+def _provider(found: Metric) -> list[tuple[str, str]]:
+    return [(found.metadata.namespace, found.spec.provider.name)]
+
+
+def _unfinished(found: Analysis) -> list[bool]:
+    return [] if found.status.state == COMPLETED else [True]

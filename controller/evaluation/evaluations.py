@@ -1,0 +1,234 @@
+"""Measures what KeptnEvaluations want measured, until they succeed or fail (keptn.md 4.1).
+
+A measurement is a try, and tries are counted: nothing but time causes one, neither a metric that
+changed nor a write to the object. A controller that is started again waits for what is left of the
+interval.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from controller.lifecycle.writes import write_status
+from evaluation.course import (
+    Course,
+    allowed,
+    exhausted,
+    measure,
+    summary,
+    time_left,
+    undefined,
+)
+from evaluation.durations import parse_duration
+from evaluation.freshness import read
+from evaluation.objectives import Objective, Result, missing
+from evaluation.times import parse, stamp
+from kube.errors import ApiError, ConflictError, NotFoundError
+from kube.resources import EVALUATIONS
+from lifecycle.evaluations import INTERVAL, RETRIES
+from lifecycle.model import EvaluationStatus, Measurement
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from controller.lifecycle.context import Context
+    from evaluation.objectives import Reading
+    from lifecycle.model import Evaluation, EvaluationDefinition
+
+SHORTEST: Final = 0.1
+"""Seconds between two measurements, whatever the interval: each of them is a write."""
+_SECOND: Final = timedelta(seconds=1)
+
+
+class _Last(NamedTuple):
+    """The last measurement of an object."""
+
+    uid: str
+    time: datetime
+
+
+class Evaluations:
+    """Reconciles one KeptnEvaluation; keys are ``namespace/name``."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._evaluations = context.caches.evaluations.store
+        self._definitions = context.caches.evaluation_definitions
+        self._metrics = context.caches.metrics
+        self._measured: dict[str, _Last] = {}
+        self._log = get_logger("evaluations")
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """Those that have no verdict, or are gone and to be forgotten."""
+        for key in list(self._evaluations.keys()) if keys is None else keys:
+            found = self._evaluations.get(key)
+            if key in self._measured or (found is not None and not _is_over(found)):
+                yield key
+
+    async def reconcile(self, key: str) -> float | None:
+        """Measure if it is time, and write what came of it. Raises ApiError."""
+        found = self._evaluations.get(key)
+        if found is None or _is_over(found):
+            self._measured.pop(key, None)
+            return None
+        seconds, complaint = interval_of(found)
+        try:
+            left = await self._time_left(found, seconds)
+            if left > 0:
+                return left
+            now = self._context.now()
+            before = _course(found.status)
+            after = self._advanced(found, before)
+            if not await self._write(found, before, after, now):
+                return None
+        except NotFoundError:
+            # Gone, and the watch is about to tell.
+            return None
+        if after.tries > before.tries:
+            self._measured[key] = _Last(found.metadata.uid, now)
+        if complaint and before.tries == 0 < after.tries:
+            self._context.signals.emit(
+                found, "ReconcileEvaluation", "ReconcileError", complaint, warning=True
+            )
+        return None if after.is_over or after.tries == before.tries else seconds
+
+    def _advanced(self, found: Evaluation, before: Course) -> Course:
+        """What comes after ``before``, now that it is time."""
+        retries = RETRIES if found.spec.retries is None else found.spec.retries
+        if before.tries >= allowed(retries):
+            return exhausted(before)
+        definition = self._definition(found)
+        if definition is None:
+            return undefined(before, found.spec.evaluation_definition)
+        objectives = [
+            Objective(
+                metric=each.keptn_metric_ref.name,
+                namespace=each.keptn_metric_ref.namespace,
+                target=each.evaluation_target,
+            )
+            for each in definition.spec.objectives
+        ]
+        namespaces = self._context.definition_namespaces(found.metadata.namespace)
+        return measure(
+            before,
+            objectives,
+            lambda objective: self._read(objective, namespaces),
+            is_sticky=self._context.settings.sticky_evaluations,
+        )
+
+    async def _write(self, found: Evaluation, before: Course, after: Course, now: datetime) -> bool:
+        """Write the status where it differs, and tell of what has changed; whether it did."""
+        status = EvaluationStatus(
+            retry_count=after.tries,
+            evaluation_status={
+                key: Measurement(value=result.value, status=result.status, message=result.message)
+                for key, result in after.results.items()
+            },
+            overall_status=after.state,
+            start_time=found.status.start_time or stamp(now),
+            end_time=stamp(now) if after.is_over else "",
+        )
+        if status == found.status:
+            return False
+        signals = self._context.signals
+        try:
+            await write_status(self._context.client, EVALUATIONS, found.metadata, status)
+        except (ConflictError, NotFoundError):
+            raise
+        except ApiError as error:
+            signals.emit(found, "ReconcileEvaluation", "ReconcileError", str(error), warning=True)
+            raise
+        written = msgspec.structs.replace(found, status=status)
+        if after.is_over:
+            if after.tries == before.tries:
+                text = "; ".join(part for part in ("retryCount exceeded", summary(after)) if part)
+                signals.emit(written, "ReconcileEvaluation", "ReconcileTimeout", text)
+            signals.completed(written)
+        elif after.tries == before.tries:
+            text = f"could not find KeptnEvaluationDefinition {found.spec.evaluation_definition}"
+            signals.emit(written, "CreateEvaluation", "NotFound", text, warning=True)
+        log = self._log.info if after.is_over else self._log.debug
+        log("evaluated", key=found.metadata.key, tries=after.tries, state=after.state)
+        return True
+
+    async def _time_left(self, found: Evaluation, seconds: float) -> float:
+        """Seconds until the next measurement, or until the verdict after the last."""
+        last = self._measured.get(found.metadata.key)
+        if last is None or last.uid != found.metadata.uid:
+            if found.status.retry_count <= 0:
+                return 0.0
+            # Another process has measured, or this one in an earlier term.
+            last = _Last(found.metadata.uid, await self._last_write(found))
+            self._measured[found.metadata.key] = last
+        return time_left(last.time, seconds, self._context.now())
+
+    async def _last_write(self, found: Evaluation) -> datetime:
+        """When the status was written, by what the API server keeps; now where it does not tell."""
+        metadata, now = found.metadata, self._context.now()
+        raw = await self._context.client.get(EVALUATIONS, metadata.name, metadata.namespace)
+        fields = _decode(raw).metadata.managed_fields
+        times = [parse(each.time) for each in fields if each.subresource == "status" and each.time]
+        # It is cut to its second, and the clocks may differ.
+        return min(max(times) + _SECOND, now) if times else now
+
+    def _definition(self, found: Evaluation) -> EvaluationDefinition | None:
+        namespaces = self._context.definition_namespaces(found.metadata.namespace)
+        name = found.spec.evaluation_definition
+        return self._context.caches.definition(self._definitions, name, namespaces)
+
+    def _read(self, objective: Objective, namespaces: tuple[str, ...]) -> Reading:
+        """The metric as it is known now, if its value still counts."""
+        places = (objective.namespace,) if objective.namespace else namespaces
+        found = self._context.caches.definition(self._metrics, objective.metric, places)
+        if found is None:
+            return missing(objective.metric)
+        return read(found, self._context.settings.stale_after_intervals, self._context.now())
+
+
+class _ManagedField(Struct, frozen=True, gc=False):
+    """Who wrote what, as the API server keeps it."""
+
+    time: str = ""
+    subresource: str = ""
+
+
+class _ManagedMetadata(Struct, frozen=True, rename="camel"):
+    managed_fields: tuple[_ManagedField, ...] = ()
+
+
+class _Managed(Struct, frozen=True):
+    metadata: _ManagedMetadata
+
+
+_decode: Final = msgspec.json.Decoder(_Managed).decode
+
+
+def interval_of(found: Evaluation) -> tuple[float, str]:
+    """Seconds between two measurements, and what is wrong with the interval as it stands."""
+    text = found.spec.retry_interval or INTERVAL
+    try:
+        return max(parse_duration(text), SHORTEST), ""
+    except ValueError as error:
+        return parse_duration(INTERVAL), f"retryInterval {error}; {INTERVAL} is used instead"
+
+
+def _course(status: EvaluationStatus) -> Course:
+    return Course(
+        tries=status.retry_count,
+        results={
+            key: Result(each.value, each.status, each.message)
+            for key, each in status.evaluation_status.items()
+        },
+        state=status.overall_status,
+    )
+
+
+def _is_over(found: Evaluation) -> bool:
+    """A verdict stays whatever happens to its object; and what ends needs none."""
+    return bool(found.metadata.deletion_timestamp) or _course(found.status).is_over

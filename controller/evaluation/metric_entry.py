@@ -1,0 +1,205 @@
+"""What the controller knows of one KeptnMetric, and when it is due.
+
+Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from controller.evaluation.rounds import Fault, Until
+from evaluation.metric_status import value_time
+from evaluation.schedule import SLACK, retry_wait, slots, stable_hash
+from evaluation.times import parse
+
+if TYPE_CHECKING:
+    from controller.evaluation.rounds import Asked, Outcome, Round
+    from evaluation.model import MetricRange, MetricStatus
+    from evaluation.schedule import Slots
+
+UNKNOWN: Final = "Unknown"
+"""A fault that was told, by another term or of the metric as it was before."""
+CREDENTIALS: Final = 60.0
+"""Seconds until credentials are tried again that were absent or refused: nobody watches Secrets."""
+_BEHIND: Final = 10.0
+"""Seconds that metrics may be late and still share an answer; it may be large."""
+_SPREAD: Final = 30.0
+"""Seconds within which a new leader asks again what has failed under the last one."""
+
+
+class What(NamedTuple):
+    """Whatever makes a metric be asked for at once where it changes."""
+
+    uid: str
+    place: str
+    """Of the provider: ``namespace/name``."""
+    query: str
+    range: MetricRange | None
+    provider_uid: str
+    """Empty where there is no provider."""
+    provider_generation: int
+
+    @property
+    def question(self) -> tuple[object, ...]:
+        """What a value is an answer to, whoever gave it."""
+        return (self.place, self.query, self.range)
+
+
+class Entry:
+    """A metric between two looks."""
+
+    __slots__ = (
+        "_hash",
+        "_question_hash",
+        "asked",
+        "due",
+        "failures",
+        "fetched",
+        "interval",
+        "is_waiting",
+        "outcome",
+        "round",
+        "round_key",
+        "slot",
+        "status",
+        "told",
+        "valued",
+        "what",
+    )
+
+    def __init__(self, key: str, what: What, interval: int) -> None:
+        self.what = what
+        self.interval = interval
+        self.due = -math.inf
+        self.slot = math.nan
+        """The slot for which it is due; not a number where it is due for another reason."""
+        self.fetched = -math.inf
+        """When it was due last."""
+        self.asked = -math.inf
+        """When the question was asked whose outcome it had last."""
+        self.round: Round | None = None
+        self.round_key: Asked | None = None
+        self.is_waiting = False
+        self.outcome: Outcome | None = None
+        """What is to be written."""
+        self.failures = 0
+        self.told = ""
+        """The kind of fault that was told; empty for none."""
+        self.valued: tuple[object, ...] | None = None
+        """What the value in the status is an answer to, where that is known."""
+        self.status: MetricStatus | None = None
+        """What was written, until the cache has it."""
+        self._hash = stable_hash(key)
+        self._question_hash = _hash_of(what)
+
+    @property
+    def slots(self) -> Slots:
+        """Its slots, with as many metrics as have its question now."""
+        count = 1 if self.round is None else len(self.round.members)
+        return slots(self.interval, self._question_hash, self._hash, count)
+
+    def wait(self, now: float) -> float | None:
+        """Seconds until it is due; None for: not before it changes."""
+        left = self.due - now
+        if left > self.interval and math.isfinite(self.slot):
+            # No slot is as far away as that: the clock was put back.
+            return 0.0
+        return None if left == math.inf else max(left, 0.0)
+
+    @property
+    def keep(self) -> float:
+        """For how many seconds an answer is kept, for others of the same question."""
+        return self.slots.spread + max(min(self.interval / 2, _BEHIND), SLACK)
+
+    def shared_since(self, now: float) -> float:
+        """When an answer was asked for at the earliest that will do now that it is due."""
+        slot = None if math.isnan(self.slot) else self.slot
+        return self.slots.shared_since(now, slot)
+
+    def begin(self, status: MetricStatus, now: float, *, is_current: bool) -> None:
+        """Go on where the status says that another term ended; at once where it says nothing.
+
+        Nothing, too, where it is of another question: then it is not ``is_current``.
+        """
+        if self.interval <= 0:
+            return
+        if status.err_msg:
+            self.told = UNKNOWN
+            spread = min(_SPREAD, self.interval / 4)
+            self.due = now + spread * (self._hash % 4096) / 4096
+            return
+        if not is_current:
+            return
+        try:
+            updated = parse(value_time(status)).timestamp()
+        except ValueError:
+            return
+        self.fetched = self.slots.known(updated, now)
+        self._await_slot(self.fetched)
+        if self.due <= now:
+            # It was missed while nobody led, which is no lateness of ours.
+            self.slot = math.nan
+
+    def change(self, what: What, interval: int) -> None:
+        """Be another metric from here on, and due at once."""
+        self.what = what
+        self.interval = interval
+        self.due, self.slot = -math.inf, math.nan
+        self.is_waiting, self.outcome = False, None
+        self.failures = 0
+        self.told = UNKNOWN if self.told else ""
+        self._question_hash = _hash_of(what)
+
+    def change_interval(self, interval: int) -> None:
+        """Be due by another interval; at once where it was due at no time."""
+        self.interval = interval
+        if interval > 0 and math.isfinite(self.fetched) and math.isfinite(self.due):
+            self._await_slot(self.fetched)
+        else:
+            self.due, self.slot = -math.inf, math.nan
+
+    def settle(self, outcome: Outcome, now: float) -> float:
+        """Be due again, now that the outcome is written; seconds after the slot, or not a number.
+
+        Of a fault the slot does not matter.
+        """
+        result = outcome.result
+        is_fault = isinstance(result, Fault)
+        late = math.nan if is_fault else now - self.slot
+        self.outcome = None
+        self.asked = outcome.asked
+        if self.interval <= 0:
+            # If it has become so meanwhile, that is still to be said.
+            self.due, self.slot = math.inf if is_fault else -math.inf, math.nan
+        elif isinstance(result, Fault):
+            self.failures += 1
+            self._await_slot(now)
+            self._await_retry(result, now)
+        else:
+            self.failures = 0
+            self._await_slot(self.fetched)
+        return late
+
+    def _await_slot(self, fetched: float) -> None:
+        self.due = self.slot = self.slots.next(fetched)
+
+    def _await_retry(self, fault: Fault, now: float) -> None:
+        """Be due because of a fault, where that is before the slot or wanted to be after it."""
+        if fault.until is Until.CHANGE:
+            self.due, self.slot = math.inf, math.nan
+            return
+        retry = math.inf
+        if fault.until is Until.SOON:
+            retry = now + retry_wait(self.failures, self.interval, fault.seconds)
+        elif fault.until is Until.MINUTE:
+            retry = now + CREDENTIALS
+        if retry < self.due or fault.seconds:
+            self.due, self.slot = retry, math.nan
+
+
+def _hash_of(what: What) -> int:
+    """The same for all whose questions differ in nothing but the provider's version."""
+    span = what.range
+    interval, step = ("", "") if span is None else (span.interval, span.step)
+    return stable_hash(what.place, what.query, interval, step)

@@ -1,0 +1,303 @@
+"""Keeps the values of KeptnMetrics (keptn.md 4.2).
+
+A look at a metric never waits for a provider: it has a question asked, and the answer has the
+metric looked at again, to be written. What is due follows from the clock and the status alone, so
+another leader goes on where this one was.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from controller.evaluation.metric_entry import UNKNOWN, Entry, What
+from controller.evaluation.questions import question
+from controller.evaluation.rounds import Asked, Fault, Outcome, Rounds, Until
+from evaluation.aggregation import aggregate, print_number
+from evaluation.durations import parse_duration
+from evaluation.metric_status import answered, failed, is_answered, time_of, without_raw
+from evaluation.model import Metric, MetricStatus
+from evaluation.times import stamp
+from kube.errors import ConflictError, InvalidError, NotFoundError
+from kube.event_series import ObjectReference
+from kube.patches import JsonPatch
+from kube.resources import KEPTN_METRICS
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from controller.evaluation.context import MetricContext
+    from kube.event_series import EventType
+    from providers.model import Answer
+
+FETCH_FAILED: Final = "MetricFetchFailed"
+FETCHED: Final = "MetricFetched"
+_AGAIN: Final = 5.0
+"""Seconds until a metric is looked at again that the API server does not find."""
+
+
+class Metrics:
+    """Reconciles one KeptnMetric; keys are ``namespace/name``; ``wake`` has one looked at again."""
+
+    def __init__(self, context: MetricContext, wake: Callable[[str], None]) -> None:
+        self._context = context
+        self._metrics = context.caches.metrics.store
+        self._providers = context.caches.providers.store
+        self._wake = wake
+        self._rounds = Rounds(context.questions, self._deliver)
+        self._entries: dict[str, Entry] = {}
+        self._log = get_logger("metrics")
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """Those that are not known as they are now: our own writes wake nobody."""
+        for key in list(self._metrics.keys()) if keys is None else keys:
+            found, entry = self._metrics.get(key), self._entries.get(key)
+            if entry is None:
+                if found is not None:
+                    yield key
+            elif (
+                found is None
+                or found.metadata.deletion_timestamp
+                or not self._is_known(found, entry)
+            ):
+                yield key
+            elif entry.status == found.status:
+                entry.status = None
+
+    async def reconcile(self, key: str) -> float | None:
+        """Ask if it is time, or write what came of it. Raises ApiError."""
+        found = self._metrics.get(key)
+        if found is None or found.metadata.deletion_timestamp:
+            self._forget(key)
+            return None
+        entry = self._entry(key, found)
+        if entry.outcome is None:
+            if entry.is_waiting:
+                return None
+            now = self._now()
+            wait = entry.wait(now)
+            if wait is None or wait > 0:
+                return wait
+            self._fetch(key, found, entry, now)
+            if entry.outcome is None:
+                return None
+        outcome = entry.outcome
+        try:
+            await self._write(found, entry, outcome)
+        except NotFoundError:
+            # Gone, which the watch is about to tell; or its definition is just being replaced.
+            return _AGAIN
+        now = self._now()
+        late = entry.settle(outcome, now)
+        if math.isfinite(late):
+            self._context.schedule.late(late)
+        return entry.wait(now)
+
+    async def close(self) -> None:
+        """Leave all questions unanswered that are under way."""
+        await self._rounds.close()
+
+    def _deliver(self, key: str, outcome: Outcome) -> None:
+        entry = self._entries.get(key)
+        if entry is not None and entry.is_waiting:
+            entry.is_waiting = False
+            entry.outcome = outcome
+            self._wake(key)
+
+    def _is_known(self, found: Metric, entry: Entry) -> bool:
+        interval = found.spec.fetch_interval_seconds
+        return entry.interval == interval and entry.what == self._what(found)
+
+    def _what(self, found: Metric) -> What:
+        metadata, spec = found.metadata, found.spec
+        place = f"{metadata.namespace}/{spec.provider.name}"
+        provider = self._providers.get(place)
+        return What(
+            uid=metadata.uid,
+            place=place,
+            query=spec.query,
+            range=spec.range,
+            provider_uid="" if provider is None else provider.metadata.uid,
+            provider_generation=0 if provider is None else provider.metadata.generation,
+        )
+
+    def _entry(self, key: str, found: Metric) -> Entry:
+        """The entry of the metric as it is now; what is new in it is due at once."""
+        what, interval = self._what(found), found.spec.fetch_interval_seconds
+        entry = self._entries.get(key)
+        if entry is not None and entry.what.uid != what.uid:
+            self._forget(key)
+            entry = None
+        if entry is None:
+            entry = self._entries[key] = Entry(key, what, interval)
+            self._join(key, entry)
+            is_current = is_answered(found.status, found.spec)
+            entry.begin(found.status, self._now(), is_current=is_current)
+        elif entry.what != what:
+            self._leave(key, entry)
+            entry.change(what, interval)
+            self._join(key, entry)
+        elif entry.interval != interval:
+            entry.change_interval(interval)
+        return entry
+
+    def _join(self, key: str, entry: Entry) -> None:
+        """Have it among those of its question, where there is somebody to ask."""
+        what = entry.what
+        if what.provider_uid:
+            span = what.range
+            entry.round_key = Asked(
+                what.place,
+                what.provider_uid,
+                what.provider_generation,
+                what.query,
+                "" if span is None else span.interval,
+                "" if span is None else span.step,
+            )
+            entry.round = self._rounds.join(entry.round_key, key)
+
+    def _leave(self, key: str, entry: Entry) -> None:
+        if entry.round_key is not None:
+            self._rounds.leave(entry.round_key, key)
+            entry.round = entry.round_key = None
+
+    def _forget(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._leave(key, entry)
+
+    def _fetch(self, key: str, found: Metric, entry: Entry, now: float) -> None:
+        """Take the outcome that others had, or have the question asked."""
+        provider = self._providers.get(entry.what.place)
+        entry.fetched = now
+        fault = ""
+        if entry.interval <= 0:
+            fault = f"fetchIntervalSeconds is {entry.interval}, and must be at least 1"
+        elif provider is None or entry.round is None:
+            fault = f"provider {found.spec.provider.name} not found"
+        else:
+            shared = entry.round.outcome
+            if shared is not None and shared.asked > max(entry.asked, entry.shared_since(now)):
+                entry.outcome = shared
+                return
+            try:
+                asked = question(found.spec, now)
+            except ValueError as error:
+                fault = str(error)
+            else:
+                entry.is_waiting = True
+                self._rounds.ask(entry.round, key, provider, asked, now=now, keep=entry.keep)
+                return
+        entry.outcome = Outcome(now, Fault(fault, "BadMetric", Until.CHANGE))
+
+    async def _write(self, found: Metric, entry: Entry, outcome: Outcome) -> None:
+        """Write the status where it differs, and tell of what has changed."""
+        before = found.status if entry.status is None else entry.status
+        result = outcome.result
+        time = _stamp(_moment(found, outcome))
+        is_foreign = entry.valued is not None and entry.valued != entry.what.question
+        if isinstance(result, Fault):
+            is_told = result.is_sequel and entry.told == result.kind and before.err_msg
+            text = before.err_msg if is_told else result.text
+            # A value that is an answer to another question goes.
+            kept = MetricStatus() if is_foreign else before
+            after = failed(kept, found.spec, text, time)
+        else:
+            after = answered(before, found.spec, _value(found, result), result.raw, time)
+        if after != before:
+            await self._patch(found, before, after)
+            entry.status = without_raw(after)
+        if not isinstance(result, Fault):
+            entry.valued = entry.what.question
+        elif is_foreign:
+            entry.valued = None
+        self._tell(found, entry, before, result)
+
+    async def _patch(self, found: Metric, before: MetricStatus, after: MetricStatus) -> None:
+        metadata = found.metadata
+        path: str = "/status"
+        value: object = after
+        if before != MetricStatus() and after == msgspec.structs.replace(
+            before, err_msg=after.err_msg
+        ):
+            path, value = "/status/errMsg", after.err_msg
+        operations: list[dict[str, Any]] = [
+            # An answer is for the very question that was asked; labels may change meanwhile.
+            {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
+            {"op": "test", "path": "/metadata/generation", "value": metadata.generation},
+            {"op": "add", "path": path, "value": value},
+        ]
+        try:
+            await self._context.client.patch(
+                KEPTN_METRICS,
+                metadata.name,
+                JsonPatch(operations),
+                metadata.namespace,
+                subresource="status",
+            )
+        except InvalidError as error:
+            if await self._is_as_known(found):
+                raise
+            raise ConflictError(error.message, status=error.status, call=error.call) from error
+
+    async def _is_as_known(self, found: Metric) -> bool:
+        """Whether the API server has the very metric that the cache has."""
+        raw = await self._context.client.get(
+            KEPTN_METRICS, found.metadata.name, found.metadata.namespace
+        )
+        stored = msgspec.json.decode(raw, type=Metric).metadata
+        return (stored.uid, stored.generation) == (found.metadata.uid, found.metadata.generation)
+
+    def _tell(
+        self, found: Metric, entry: Entry, before: MetricStatus, result: Answer | Fault
+    ) -> None:
+        """Tell of a fault once, and of its end."""
+        kind = result.kind if isinstance(result, Fault) else ""
+        if kind == entry.told:
+            return
+        was_told, entry.told = entry.told, kind
+        if isinstance(result, Fault):
+            if was_told != UNKNOWN or before.err_msg != result.text:
+                self._emit(found, "Warning", FETCH_FAILED, result.text)
+                self._log.warning("fetch failed", key=found.metadata.key, error=result.text)
+        else:
+            self._emit(found, "Normal", FETCHED, "the metric is fetched again")
+            self._log.info("fetched again", key=found.metadata.key)
+
+    def _emit(self, found: Metric, kind: EventType, reason: str, note: str) -> None:
+        metadata = found.metadata
+        about = ObjectReference(
+            api_version=KEPTN_METRICS.api_version,
+            kind=KEPTN_METRICS.kind,
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+        )
+        self._context.events.emit(about, kind, reason, note, action="Fetch")
+
+    def _now(self) -> float:
+        return self._context.now().timestamp()
+
+
+def _moment(found: Metric, outcome: Outcome) -> float:
+    """When what came of a question was true."""
+    if isinstance(outcome.result, Fault):
+        return outcome.asked
+    span = found.spec.range
+    seconds = parse_duration(span.interval) if span is not None else 0.0
+    return time_of(outcome.result.samples[-1].time, outcome.asked, seconds)
+
+
+def _value(found: Metric, answer: Answer) -> str:
+    span = found.spec.range
+    if span is None or not span.aggregation:
+        return answer.value
+    return print_number(aggregate(span.aggregation, [each.value for each in answer.samples]))
+
+
+def _stamp(moment: float) -> str:
+    return stamp(datetime.fromtimestamp(moment, UTC))

@@ -1,0 +1,130 @@
+"""Starts and stops the ports on which metric values are served, on every replica.
+
+Nothing else waits for them: without a certificate, or where the API server publishes no aggregator,
+the one port stays closed or lets nobody in, and the controllers work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from certs.errors import CertificateError
+from certs.reload import TlsOptions
+from controller.clock import utc_now
+from controller.exposure.access import Access
+from controller.exposure.front_proxy import (
+    CONFIG_MAP,
+    NAMESPACE,
+    decode_front_proxy,
+)
+from controller.exposure.metrics_api import MetricsApiHandler
+from controller.exposure.plain import PlainHandler
+from controller.exposure.values import Values
+from kube.reflector import Reflector
+from kube.resources import CONFIG_MAPS
+from serving.background import running
+from serving.site import Site
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from certs.reload import CertificateHolder
+    from controller.exposure.front_proxy import FrontProxy
+    from controller.leaf import Leaf
+    from controller.metrics_settings import MetricsSettings
+    from evaluation.model import Metric
+    from kube.client import Client
+    from kube.faults import WatchMetrics
+    from kube.store import Store
+
+CLIENTS: Final = TlsOptions(client_required=False)
+"""Who has no certificate is told so, and asked for nothing else."""
+
+
+class Exposure:
+    """The two ports; ``leaf`` None serves no custom metrics API."""
+
+    def __init__(  # noqa: PLR0913 - what to show, to whom and where
+        self,
+        client: Client,
+        settings: MetricsSettings,
+        store: Store[Metric],
+        *,
+        host: str,
+        intervals: float,
+        leaf: Leaf | None = None,
+        watches: WatchMetrics | None = None,
+    ) -> None:
+        """``host`` is where ports listen without one of their own; ``intervals`` as in Values."""
+        values = Values(store, intervals, utc_now)
+        self._client = client
+        self._leaf = leaf
+        self._holder: CertificateHolder | None = None
+        self._front_proxies: Reflector[FrontProxy] = Reflector(
+            client,
+            CONFIG_MAPS,
+            decode_front_proxy,
+            namespace=NAMESPACE,
+            field_selector=f"metadata.name={CONFIG_MAP}",
+            on_change=lambda _: self._trust(),
+            metrics=watches,
+            name="authentication of the aggregator",
+        )
+        self._host = settings.expose_host or host
+        self._api_port = settings.custom_metrics_port
+        self._handler = MetricsApiHandler(
+            values, Access(client, lambda: asyncio.get_running_loop().time()), self._front_proxy
+        )
+        self.plain = (
+            Site(PlainHandler(values), host=self._host, port=settings.expose_port)
+            if settings.expose
+            else None
+        )
+        self.api: Site | None = None
+        """The port of the custom metrics API, once it listens."""
+        self.listening = asyncio.Event()
+        """Set when it does."""
+        self._log = get_logger("exposure")
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises AddressError."""
+        try:
+            if self.plain is not None:
+                await self.plain.start()
+                self._log.info("values served", url=self.plain.url)
+            parts = (
+                ()
+                if self._leaf is None
+                else (self._front_proxies.run(), self._serve_api(self._leaf))
+            )
+            async with running(*parts):
+                await asyncio.Event().wait()
+        finally:
+            if self.plain is not None:
+                await self.plain.stop()
+
+    async def _serve_api(self, leaf: Leaf) -> None:
+        holder = await leaf.first()
+        self._holder = holder
+        self._trust()
+        self.api = Site(self._handler, host=self._host, port=self._api_port, tls=holder.context)
+        try:
+            await self.api.start()
+            self._log.info("custom metrics API served", url=self.api.url)
+            self.listening.set()
+            await leaf.keep(holder)
+        finally:
+            await self.api.stop()
+
+    def _front_proxy(self) -> FrontProxy | None:
+        return self._front_proxies.store.get(f"{NAMESPACE}/{CONFIG_MAP}")
+
+    def _trust(self) -> None:
+        """Let the aggregator in by the authority that is published now."""
+        if self._holder is None:
+            return
+        found = self._front_proxy()
+        try:
+            self._holder.trust((found.authority if found else b"") or None)
+        except CertificateError as error:
+            self._log.warning("the aggregator's authority is not used", error=str(error))

@@ -1,0 +1,74 @@
+"""Which values of metrics are shown: those that count, as quantities.
+
+What has no value, an old one or one that is no number is not shown at all. Keptn shows 0 in its
+place, which is a measurement to whoever reads it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from evaluation.freshness import is_fresh, newest
+from evaluation.quantities import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from evaluation.model import Metric
+    from evaluation.quantities import Quantity
+    from kube.store import Store
+
+
+class Measured(NamedTuple):
+    """A value that counts; ``text`` as the provider said it, ``time`` as the status has it."""
+
+    metric: Metric
+    text: str
+    quantity: Quantity
+    time: str
+
+
+def measured(metric: Metric, intervals: float, now: datetime) -> Measured | None:
+    """The metric's value; None where it has none that counts for so many fetch intervals."""
+    if not is_fresh(metric, intervals, now):
+        return None
+    found = newest(metric)
+    try:
+        quantity = parse_quantity(found.text)
+    except ValueError:
+        return None
+    # A number that no client can hold is none.
+    if not math.isfinite(float(quantity)):
+        return None
+    return Measured(metric, found.text, quantity, found.time)
+
+
+class Values:
+    """What the mirror of the metrics shows now."""
+
+    def __init__(self, store: Store[Metric], intervals: float, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._intervals = intervals
+        self._now = now
+
+    def get(self, namespace: str, name: str) -> Measured | None:
+        """One value; None for an unknown metric too."""
+        found = self._store.get(f"{namespace}/{name}")
+        return None if found is None else measured(found, self._intervals, self._now())
+
+    def all(self) -> Iterator[tuple[Metric, Measured | None]]:
+        """Every metric, whether it has a value or not."""
+        now = self._now()
+        for metric in self._store.values():
+            yield metric, measured(metric, self._intervals, now)
+
+    def within(self, namespace: str) -> Iterator[Measured]:
+        """The values of a namespace, in the order of their names."""
+        now = self._now()
+        metrics = [each for each in self._store.values() if each.metadata.namespace == namespace]
+        for metric in sorted(metrics, key=lambda each: each.metadata.name):
+            found = measured(metric, self._intervals, now)
+            if found is not None:
+                yield found

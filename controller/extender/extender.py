@@ -1,0 +1,138 @@
+"""The TLS port on which a scheduler's questions are answered, on every replica.
+
+A scheduler shows the text of an error only where the status is 200, so even a question that is too
+large or comes too slowly is answered so, and its connection closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from http import HTTPStatus
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from certs.reload import TlsOptions
+from controller.extender.answers import (
+    DEFECT,
+    FILTER,
+    FOREIGN,
+    PREEMPT,
+    REFUSED,
+    UNKNOWN,
+    failed,
+)
+from serving.bodies import read_body
+from serving.limits import Limits
+from serving.refusals import Refusal
+from serving.replies import json_reply
+from serving.routes import post_routes
+from serving.site import Site
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiohttp import web
+
+    from controller.extender.answers import Answer, Answers
+    from controller.leaf import Leaf
+    from serving.routes import Handler
+    from telemetry.extender_metrics import ExtenderMetrics
+
+PATH: Final = "/scheduler"
+CLIENTS: Final = TlsOptions()
+"""Schedulers need no certificate: what is answered here can be read from workload versions."""
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+BODY_SECONDS: Final = 5.0
+"""For a question to arrive: a scheduler gives up after as long by default."""
+MOST_TOLD: Final = 20
+"""Schedulers of which the log tells that they are not ours; anybody may make up more."""
+_INTERNAL: Final = "an internal error; the controller's log says more"
+
+
+class Extender:
+    """The port."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        leaf: Leaf,
+        metrics: ExtenderMetrics,
+        *,
+        host: str,
+        port: int,
+    ) -> None:
+        self._answers = answers
+        self._leaf = leaf
+        self._metrics = metrics
+        self._host = host
+        self._port = port
+        # Refused for being late, a pod would only be asked about again.
+        self._limits = Limits(lag=math.inf)
+        self._told: set[str] = set()
+        self.site: Site | None = None
+        """The port, once it listens."""
+        self.listening = asyncio.Event()
+        """Set when it does."""
+        self._log = get_logger("extender")
+
+    async def run(self) -> None:
+        """Serve until cancelled, from the first certificate on. Raises AddressError."""
+        holder = await self._leaf.first()
+        self.site = Site(self.handler(), host=self._host, port=self._port, tls=holder.context)
+        try:
+            await self.site.start()
+            url, scheduler = f"{self.site.url}{PATH}", self._answers.scheduler
+            self._log.info("scheduler's questions answered", url=url, scheduler=scheduler)
+            self.listening.set()
+            await self._leaf.keep(holder)
+        finally:
+            await self.site.stop()
+
+    def handler(self) -> Handler:
+        """What the port serves."""
+        verbs = {FILTER: self._answers.filter, PREEMPT: self._answers.preempt}
+        return post_routes({f"{PATH}/{name}": self._served(name, verbs[name]) for name in verbs})
+
+    def _served(self, verb: str, answer: Callable[[bytes], Answer]) -> Handler:
+        async def serve(request: web.BaseRequest) -> web.StreamResponse:
+            deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+            closes = False
+            began = perf_counter()
+            try:
+                with self._limits.admit() as admission:
+                    body = await read_body(
+                        request, limit=MAX_BODY_BYTES, deadline=deadline, admission=admission
+                    )
+                    began = perf_counter()
+                    found = self._safely(verb, answer, body)
+            except Refusal as refusal:
+                text = refusal.text
+                if refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                    text = f"{text}: with nodeCacheCapable: true it has the names of nodes alone"
+                found = failed(verb, REFUSED, text)
+                closes = refusal.close
+            self._metrics.answered(verb, found.outcome, perf_counter() - began)
+            self._tell(verb, found)
+            reply = json_reply(request, found.body)
+            if closes:
+                reply.force_close()
+            return reply
+
+        return serve
+
+    def _tell(self, verb: str, found: Answer) -> None:
+        if found.outcome == FOREIGN:
+            if found.fault not in self._told and len(self._told) < MOST_TOLD:
+                self._told.add(found.fault)
+                self._log.warning("scheduler is not ours", error=found.fault)
+        elif found.fault and found.outcome not in {DEFECT, UNKNOWN}:
+            self._log.warning("question not understood", verb=verb, error=found.fault)
+
+    def _safely(self, verb: str, answer: Callable[[bytes], Answer], body: bytes) -> Answer:
+        try:
+            return answer(body)
+        except Exception:  # noqa: BLE001 - logged with its traceback
+            self._log.exception("answer failed", verb=verb)
+            return failed(verb, DEFECT, _INTERNAL)

@@ -1,0 +1,158 @@
+"""Rolls the second scheduler out anew when another authority signs our certificate.
+
+A scheduler reads whom to trust only when it starts. One annotation of its pods' template says which
+authority they have seen; meanwhile every replica goes on with the old leaf (``certs.handover``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from certs.errors import CertificateError
+from certs.handover import mark_of
+from controller.job import Job
+from controller.references import reference
+from kube.errors import ForbiddenError, NotFoundError
+from kube.patches import JsonPatch
+from kube.resources import DEPLOYMENTS
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from controller.leaf import Leaf
+    from kube.client import Client
+    from kube.events import EventRecorder
+    from kube.workqueue import WorkQueue
+    from telemetry.controller_metrics import ControllerMetrics
+
+NAME: Final = "scheduler"
+MARK: Final = "certs.harbourmaster.dev/authority"
+"""Annotation of the template: which authority signed when it was rolled out last."""
+_ANNOTATIONS: Final = "/spec/template/metadata/annotations"
+
+
+class _Metadata(Struct, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Template(Struct, frozen=True):
+    metadata: _Metadata | None = None
+
+
+class _Spec(Struct, frozen=True):
+    template: _Template
+
+
+class _Identity(Struct, frozen=True):
+    name: str
+    namespace: str
+    uid: str
+
+
+class Deployment(Struct, frozen=True):
+    """What of a Deployment matters here."""
+
+    metadata: _Identity
+    spec: _Spec
+
+    @property
+    def annotations(self) -> dict[str, str] | None:
+        """Of its pods; None where there is no map of them."""
+        metadata = self.spec.template.metadata
+        return metadata.annotations if metadata else None
+
+
+_decode: Final = msgspec.json.Decoder(Deployment).decode
+
+
+def decide(deployment: Deployment, mark: str) -> list[dict[str, Any]]:
+    """The JSON Patch that rolls this very Deployment out; empty where its pods know the mark."""
+    annotations = deployment.annotations
+    if (annotations or {}).get(MARK) == mark:
+        return []
+    test = {"op": "test", "path": "/metadata/uid", "value": deployment.metadata.uid}
+    if annotations is None:
+        # A template without metadata has no labels, which no server takes.
+        return [test, {"op": "add", "path": _ANNOTATIONS, "value": {MARK: mark}}]
+    path = f"{_ANNOTATIONS}/{MARK.replace('/', '~1')}"
+    return [test, {"op": "add", "path": path, "value": mark}]
+
+
+class Rollouts:
+    """One term of leading; it has one key."""
+
+    def __init__(
+        self, client: Client, leaf: Leaf, name: str, namespace: str, events: EventRecorder
+    ) -> None:
+        self._client = client
+        self._leaf = leaf
+        self._name = name
+        self._namespace = namespace
+        self._events = events
+        # Who takes the annotation away starts the pods anew by that: it is not written twice.
+        self._seen = ""
+        self._log = get_logger(NAME)
+
+    def due(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
+        """The one."""
+        return (self._name,)
+
+    async def reconcile(self, _key: str) -> None:
+        """Have the pods know the authority of now. Raises ApiError."""
+        try:
+            mark = mark_of(self._leaf.bundle())
+        except CertificateError:
+            # Whoever serves it tells; a change calls again.
+            return
+        if not mark or mark == self._seen:
+            return
+        try:
+            await self._roll_out(mark)
+        except NotFoundError:
+            # One that is made later begins with what is there then.
+            self._log.info("no scheduler to roll out", deployment=self._name)
+        except ForbiddenError as error:
+            self._log.warning(
+                "scheduler not rolled out: start its pods anew yourself, or give us the right",
+                deployment=self._name,
+                error=str(error),
+            )
+        self._seen = mark
+
+    async def _roll_out(self, mark: str) -> None:
+        found = _decode(await self._client.get(DEPLOYMENTS, self._name, self._namespace))
+        operations = decide(found, mark)
+        if not operations:
+            return
+        await self._client.patch(DEPLOYMENTS, self._name, JsonPatch(operations), self._namespace)
+        self._log.info("scheduler rolled out", deployment=self._name, authority=mark)
+        self._events.emit(
+            reference(DEPLOYMENTS, msgspec.to_builtins(found.metadata)),
+            "Normal",
+            "AuthorityChanged",
+            "its pods start anew, to read the authority that signs our certificate",
+        )
+
+
+def rollouts_job(
+    client: Client,
+    leaf: Leaf,
+    name: str,
+    namespace: str,
+    *,
+    events: EventRecorder,
+    metrics: ControllerMetrics,
+) -> Job:
+    """The job that keeps the Deployment ``name`` in step with the leaf."""
+
+    def start(_queue: WorkQueue) -> Rollouts:
+        return Rollouts(client, leaf, name, namespace, events)
+
+    job = Job(NAME, start, metrics)
+    leaf.on_change.append(job.changed_all)
+    return job

@@ -1,0 +1,114 @@
+"""KeptnApps: each generation has a KeptnAppVersion, and ends those before it (keptn.md 3.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from controller.lifecycle.caches import BY_APP
+from controller.lifecycle.objects import create, fetch
+from controller.lifecycle.refusals import is_end_of_namespace
+from controller.lifecycle.writes import write_status
+from kube.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
+from kube.resources import APP_CONTEXTS, APP_VERSIONS, APPS
+from lifecycle.apps import deprecated, new_version, plan
+from lifecycle.functions import is_name
+from lifecycle.model import AppContext, AppVersion, CurrentVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.lifecycle.context import Context
+    from lifecycle.apps import Plan
+    from lifecycle.model import App
+
+CREATE: Final = "CreateAppVersion"
+DEPRECATE: Final = "DeprecateAppVersion"
+FAILED: Final = "Failed"
+LOOK_AGAIN: Final = 10.0
+"""Seconds after which it is looked again whether a former app's version is gone."""
+
+
+class Apps:
+    """Reconciles KeptnApps: the version, then the end of earlier ones, then the status.
+
+    All that it goes by stands in the objects, so that it may stop between any two writes.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._signals = context.signals
+        self._apps = context.caches.apps.store
+        self._versions = context.caches.app_versions.store
+
+    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+        """All of them: whether anything is to be done is found out without asking anybody."""
+        return list(self._apps.keys()) if keys is None else keys
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the versions of one app up to date. Raises ApiError."""
+        app = self._apps.get(key)
+        if app is None or app.metadata.deletion_timestamp:
+            return None
+        try:
+            return await self._see_to(app)
+        except NotFoundError:
+            # Deleted meanwhile; the watch brings it.
+            return None
+        except ForbiddenError as error:
+            if is_end_of_namespace(error):
+                return None
+            raise
+
+    async def _see_to(self, app: App) -> float | None:
+        namespace, name = app.metadata.namespace, app.metadata.name
+        todo = plan(app, self._versions.by_index(BY_APP, (namespace, name)))
+        if not is_name(todo.name):
+            text = f'"{todo.name}" can be no name of an object: change the version'
+            self._signals.emit(app, CREATE, FAILED, text)
+            return None
+        if todo.is_blocked:
+            return LOOK_AGAIN
+        if todo.create:
+            try:
+                is_there = await self._created(app, todo)
+            except (InvalidError, ForbiddenError) as error:
+                if not is_end_of_namespace(error):
+                    self._signals.emit(app, CREATE, FAILED, error.message)
+                if isinstance(error, InvalidError):
+                    return None
+                raise
+            if not is_there:
+                return LOOK_AGAIN
+        for version in todo.deprecate:
+            await self._deprecate(app, version)
+        if app.status.current_version != app.spec.version:
+            status = CurrentVersion(current_version=app.spec.version)
+            await write_status(self._client, APPS, app.metadata, status)
+        return None
+
+    async def _created(self, app: App, todo: Plan) -> bool:
+        """Make the version with the context of this moment; False where the name is taken."""
+        namespace, name = app.metadata.namespace, app.metadata.name
+        # Asked live: an app and its context come together, and the watch may be behind.
+        context = await fetch(self._client, APP_CONTEXTS, AppContext, name, namespace)
+        wish = new_version(app, context, APPS.api_version, APPS.kind)
+        try:
+            version = await create(self._client, APP_VERSIONS, wish, namespace)
+        except AlreadyExistsError:
+            found = await fetch(self._client, APP_VERSIONS, AppVersion, todo.name, namespace)
+            return found is not None and not plan(app, [found]).is_blocked
+        self._signals.created(version)
+        return True
+
+    async def _deprecate(self, app: App, version: AppVersion) -> None:
+        status = deprecated(version.status)
+        try:
+            await write_status(self._client, APP_VERSIONS, version.metadata, status)
+        except NotFoundError:
+            return
+        except ForbiddenError as error:
+            self._signals.emit(app, DEPRECATE, FAILED, error.message)
+            raise
+        self._signals.deprecated(structs.replace(version, status=status))

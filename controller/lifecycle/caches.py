@@ -1,0 +1,278 @@
+"""What the lifecycle controllers know of the cluster: one mirror for each kind, with indexes.
+
+All reconcilers share them. Who is to look when something changed stands in ``wiring``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.lifecycle.function_maps import (
+    BY_CONFIG_MAP,
+    BY_REFERENCE,
+    decode_function_map,
+)
+from controller.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
+from controller.lifecycle.owners import decode_owner
+from controller.lifecycle.started_pods import decode_started, selector, versions_of_started
+from controller.lifecycle.task_jobs import decode_job
+from controller.mirrors import Mirrors, decoder
+from controller.scheduler_settings import SchedulerSettings
+from evaluation.model import Metric
+from kube.resources import (
+    APP_CONTEXTS,
+    APP_CREATION_REQUESTS,
+    APP_VERSIONS,
+    APPS,
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    JOBS,
+    KEPTN_CONFIGS,
+    KEPTN_METRICS,
+    PODS,
+    REPLICA_SETS,
+    ROLLOUTS,
+    STATEFUL_SETS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+from lifecycle.apps import version_of as version_of_app
+from lifecycle.functions import config_map_keys, references
+from lifecycle.model import (
+    App,
+    AppContext,
+    AppCreationRequest,
+    AppVersion,
+    Config,
+    Evaluation,
+    EvaluationDefinition,
+    Task,
+    TaskDefinition,
+    Workload,
+    WorkloadVersion,
+)
+from lifecycle.workloads import names_of, recorded_owners, version_of
+
+if TYPE_CHECKING:
+    from controller.lifecycle.function_maps import (
+        FunctionMap,
+    )
+    from controller.lifecycle.gated_pods import Pod
+    from controller.lifecycle.owners import Owner
+    from controller.lifecycle.started_pods import StartedPod
+    from controller.lifecycle.task_jobs import TaskJob
+    from kube.client import Client
+    from kube.faults import WatchMetrics
+    from kube.reflector import Reflector
+
+BY_APP: Final = "app"
+"""Of workloads, workload versions and app versions: (namespace, app's name)."""
+BY_WORKLOAD: Final = "workload"
+"""Of workload versions: (namespace, KeptnWorkload's name)."""
+BY_CHILD: Final = "child"
+"""Of unfinished versions: keys of the tasks and evaluations that their status names."""
+BY_DEFINITION: Final = "definition"
+"""Of what is unfinished: names of the task and evaluation definitions that it is made by."""
+BY_OWNER: Final = "owner"
+"""Of workload versions: (namespace, kind, name) of the owner of their pods; of ReplicaSets: the
+same of their own owner."""
+BY_UID: Final = "uid"
+"""Of ReplicaSets: their own; of workload versions: those of all owners that were recorded."""
+BY_CURRENT: Final = "current"
+"""Of apps and workloads: (namespace, name) of the version that they should have now."""
+BY_LISTED: Final = "listed"
+"""Of unfinished app versions: (namespace, name) of the workload versions that they consist of."""
+BY_PARENT: Final = "parent"
+"""Of tasks, evaluations and Jobs: the uid of the object that controls them."""
+BY_JOB: Final = "job"
+"""Of unfinished tasks: the key of the Job that their status names."""
+BY_VERSION: Final = "version"
+"""Of waiting pods, and those that failed to start: (namespace, KeptnWorkloadVersion's name)."""
+_STARTED_PODS: Final = "started-pods"
+
+
+class Caches(Mirrors):
+    """The mirrors. ``subscribe`` before they run.
+
+    That of KeptnMetrics may be another controller's, which keeps it. Pods with a node are mirrored
+    only where ``scheduler`` wants failed nodes recorded.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        metrics: WatchMetrics | None = None,
+        keptn_metrics: Reflector[Metric] | None = None,
+        scheduler: SchedulerSettings = SchedulerSettings(),  # noqa: B008 - frozen
+    ) -> None:
+        super().__init__(client, metrics)
+        self.has_scheduler = scheduler.enabled
+        self.apps = self.mirror(
+            APPS,
+            decoder(App),
+            {BY_CURRENT: lambda found: [(found.metadata.namespace, version_of_app(found))]},
+        )
+        self.app_contexts = self.mirror(APP_CONTEXTS, decoder(AppContext))
+        self.app_versions = self.mirror(
+            APP_VERSIONS,
+            decoder(AppVersion),
+            {
+                BY_APP: _app_of_version,
+                BY_CHILD: _children,
+                BY_DEFINITION: _definitions,
+                BY_LISTED: _listed,
+            },
+        )
+        self.creation_requests = self.mirror(
+            APP_CREATION_REQUESTS,
+            decoder(AppCreationRequest),
+            {BY_APP: lambda found: [(found.metadata.namespace, found.spec.app_name)]},
+        )
+        self.workloads = self.mirror(
+            WORKLOADS,
+            decoder(Workload),
+            {
+                BY_APP: lambda found: [(found.metadata.namespace, found.spec.app)],
+                BY_CURRENT: lambda found: [(found.metadata.namespace, version_of(found))],
+            },
+        )
+        self.workload_versions = self.mirror(
+            WORKLOAD_VERSIONS,
+            decoder(WorkloadVersion),
+            {
+                BY_APP: lambda found: [(found.metadata.namespace, found.spec.app)],
+                BY_WORKLOAD: lambda found: [(found.metadata.namespace, found.spec.workload_name)],
+                BY_OWNER: _owner_of_version,
+                BY_UID: recorded_owners,
+                BY_CHILD: _children,
+                BY_DEFINITION: _definitions,
+            },
+        )
+        self.tasks = self.mirror(
+            TASKS,
+            decoder(Task),
+            {BY_PARENT: _parent, BY_JOB: _job_of_task, BY_DEFINITION: _definition_of_task},
+        )
+        self.task_definitions = self.mirror(
+            TASK_DEFINITIONS,
+            decoder(TaskDefinition),
+            {BY_REFERENCE: references, BY_CONFIG_MAP: config_map_keys},
+        )
+        self.config_maps: Reflector[FunctionMap] = self.mirror(
+            CONFIG_MAPS, decode_function_map, metadata_only=True
+        )
+        self.evaluations = self.mirror(
+            EVALUATIONS,
+            decoder(Evaluation),
+            {BY_PARENT: _parent, BY_DEFINITION: _definition_of_evaluation},
+        )
+        self.evaluation_definitions = self.mirror(
+            EVALUATION_DEFINITIONS, decoder(EvaluationDefinition)
+        )
+        self.configs = self.mirror(KEPTN_CONFIGS, decoder(Config))
+        self.metrics = keptn_metrics or self.mirror(KEPTN_METRICS, decoder(Metric))
+        self.jobs: Reflector[TaskJob] = self.mirror(
+            JOBS, decode_job, {BY_PARENT: lambda found: [found.task_uid] if found.task_uid else []}
+        )
+        self.pods: Reflector[Pod] = self.mirror(
+            PODS,
+            partial(decode_pod, scheduler=scheduler.of_pods),
+            {BY_VERSION: versions_of_pod},
+            field_selector=PENDING_PODS,
+        )
+        self.started_pods: Reflector[StartedPod] | None = None
+        if scheduler.records_nodes:
+            self.started_pods = self.mirror(
+                PODS,
+                decode_started,
+                {BY_VERSION: versions_of_started},
+                field_selector=selector(scheduler.scheduler_name),
+                name=_STARTED_PODS,
+            )
+        self.replica_sets: Reflector[Owner] = self.mirror(
+            REPLICA_SETS,
+            decode_owner,
+            {BY_OWNER: _owner_of_owner, BY_UID: lambda found: [found.metadata.uid]},
+        )
+        self.stateful_sets: Reflector[Owner] = self.mirror(STATEFUL_SETS, decode_owner)
+        self.daemon_sets: Reflector[Owner] = self.mirror(DAEMON_SETS, decode_owner)
+        self.rollouts: Reflector[Owner] = self.mirror(ROLLOUTS, decode_owner)
+
+    @property
+    def reflectors(self) -> tuple[Reflector[Any], ...]:
+        """All mirrors, that of another controller's too: what it holds must be known here."""
+        return tuple(dict.fromkeys((*super().reflectors, self.metrics)))
+
+
+def _parent(found: Task | Evaluation) -> list[str]:
+    controller = found.metadata.controller
+    return [controller.uid] if controller is not None else []
+
+
+def _owner_of_version(found: WorkloadVersion) -> list[tuple[str, str, str]]:
+    owner = found.spec.resource_reference
+    return [(found.metadata.namespace, owner.kind, owner.name)]
+
+
+def _owner_of_owner(found: Owner) -> list[tuple[str, str, str]]:
+    metadata = found.metadata
+    return [(metadata.namespace, each.kind, each.name) for each in metadata.owner_references]
+
+
+def _app_of_version(found: AppVersion) -> list[tuple[str, str]]:
+    return [(found.metadata.namespace, found.spec.app_name)]
+
+
+def _listed(found: AppVersion) -> list[tuple[str, str]]:
+    if found.status.is_finished:
+        return []
+    spec = found.spec
+    return [
+        (found.metadata.namespace, names_of(spec.app_name, each.name, each.version).version)
+        for each in spec.workloads
+    ]
+
+
+def _children(found: AppVersion | WorkloadVersion) -> list[str]:
+    status = found.status
+    if status.is_finished:
+        return []
+    items = (
+        *status.pre_deployment_task_status,
+        *status.pre_deployment_evaluation_task_status,
+        *status.post_deployment_task_status,
+        *status.post_deployment_evaluation_task_status,
+        *(found.status.promotion_task_status if isinstance(found, AppVersion) else ()),
+    )
+    return [f"{found.metadata.namespace}/{item.name}" for item in items if item.name]
+
+
+def _definitions(found: AppVersion | WorkloadVersion) -> set[str]:
+    if found.status.is_finished:
+        return set()
+    spec = found.spec
+    return {
+        *spec.pre_deployment_tasks,
+        *spec.pre_deployment_evaluations,
+        *spec.post_deployment_tasks,
+        *spec.post_deployment_evaluations,
+        *(found.spec.promotion_tasks if isinstance(found, AppVersion) else ()),
+    }
+
+
+def _job_of_task(found: Task) -> list[str]:
+    status = found.status
+    return [f"{found.metadata.namespace}/{status.job_name}"] if status.job_name else []
+
+
+def _definition_of_task(found: Task) -> list[str]:
+    return [] if found.status.end_time else [found.spec.task_definition]
+
+
+def _definition_of_evaluation(found: Evaluation) -> list[str]:
+    return [] if found.status.end_time else [found.spec.evaluation_definition]

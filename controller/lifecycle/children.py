@@ -1,0 +1,141 @@
+"""The tasks and evaluations of versions: what became of them, and new ones (keptn.md 3.7, 3.10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from kube.errors import AlreadyExistsError, NotFoundError
+from kube.resources import EVALUATIONS, TASKS
+from lifecycle.evaluations import evaluation_for
+from lifecycle.model import Evaluation, EvaluationDefinition, Task, TaskDefinition
+from lifecycle.phases import EVALUATION, PASSED, SETTLED, TASK, phases_of, state_of
+from lifecycle.steps import Child
+from lifecycle.tasks import task_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.lifecycle.context import Context
+    from lifecycle.model import Version
+    from lifecycle.phases import Phase
+    from lifecycle.steps import Creation
+
+_ATTEMPTS: Final = 5
+"""Names that are tried where strangers have the first ones."""
+_RESOURCES: Final = {TASK: TASKS, EVALUATION: EVALUATIONS}
+_decode_task: Final = msgspec.json.Decoder(Task).decode
+_decode_evaluation: Final = msgspec.json.Decoder(Evaluation).decode
+
+
+class Children:
+    """Reads and creates them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        caches = context.caches
+        self._mirrors: dict[str, Any] = {TASK: caches.tasks, EVALUATION: caches.evaluations}
+        self._definitions: dict[str, Any] = {
+            TASK: caches.task_definitions,
+            EVALUATION: caches.evaluation_definitions,
+        }
+
+    def evaluation(self, version: Version, name: str) -> Evaluation | None:
+        """An evaluation of a version, where the mirror has it."""
+        return self._context.caches.evaluations.store.get(f"{version.metadata.namespace}/{name}")
+
+    def definitions(self, version: Version) -> frozenset[tuple[str, str]]:
+        """Kind of child and name of each definition that the version wants and that there is."""
+        wanted = {
+            (phase.kind, name)
+            for phase in phases_of(version)
+            if phase.kind
+            for name in getattr(version.spec, phase.checks)
+        }
+        return frozenset(each for each in wanted if self._definition(version, *each) is not None)
+
+    async def states(self, version: Version) -> dict[tuple[str, str], str]:
+        """The states of what the version waits for, by kind and name; deleted ones are left out."""
+        found = {}
+        for phase in phases_of(version):
+            if not phase.kind or state_of(version.status, phase) in PASSED:
+                continue
+            for item in getattr(version.status, phase.items):
+                if item.name and item.status not in SETTLED:
+                    child = await self._child(phase.kind, version.metadata.namespace, item.name)
+                    if child is not None:
+                        found[phase.kind, item.name] = _state(child)
+        return found
+
+    async def create(
+        self, version: Version, creation: Creation, carrier: Mapping[str, str]
+    ) -> Child:
+        """Create a child, or find the one that an earlier pass created. Raises ApiError.
+
+        Its name is the same in every pass; where it is somebody else's, the next one is taken.
+        """
+        phase, namespace = creation.phase, version.metadata.namespace
+        resource = _RESOURCES[phase.kind]
+        previous = creation.previous
+        for attempt in range(_ATTEMPTS):
+            body = self._body(version, phase, creation.definition, previous, carrier)
+            name = body["metadata"]["name"]
+            try:
+                stored = await self._context.client.create(resource, body, namespace)
+            except AlreadyExistsError:
+                present = await self._live(phase.kind, namespace, name)
+                owner = present.metadata.controller if present is not None else None
+                if present is not None and owner and owner.uid == version.metadata.uid:
+                    return Child(name, _state(present))
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                previous = name if present is not None else previous
+            else:
+                child = _decoded(phase.kind, stored)
+                self._context.signals.created(child)
+                return Child(name, _state(child))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _body(
+        self,
+        version: Version,
+        phase: Phase,
+        name: str,
+        previous: str,
+        carrier: Mapping[str, str],
+    ) -> dict[str, Any]:
+        definition = self._definition(version, phase.kind, name)
+        if isinstance(definition, TaskDefinition):
+            return task_for(
+                version, definition, phase.check_type, carrier=carrier, previous=previous
+            )
+        if isinstance(definition, EvaluationDefinition):
+            return evaluation_for(version, definition, phase.check_type, previous)
+        raise NotFoundError(f"{phase.kind}Definition {name} is gone")
+
+    def _definition(
+        self, version: Version, kind: str, name: str
+    ) -> TaskDefinition | EvaluationDefinition | None:
+        namespaces = self._context.definition_namespaces(version.metadata.namespace)
+        return self._context.caches.definition(self._definitions[kind], name, namespaces)
+
+    async def _child(self, kind: str, namespace: str, name: str) -> Task | Evaluation | None:
+        cached: Task | Evaluation | None = self._mirrors[kind].store.get(f"{namespace}/{name}")
+        # The mirror may be behind, and what counts as deleted is made anew.
+        return cached if cached is not None else await self._live(kind, namespace, name)
+
+    async def _live(self, kind: str, namespace: str, name: str) -> Task | Evaluation | None:
+        try:
+            stored = await self._context.client.get(_RESOURCES[kind], name, namespace)
+        except NotFoundError:
+            return None
+        return _decoded(kind, stored)
+
+
+def _decoded(kind: str, stored: bytes) -> Task | Evaluation:
+    return _decode_task(stored) if kind == TASK else _decode_evaluation(stored)
+
+
+def _state(child: Task | Evaluation) -> str:
+    return child.status.status if isinstance(child, Task) else child.status.overall_status

@@ -1,0 +1,93 @@
+"""The configuration in force, from the KeptnConfig that counts (keptn.md 3.11)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.lifecycle.writes import write_status
+from kube.errors import NotFoundError
+from kube.resources import KEPTN_CONFIGS
+from lifecycle.configuration import Configuration
+from lifecycle.keptn_config import chosen, configured, standing
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from controller.lifecycle.caches import Caches
+    from controller.lifecycle.context import Context
+    from lifecycle.model import Config
+
+
+class ConfigurationHolder:
+    """Holds what is in force, from the moment at which the watch brings it.
+
+    ``namespaces`` are those whose KeptnConfig may count, ours first. To be made before any job is
+    told of changes, so that whoever is woken by one finds the new configuration.
+    """
+
+    def __init__(self, caches: Caches, namespaces: Sequence[str]) -> None:
+        self._store = caches.configs.store
+        self._namespaces = tuple(namespaces)
+        self._current = Configuration()
+        self._listeners: list[Callable[[Configuration], None]] = []
+        self._log = get_logger("keptn-config")
+        caches.subscribe(caches.configs, self._refresh)
+
+    @property
+    def current(self) -> Configuration:
+        """That of this moment; the defaults where no KeptnConfig counts."""
+        return self._current
+
+    def on_change(self, listener: Callable[[Configuration], None]) -> None:
+        """Have ``listener`` told each new configuration. It must not raise."""
+        self._listeners.append(listener)
+
+    def _refresh(self, _keys: frozenset[str]) -> None:
+        found = chosen(self._store.values(), self._namespaces)
+        configuration, problems = configured(found)
+        if configuration == self._current:
+            return
+        self._current = configuration
+        source = found.metadata.key if found is not None else "the defaults"
+        self._log.info("configuration changed", source=source, problems=problems)
+        for listener in self._listeners:
+            listener(configuration)
+
+
+class Configs:
+    """Writes to each KeptnConfig whether it is in force, and what is wrong with it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._store = context.caches.configs.store
+        self._namespaces = context.definition_namespaces(context.namespace)
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """Whatever changed, all whose status is not as it should be."""
+        del keys
+        counts = self._chosen()
+        for found in list(self._store.values()):
+            if standing(found, counts, self._namespaces) != found.status:
+                yield found.metadata.key
+
+    async def reconcile(self, key: str) -> None:
+        """Write the status where it differs. Raises ApiError."""
+        found = self._store.get(key)
+        if found is None:
+            return
+        counts = self._chosen()
+        status = standing(found, counts, self._namespaces)
+        if status == found.status:
+            return
+        try:
+            await write_status(self._context.client, KEPTN_CONFIGS, found.metadata, status)
+        except NotFoundError:
+            return
+        _, problems = configured(found)
+        if problems and counts is found:
+            text = "; ".join(problems)
+            self._context.signals.emit(found, "ReconcileConfig", "Failed", text, warning=True)
+
+    def _chosen(self) -> Config | None:
+        return chosen(self._store.values(), self._namespaces)

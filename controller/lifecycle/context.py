@@ -1,0 +1,45 @@
+"""What every lifecycle reconciler is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from controller.scheduler_settings import SchedulerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from controller.lifecycle.caches import Caches
+    from controller.lifecycle.signals import Signals
+    from controller.lifecycle_settings import LifecycleSettings
+    from kube.client import Client
+    from lifecycle.configuration import Configuration
+
+
+class HoldsConfiguration(Protocol):
+    """Where the configuration in force is found."""
+
+    @property
+    def current(self) -> Configuration:
+        """That of this moment."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Context:
+    """The world of a reconciler: ``namespace`` is our own, ``now`` tells the time in UTC."""
+
+    client: Client
+    caches: Caches
+    settings: LifecycleSettings
+    configuration: HoldsConfiguration
+    signals: Signals
+    now: Callable[[], datetime]
+    namespace: str
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+
+    def definition_namespaces(self, namespace: str) -> tuple[str, ...]:
+        """Where the definitions for an object of ``namespace`` are looked up, in order."""
+        found = (namespace, self.namespace, *self.settings.definition_namespaces)
+        return tuple(dict.fromkeys(found))

@@ -1,0 +1,154 @@
+"""The lifecycle controller: reconcilers on shared caches, each with a queue of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from controller.clock import utc_now
+from controller.evaluation.evaluations import Evaluations
+from controller.job import Job
+from controller.lifecycle import wiring
+from controller.lifecycle.app_versions import AppVersions
+from controller.lifecycle.apps import Apps
+from controller.lifecycle.caches import Caches
+from controller.lifecycle.channels import Channels
+from controller.lifecycle.config import Configs, ConfigurationHolder
+from controller.lifecycle.context import Context
+from controller.lifecycle.creation_requests import CreationRequests
+from controller.lifecycle.failed_nodes import FailedNodes
+from controller.lifecycle.measures import Measures
+from controller.lifecycle.pods import GatedPods
+from controller.lifecycle.signals import Signals
+from controller.lifecycle.task_definitions import TaskDefinitions
+from controller.lifecycle.tasks import Tasks
+from controller.lifecycle.workload_versions import WorkloadVersions
+from controller.lifecycle.workloads import Workloads
+from controller.scheduler_settings import SchedulerSettings
+from kube.definitions import DefinitionsWatch
+from telemetry.lifecycle_metrics import LifecycleMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.job import Reconciler
+    from controller.lifecycle_settings import LifecycleSettings
+    from evaluation.model import Metric
+    from kube.client import Client
+    from kube.reflector import Reflector
+    from kube.workqueue import WorkQueue
+    from lifecycle.configuration import Configuration
+    from lifecycle.model import WorkloadVersion
+    from telemetry.controller_metrics import ControllerMetrics
+    from telemetry.spans import Tracer
+
+Maker: TypeAlias = "Callable[[Context, Callable[[str], None]], Reconciler]"
+"""Makes a reconciler; the second argument has a key looked at again."""
+
+
+def _plain(reconciler: Callable[[Context], Reconciler]) -> Maker:
+    return lambda context, _wake: reconciler(context)
+
+
+RECONCILERS: Final[dict[str, Maker]] = {
+    wiring.CONFIG: _plain(Configs),
+    wiring.TASK_DEFINITIONS: _plain(TaskDefinitions),
+    wiring.GATES: GatedPods,
+    wiring.WORKLOADS: _plain(Workloads),
+    wiring.CREATION_REQUESTS: _plain(CreationRequests),
+    wiring.APPS: _plain(Apps),
+    wiring.APP_VERSIONS: _plain(AppVersions),
+    wiring.WORKLOAD_VERSIONS: _plain(WorkloadVersions),
+    wiring.TASKS: _plain(Tasks),
+    wiring.EVALUATIONS: _plain(Evaluations),
+}
+IN_SCHEDULER: Final[dict[str, Maker]] = {wiring.FAILED_NODES: _plain(FailedNodes)}
+"""Those for pods that wait in a scheduler, besides."""
+
+
+class LifecycleController:
+    """One per process: what is known of the cluster, how it is told, and the jobs."""
+
+    def __init__(  # noqa: PLR0913 - the parts of a process
+        self,
+        client: Client,
+        settings: LifecycleSettings,
+        *,
+        namespace: str,
+        identity: str,
+        release: str,
+        metrics: ControllerMetrics,
+        tracer: Tracer | None = None,
+        keptn_metrics: Reflector[Metric] | None = None,
+        definitions: DefinitionsWatch | None = None,
+        scheduler: SchedulerSettings = SchedulerSettings(),  # noqa: B008 - frozen
+    ) -> None:
+        caches = Caches(client, metrics.watches, keptn_metrics, scheduler)
+        namespaces = tuple(dict.fromkeys((namespace, *settings.definition_namespaces)))
+        # Before any job, so that whoever is woken by a KeptnConfig finds what it says.
+        configuration = ConfigurationHolder(caches, namespaces)
+        self._metrics = LifecycleMetrics(metrics.registry)
+        self._measures = Measures(caches)
+        self._channels = Channels(
+            client,
+            configuration,
+            metrics,
+            self._metrics,
+            identity=identity,
+            namespace=namespace,
+            release=release,
+            tracer=tracer,
+        )
+        self._context = Context(
+            client=client,
+            caches=caches,
+            settings=settings,
+            configuration=configuration,
+            signals=Signals(caches, self._channels, settings.event_vocabulary),
+            now=utc_now,
+            namespace=namespace,
+            scheduler=scheduler,
+        )
+        makers = {**RECONCILERS, **(IN_SCHEDULER if scheduler.enabled else {})}
+        jobs = {name: self._job(name, make, metrics) for name, make in makers.items()}
+        self.jobs = tuple(jobs.values())
+        self._timed = (jobs[wiring.CREATION_REQUESTS], jobs[wiring.WORKLOAD_VERSIONS])
+        wiring.Wiring(caches, jobs).connect()
+        configuration.on_change(self._note_configuration)
+        defined = {
+            resource: mirror
+            for resource, mirror in caches.mirrors.items()
+            if not resource.is_built_in
+        }
+        self._definitions = None if definitions is not None else DefinitionsWatch(client, defined)
+        if definitions is not None:
+            definitions.follow(defined)
+
+    @property
+    def versions(self) -> Reflector[WorkloadVersion]:
+        """The mirror of workload versions, for who answers from it."""
+        return self._context.caches.workload_versions
+
+    async def run(self) -> None:
+        """Tell what happens, and look for kinds that come, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._channels.run())
+            if self._definitions is not None:
+                group.create_task(self._definitions.run())
+
+    def note_leading(self, *, leading: bool) -> None:
+        """Show Keptn's metrics where we lead, and nowhere else."""
+        self._metrics.lead(self._measures if leading else None)
+
+    def _note_configuration(self, _configuration: Configuration) -> None:
+        # Times that they wait for follow from it.
+        for job in self._timed:
+            job.changed_all()
+
+    def _job(self, name: str, make: Maker, metrics: ControllerMetrics) -> Job:
+        def start(queue: WorkQueue) -> Reconciler:
+            return make(self._context, queue.add)
+
+        job = Job(name, start, metrics, workers=self._context.settings.workers)
+        job.reflectors = self._context.caches.reflectors
+        return job

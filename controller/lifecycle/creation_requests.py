@@ -1,0 +1,126 @@
+"""KeptnAppCreationRequests: each makes or mends an app, and goes (keptn.md 3.2)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from controller.lifecycle.objects import create, fetch
+from controller.lifecycle.refusals import is_end_of_namespace
+from controller.lifecycle.writes import precondition
+from evaluation.times import parse
+from kube.errors import ForbiddenError, GoneError, InvalidError
+from kube.patches import JsonPatch
+from kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
+from lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, change, is_managed, new_app
+from lifecycle.functions import is_name
+from lifecycle.model import App, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.lifecycle.context import Context
+    from lifecycle.model import AppCreationRequest
+
+PHASE: Final = "CreateApp"
+FAILED: Final = "Failed"
+_decode: Final = msgspec.json.Decoder(Workload).decode
+
+
+class CreationRequests:
+    """Reconciles creation requests. The app comes first, then the deletion of the request."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._client = context.client
+        self._requests = context.caches.creation_requests.store
+
+    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+        """All of them; there are few at any time."""
+        return list(self._requests.keys()) if keys is None else keys
+
+    async def reconcile(self, key: str) -> float | None:
+        """Fulfil one request; the seconds until its time comes. Raises ApiError."""
+        request = self._requests.get(key)
+        if request is None or request.metadata.deletion_timestamp:
+            return None
+        try:
+            return await self._see_to(request)
+        except ForbiddenError as error:
+            if is_end_of_namespace(error):
+                return None
+            self._failed(request, error.message)
+            raise
+
+    async def _see_to(self, request: AppCreationRequest) -> float | None:
+        namespace, name = request.metadata.namespace, request.spec.app_name
+        if not is_name(name):
+            self._failed(request, f'"{name}" can be no name of an app')
+            return None
+        # Asked live: an app of a person's must not be taken for a missing one.
+        app = await fetch(self._client, APPS, App, name, namespace)
+        if app is None or is_managed(app):
+            wait = self._remaining(request)
+            if wait > 0:
+                return wait
+            try:
+                await self._fulfil(request, app)
+            except InvalidError as error:
+                self._failed(request, error.message)
+                # Of an app that is there it may be the app that has changed.
+                if app is not None:
+                    raise
+                return None
+        metadata = request.metadata
+        await self._client.delete(
+            APP_CREATION_REQUESTS, metadata.name, namespace, uid=metadata.uid, missing_ok=True
+        )
+        return None
+
+    def _remaining(self, request: AppCreationRequest) -> float:
+        """Seconds for which further workloads are waited for."""
+        metadata = request.metadata
+        if metadata.annotations.get(APP_TYPE_KEY) == SINGLE_SERVICE:
+            return 0.0
+        timeout = timedelta(seconds=self._context.configuration.current.creation_request_timeout)
+        due = parse(metadata.creation_timestamp) + timeout
+        return (due - self._context.now()).total_seconds()
+
+    async def _fulfil(self, request: AppCreationRequest, app: App | None) -> None:
+        namespace, name = request.metadata.namespace, request.spec.app_name
+        workloads = await self._workloads_of(name, namespace)
+        if app is None:
+            wish = new_app(name, namespace, request.metadata.annotations, workloads)
+            app = await create(self._client, APPS, wish, namespace)
+            self._context.signals.created(app)
+            return
+        operations = change(app, workloads)
+        if operations:
+            patch = JsonPatch([*precondition(app.metadata), *operations])
+            await self._client.patch(APPS, name, patch, namespace)
+
+    async def _workloads_of(self, app: str, namespace: str) -> list[Workload]:
+        """The app's workloads as they are now: the watch may not have brought the last ones."""
+        found: list[Workload] = []
+        token = ""
+        while True:
+            try:
+                page = await self._client.list(WORKLOADS, namespace, continue_token=token)
+            except GoneError:
+                if not token:
+                    raise
+                found, token = [], ""
+                continue
+            found += [
+                each
+                for each in map(_decode, page.items)
+                if each.spec.app == app and not each.metadata.deletion_timestamp
+            ]
+            token = page.continue_token
+            if not token:
+                return found
+
+    def _failed(self, request: AppCreationRequest, text: str) -> None:
+        self._context.signals.emit(request, PHASE, FAILED, text)

@@ -1,0 +1,138 @@
+"""Records the nodes on which a workload version failed, so that its pods avoid them (design D9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from controller.lifecycle.caches import BY_PARENT, BY_VERSION
+from controller.lifecycle.started_pods import failed_node
+from controller.lifecycle.writes import precondition
+from controller.own_writes import OwnWrites
+from evaluation.times import parse, stamp
+from kube.errors import NotFoundError
+from kube.patches import JsonPatch
+from kube.resources import PODS, WORKLOAD_VERSIONS
+from lifecycle.failed_nodes import CLEAR_KEY, Failure, expiry, is_clear_wanted, recorded
+from lifecycle.model import FAILED, WorkloadVersion
+from lifecycle.workloads import annotated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from controller.lifecycle.context import Context
+    from evaluation.objects import Metadata
+    from lifecycle.model import FailedNode, Task
+
+_PRE: Final = "pre"
+_decode: Final = msgspec.json.Decoder(WorkloadVersion).decode
+
+
+class FailedNodes:
+    """Reconciles the failed nodes of one KeptnWorkloadVersion; keys are ``namespace/name``."""
+
+    def __init__(self, context: Context) -> None:
+        caches = context.caches
+        self._client = context.client
+        self._now = context.now
+        self._seconds = context.scheduler.failed_node_seconds
+        self._versions = caches.workload_versions.store
+        self._tasks = caches.tasks.store
+        self._started = caches.started_pods.store if caches.started_pods is not None else None
+        # By key of a version, by uid of a failed task: what its Job's pods said, asked once.
+        self._asked: dict[str, dict[str, Failure | None]] = {}
+        self._written = OwnWrites()
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """Those that are there: whether anything is to be done is seen without asking anybody."""
+        for key in list(self._versions.keys()) if keys is None else keys:
+            if key in self._versions:
+                yield key
+            else:
+                self._asked.pop(key, None)
+                self._written.forget(key)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the record up to date; seconds until a node counts no more. Raises ApiError."""
+        version = self._versions.get(key)
+        if version is None or version.metadata.deletion_timestamp:
+            return None
+        if self._written.hide(version.metadata):
+            return None
+        try:
+            failures = [*self._of_pods(version), *await self._of_tasks(version)]
+            now = self._now()
+            nodes = recorded(version, failures, seconds=self._seconds, now=now)
+            if nodes != version.status.failed_nodes:
+                version = await self._record(version, nodes)
+            if is_clear_wanted(version):
+                operations = annotated(version.metadata, CLEAR_KEY, stamp(now))
+                await self._patched(version.metadata, operations)
+        except NotFoundError:
+            # It has gone; the watch brings it.
+            return None
+        return expiry(nodes, now)
+
+    def _of_pods(self, version: WorkloadVersion) -> Iterator[Failure]:
+        if self._started is None:
+            return
+        metadata = version.metadata
+        for pod in self._started.by_index(BY_VERSION, (metadata.namespace, metadata.name)):
+            if pod.failure is not None:
+                yield pod.failure
+
+    async def _of_tasks(self, version: WorkloadVersion) -> list[Failure]:
+        found = []
+        asked = self._asked.get(version.metadata.key, {})
+        for task in self._tasks.by_index(BY_PARENT, version.metadata.uid):
+            if not self._counts(task):
+                continue
+            uid = task.metadata.uid
+            if uid not in asked:
+                asked[uid] = await self._of_job(task)
+                self._asked[version.metadata.key] = asked
+            failure = asked[uid]
+            if failure is not None:
+                found.append(failure)
+        return found
+
+    def _counts(self, task: Task) -> bool:
+        """Whether it is a check before the deployment that failed, and not too long ago."""
+        status = task.status
+        if task.spec.check_type != _PRE or status.status != FAILED or not status.job_name:
+            return False
+        if not status.end_time:
+            return False
+        return (self._now() - parse(status.end_time)).total_seconds() < self._seconds
+
+    async def _of_job(self, task: Task) -> Failure | None:
+        page = await self._client.list(
+            PODS, task.metadata.namespace, label_selector=f"job-name={task.status.job_name}"
+        )
+        pods = [found for raw in page.items if (found := failed_node(raw)) is not None]
+        if not pods:
+            return None
+        _, node = max(pods)
+        name = task.spec.task_definition
+        return Failure(node, f"task {name} failed", parse(task.status.end_time))
+
+    async def _record(
+        self, version: WorkloadVersion, nodes: tuple[FailedNode, ...]
+    ) -> WorkloadVersion:
+        operations = [{"op": "add", "path": "/status/failedNodes", "value": nodes}]
+        return await self._patched(version.metadata, operations, subresource="status")
+
+    async def _patched(
+        self, metadata: Metadata, operations: list[dict[str, Any]], subresource: str | None = None
+    ) -> WorkloadVersion:
+        stored = await self._client.patch(
+            WORKLOAD_VERSIONS,
+            metadata.name,
+            JsonPatch([*precondition(metadata), *operations]),
+            metadata.namespace,
+            subresource=subresource,
+        )
+        self._written.note(metadata)
+        return _decode(stored)

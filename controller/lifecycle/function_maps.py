@@ -1,0 +1,167 @@
+"""The ConfigMaps with functions' code: those of definitions, and copies for tasks elsewhere.
+
+Only their metadata are mirrored. A ConfigMap that is somebody else's is never overwritten.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from controller.lifecycle.writes import precondition
+from evaluation.objects import Metadata, OwnerReference
+from kube.errors import AlreadyExistsError, NotFoundError
+from kube.patches import JsonPatch
+from kube.resources import CONFIG_MAPS
+from lifecycle.functions import CODE, DIGEST, config_map_for, digest, is_name
+
+if TYPE_CHECKING:
+    from kube.client import Client
+    from kube.store import Store
+
+BY_REFERENCE: Final = "reference"
+"""Of task definitions: the name of the one that they refer to."""
+BY_CONFIG_MAP: Final = "config-map"
+"""Of task definitions: the key of the ConfigMap with their code."""
+DEFINITION: Final = "KeptnTaskDefinition"
+TASK: Final = "KeptnTask"
+
+
+class ClashError(Exception):
+    """A ConfigMap of that name is not ours; the text says what to do."""
+
+
+class _Annotations(Struct, frozen=True, gc=False):
+    digest: str = field(default="", name=DIGEST)
+
+
+class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    owner_references: tuple[OwnerReference, ...] = ()
+    annotations: _Annotations = _Annotations()
+
+
+class FunctionMap(Struct, frozen=True, gc=False):
+    """A ConfigMap: whose it is, and which code we gave it."""
+
+    metadata: _Metadata
+
+
+class _Full(Struct, frozen=True):
+    metadata: Metadata
+    data: dict[str, str] = {}
+
+
+decode_function_map: Final = msgspec.json.Decoder(FunctionMap).decode
+_decode_full: Final = msgspec.json.Decoder(_Full).decode
+
+
+class FunctionMaps:
+    """Makes ConfigMaps and mends them; every method raises ApiError."""
+
+    def __init__(self, client: Client, store: Store[FunctionMap]) -> None:
+        self._client = client
+        self._store = store
+        # The versions that were seen to have the right content.
+        self._checked: dict[str, str] = {}
+
+    def exists(self, namespace: str, name: str) -> bool:
+        """Whether there is a ConfigMap of that name."""
+        return f"{namespace}/{name}" in self._store
+
+    async def code(self, namespace: str, name: str) -> str | None:
+        """The code in a ConfigMap; None where it has none, or is not there."""
+        if not is_name(name):
+            return None
+        try:
+            found = _decode_full(await self._client.get(CONFIG_MAPS, name, namespace))
+        except NotFoundError:
+            return None
+        return found.data.get(CODE)
+
+    async def ensure(
+        self, owner: Metadata, kind: str, name: str, code: str, *, adopt: bool = False
+    ) -> None:
+        """Have a ConfigMap with this code that belongs to ``owner``. Raises ClashError.
+
+        ``adopt`` takes one over that belongs to nobody, as Keptn left them.
+        """
+        found = self._store.get(f"{owner.namespace}/{name}")
+        if found is None or not _is_right(found, owner, kind, code):
+            await self._make(owner, kind, name, code, adopt=adopt)
+
+    async def check(self, owner: Metadata, kind: str, name: str, code: str, *, adopt: bool) -> None:
+        """The same, and look into each version of the ConfigMap once: people may edit it."""
+        key = f"{owner.namespace}/{name}"
+        found = self._store.get(key)
+        if (
+            found is None
+            or self._checked.get(key) != found.metadata.resource_version
+            or not _is_right(found, owner, kind, code)
+        ):
+            self._checked[key] = await self._make(owner, kind, name, code, adopt=adopt)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Keep nothing about a ConfigMap whose definition is gone."""
+        self._checked.pop(f"{namespace}/{name}", None)
+
+    async def _make(self, owner: Metadata, kind: str, name: str, code: str, *, adopt: bool) -> str:
+        """Create it, or mend what is there; the version that is right."""
+        wanted = config_map_for(owner, kind, name, code)
+        if not self.exists(owner.namespace, name):
+            try:
+                answer = await self._client.create(CONFIG_MAPS, wanted, owner.namespace)
+            except AlreadyExistsError:
+                # The watch is behind.
+                pass
+            else:
+                return decode_function_map(answer).metadata.resource_version
+        found = _decode_full(await self._client.get(CONFIG_MAPS, name, owner.namespace))
+        controller = found.metadata.controller
+        # Keptn leaves its ConfigMaps without an owner, and they outlive their definitions.
+        is_left = controller is None and (adopt or found.data == wanted["data"])
+        if not (is_left or _belongs(controller, owner, kind)):
+            raise ClashError(
+                f"ConfigMap {name} is not that of {kind} {owner.name}: delete it, or rename one"
+            )
+        operations = _differences(found, wanted, owner)
+        if not operations:
+            return found.metadata.resource_version
+        patch = JsonPatch([*precondition(found.metadata), *operations])
+        answer = await self._client.patch(CONFIG_MAPS, name, patch, owner.namespace)
+        return decode_function_map(answer).metadata.resource_version
+
+
+def _differences(found: _Full, wanted: dict[str, Any], owner: Metadata) -> list[dict[str, Any]]:
+    """What is to be done so that a ConfigMap of ours has its content, its mark and its owner."""
+    metadata, controller = found.metadata, found.metadata.controller
+    marks: dict[str, str] = wanted["metadata"]["annotations"]
+    parts: dict[str, Any] = {}
+    if found.data != wanted["data"]:
+        parts["/data"] = wanted["data"]
+    if not marks.items() <= metadata.annotations.items():
+        parts["/metadata/annotations"] = {**metadata.annotations, **marks}
+    if controller is None or controller.uid != owner.uid:
+        parts["/metadata/ownerReferences"] = wanted["metadata"]["ownerReferences"]
+    return [{"op": "add", "path": path, "value": part} for path, part in parts.items()]
+
+
+def _is_right(found: FunctionMap, owner: Metadata, kind: str, code: str) -> bool:
+    references = found.metadata.owner_references
+    controller = next((each for each in references if each.controller), None)
+    return (
+        controller is not None
+        and _belongs(controller, owner, kind)
+        and controller.uid == owner.uid
+        and found.metadata.annotations.digest == digest(code)
+    )
+
+
+def _belongs(controller: OwnerReference | None, owner: Metadata, kind: str) -> bool:
+    """Whether it is the owner's, or was that of an owner of its name that is gone."""
+    return controller is not None and controller.kind == kind and controller.name == owner.name

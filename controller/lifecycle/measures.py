@@ -1,0 +1,175 @@
+"""What Keptn's metrics count and show, from the caches (keptn.md 5.5)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from controller.lifecycle.remembered import Remembered
+from evaluation.times import parse
+from kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
+from lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
+from lifecycle.subjects import PROMOTION as PROMOTION_CHECK
+from lifecycle.subjects import state_of
+from telemetry.lifecycle_metrics import APP, EVALUATION, PROMOTION, SHOWN, TASK, WORKLOAD, Now
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from controller.lifecycle.caches import Caches
+    from kube.store import Store
+    from lifecycle.model import Version
+    from lifecycle.subjects import Finishable
+    from telemetry.lifecycle_metrics import LifecycleMetrics
+
+T = TypeVar("T", bound="Finishable")
+REMEMBERED: Final = 20_000
+"""Objects that have ended."""
+_PARENTS: Final = {APP_VERSIONS.kind: APP, WORKLOAD_VERSIONS.kind: WORKLOAD}
+_KINDS: Final = {AppVersion: APP, WorkloadVersion: WORKLOAD, Task: TASK}
+
+
+class Endings:
+    """Counts objects that end, each once."""
+
+    def __init__(self, metrics: LifecycleMetrics) -> None:
+        self._metrics = metrics
+        self._counted: Remembered[str, None] = Remembered(REMEMBERED)
+
+    def note(self, obj: Finishable) -> None:
+        """Count ``obj``, which has its final status."""
+        if not self._counted.add(obj.metadata.uid, None):
+            return
+        kind = _KINDS.get(type(obj), EVALUATION)
+        labels = (*labels_of(obj), state_of(obj))
+        seconds = _between(obj.status.start_time, obj.status.end_time) or 0.0
+        self._metrics.finished(kind, labels, seconds, _anchor(obj))
+        if isinstance(obj, Task) and obj.spec.check_type == PROMOTION_CHECK:
+            self._metrics.finished(PROMOTION, labels, seconds, _anchor(obj))
+
+
+class Measures:
+    """The state of ``caches`` as the metrics show it."""
+
+    def __init__(self, caches: Caches) -> None:
+        self._caches = caches
+        self._stores: dict[str, Store[Any]] = {
+            APP: caches.app_versions.store,
+            WORKLOAD: caches.workload_versions.store,
+            TASK: caches.tasks.store,
+            EVALUATION: caches.evaluations.store,
+        }
+
+    def exists(self, anchor: tuple[str, str]) -> bool:
+        """Whether the object with that kind and key is there."""
+        kind, key = anchor
+        return key in self._stores[kind]
+
+    def now(self) -> Now:
+        """All that is shown at this moment."""
+        caches = self._caches
+        apps, workloads = caches.app_versions.store, caches.workload_versions.store
+        return Now(
+            active={kind: _active(store.values()) for kind, store in self._stores.items()},
+            intervals={APP: _intervals(apps.values()), WORKLOAD: _intervals(workloads.values())},
+            durations={APP: _durations(apps.values()), WORKLOAD: _durations(workloads.values())},
+            gated_pods=sum(pod.is_held for pod in caches.pods.store.values()),
+        )
+
+
+def labels_of(obj: Finishable) -> tuple[str, ...]:
+    """The values for KEYS. Tasks and evaluations go by their definition: names are one run's."""
+    namespace = obj.metadata.namespace
+    if isinstance(obj, AppVersion):
+        return (obj.spec.app_name, obj.spec.version, namespace)
+    if isinstance(obj, WorkloadVersion):
+        return (obj.spec.app, obj.spec.workload_name, obj.spec.version, namespace)
+    if isinstance(obj, Task):
+        context = obj.spec.context
+        owner = (
+            *(context.app_name, context.app_version),
+            *(context.workload_name, context.workload_version),
+        )
+        return (*owner, obj.spec.task_definition, obj.spec.check_type)
+    spec = obj.spec
+    owner = (spec.app_name, spec.app_version, spec.workload, spec.workload_version)
+    return (*owner, spec.evaluation_definition, spec.check_type)
+
+
+def _anchor(obj: Finishable) -> tuple[str, str]:
+    """The object with which a series goes: of a task or an evaluation, the version it was for."""
+    kind = _KINDS.get(type(obj), EVALUATION)
+    owner = obj.metadata.controller
+    parent = _PARENTS.get(owner.kind) if owner is not None else None
+    if kind in {TASK, EVALUATION} and owner is not None and parent is not None:
+        return parent, f"{obj.metadata.namespace}/{owner.name}"
+    return kind, obj.metadata.key
+
+
+def _active(objects: Collection[Finishable]) -> Counter[tuple[str, ...]]:
+    """All that run, and the latest of those that have ended."""
+    found: Counter[tuple[str, ...]] = Counter()
+    over = []
+    for obj in objects:
+        # One that was superseded on its way has no end.
+        if obj.status.end_time or state_of(obj) in COMPLETED:
+            over.append(obj)
+        else:
+            found[labels_of(obj)] += 1
+    for obj in _latest(over):
+        found[labels_of(obj)] += 0
+    return found
+
+
+def _latest(objects: Iterable[T]) -> list[T]:
+    """Those that ended last, no more than are shown, the very last at the end."""
+    return nlargest(SHOWN, objects, key=lambda obj: obj.status.end_time)[::-1]
+
+
+def _durations(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
+    found = {}
+    for each in _latest(each for each in versions if each.status.end_time):
+        seconds = _between(each.status.start_time, each.status.end_time)
+        if seconds is not None:
+            found[_deployment(each)] = seconds
+    return found
+
+
+def _intervals(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
+    """Where a version was run several times, the latest that ended before."""
+    ends: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    later = []
+    for each in versions:
+        namespace, name = each.metadata.namespace, _name(each)
+        if each.status.end_time:
+            ends[namespace, name, each.spec.version].append(each.status.end_time)
+        if each.spec.previous_version and each.status.start_time:
+            later.append(((namespace, name, each.spec.previous_version), each))
+    found = {}
+    for before, each in nlargest(SHOWN, later, key=lambda pair: pair[1].status.start_time)[::-1]:
+        gaps = (_between(end, each.status.start_time) for end in ends.get(before, ()))
+        past = [gap for gap in gaps if gap is not None and gap >= 0]
+        if past:
+            found[_deployment(each)] = min(past)
+    return found
+
+
+def _deployment(version: Version) -> tuple[str, ...]:
+    """The values for DEPLOYMENTS."""
+    spec = version.spec
+    if isinstance(version, AppVersion):
+        return (*labels_of(version), spec.previous_version)
+    return (version.spec.app, version.spec.workload_name, spec.version, spec.previous_version)
+
+
+def _name(version: Version) -> str:
+    return version.spec.app_name if isinstance(version, AppVersion) else version.spec.workload_name
+
+
+def _between(begin: str, end: str) -> float | None:
+    """Seconds; None where one of the times is not there."""
+    try:
+        return (parse(end) - parse(begin)).total_seconds()
+    except ValueError:
+        return None

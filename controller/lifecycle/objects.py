@@ -1,0 +1,71 @@
+"""Objects of the model made and read one at a time, and known before the watch brings them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import msgspec
+
+from kube.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from kube.client import Client
+    from kube.resources import Resource
+    from kube.store import Store
+
+T = TypeVar("T")
+
+_PATIENCE: Final = 5.0
+"""Seconds in which a watch brings what was written; afterwards it is believed, not we."""
+
+
+async def create(client: Client, resource: Resource, obj: T, namespace: str) -> T:
+    """Create an object of the model; returns what is stored. Raises ApiError."""
+    body = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        **msgspec.to_builtins(obj),
+    }
+    answer = await client.create(resource, body, namespace)
+    return msgspec.json.decode(answer, type=type(obj))
+
+
+async def fetch(
+    client: Client, resource: Resource, kind: type[T], name: str, namespace: str
+) -> T | None:
+    """The object as the API server has it now; None where there is none. Raises ApiError."""
+    try:
+        answer = await client.get(resource, name, namespace)
+    except NotFoundError:
+        return None
+    return msgspec.json.decode(answer, type=kind)
+
+
+class Written(Generic[T]):
+    """A store with what we have written ourselves before its watch brings it.
+
+    Otherwise each of a thousand pods would make what the first one made a moment before.
+    """
+
+    def __init__(self, store: Store[T]) -> None:
+        self._store = store
+        # By key: what the store held at the time, what was written, and until when it counts.
+        self._ahead: dict[str, tuple[T | None, T, float]] = {}
+
+    def get(self, key: str) -> T | None:
+        """The object as far as we know."""
+        held = self._store.get(key)
+        ahead = self._ahead.get(key)
+        if ahead is None:
+            return held
+        before, after, until = ahead
+        if held is before and asyncio.get_running_loop().time() < until:
+            return after
+        del self._ahead[key]
+        return held
+
+    def put(self, key: str, obj: T) -> None:
+        """Note what an answer of the API server had."""
+        until = asyncio.get_running_loop().time() + _PATIENCE
+        self._ahead[key] = (self._store.get(key), obj, until)

@@ -1,0 +1,145 @@
+"""Owners of gated pods as the API server has them now: what pods inherit, and which one counts.
+
+Asked live, one object at a time, and only for pods of which it matters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
+from evaluation.objects import OwnerReference
+from gates.metadata import Metadata
+from gates.owners import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    REPLICA_SET,
+    ROLLOUT,
+    STATEFUL_SET,
+    is_parent,
+    is_replica_set,
+    parent_of,
+)
+from kube.errors import NotFoundError
+from kube.resources import DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, ROLLOUTS, STATEFUL_SETS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.lifecycle.gated_pods import Pod
+    from kube.client import Client
+    from kube.resources import Resource
+
+_RESOURCES: Final[Mapping[str, Resource]] = {
+    REPLICA_SET: REPLICA_SETS,
+    DEPLOYMENT: DEPLOYMENTS,
+    STATEFUL_SET: STATEFUL_SETS,
+    DAEMON_SET: DAEMON_SETS,
+    ROLLOUT: ROLLOUTS,
+}
+_REVISIONS: Final = {
+    DEPLOYMENT: "deployment.kubernetes.io/revision",
+    ROLLOUT: "rollout.argoproj.io/revision",
+}
+"""The annotation that a ReplicaSet and its owner both have, equal while the ReplicaSet counts."""
+_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+
+
+class OwnerGoneError(Exception):
+    """The owner of a pod, or the owner's owner, is not there any more; the text names it."""
+
+
+class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
+    uid: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class _Status(Struct, frozen=True, gc=False, rename="camel"):
+    observed_generation: int | str | None = None
+    update_revision: str = ""
+
+
+class LiveOwner(Struct, frozen=True, gc=False):
+    """An owner, projected."""
+
+    metadata: _Metadata = _Metadata()
+    status: _Status = _Status()
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Empty where there is no map of them."""
+        return self.metadata.annotations or {}
+
+
+_decode: Final = msgspec.json.Decoder(LiveOwner).decode
+
+
+async def inherited(client: Client, namespace: str, owner: OwnerReference) -> Metadata | None:
+    """The metadata that pods of this owner inherit; None where there is nothing to inherit from.
+
+    Raises OwnerGoneError, ApiError.
+    """
+    if is_replica_set(owner):
+        above = parent_of((await _get(client, namespace, owner)).metadata.owner_references)
+        if above is None:
+            return None
+        owner = above
+    elif not is_parent(owner):
+        return None
+    metadata = (await _get(client, namespace, owner)).metadata
+    return Metadata(metadata.annotations or {}, metadata.labels or {})
+
+
+async def is_superseded(client: Client, pod: Pod, owner: OwnerReference) -> bool:
+    """Whether the pod is one of those that a rollout replaces, as far as that is certain.
+
+    Raises ApiError.
+    """
+    try:
+        if is_replica_set(owner):
+            return await _is_old_replica_set(client, pod.namespace, owner)
+        if not is_parent(owner):
+            return False
+        found = await _get(client, pod.namespace, owner)
+    except OwnerGoneError:
+        return True
+    if owner.kind == STATEFUL_SET:
+        revision, wanted = pod.labels.get(REVISION_LABEL), found.status.update_revision
+        is_current = found.status.observed_generation == found.metadata.generation
+        return is_current and bool(revision and wanted) and revision != wanted
+    return _is_older(pod.labels.get(GENERATION_LABEL), found.annotations.get(_TEMPLATE_GENERATION))
+
+
+async def _is_old_replica_set(client: Client, namespace: str, owner: OwnerReference) -> bool:
+    found = await _get(client, namespace, owner)
+    above = parent_of(found.metadata.owner_references)
+    if above is None:
+        return False
+    key = _REVISIONS[above.kind]
+    return _is_older(
+        found.annotations.get(key), (await _get(client, namespace, above)).annotations.get(key)
+    )
+
+
+async def _get(client: Client, namespace: str, owner: OwnerReference) -> LiveOwner:
+    gone = f"{owner.kind} {owner.name}"
+    try:
+        found = _decode(await client.get(_RESOURCES[owner.kind], owner.name, namespace))
+    except NotFoundError as error:
+        raise OwnerGoneError(gone) from error
+    if owner.uid and found.metadata.uid != owner.uid:
+        raise OwnerGoneError(gone)
+    return found
+
+
+def _is_older(text: str | None, than: str | None) -> bool:
+    """Of two counters; what is none tells nothing."""
+    if not (text and than and text.isdecimal() and than.isdecimal()):
+        return False
+    return int(text) < int(than)

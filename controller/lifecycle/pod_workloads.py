@@ -1,0 +1,276 @@
+"""What Keptn's webhook made of a pod, made by us: workload, owner and creation request (2.6, 2.7).
+
+Most pods find all of it there, and nothing is asked or written for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from controller.lifecycle.objects import Written, create, fetch
+from controller.lifecycle.pod_owners import is_superseded
+from controller.lifecycle.refusals import is_end_of_namespace
+from controller.lifecycle.writes import precondition
+from evaluation.objects import Metadata, OwnerReference
+from kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
+from kube.patches import JsonPatch
+from kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
+from lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks
+from lifecycle.functions import is_name
+from lifecycle.model import (
+    App,
+    AppCreationRequest,
+    AppCreationRequestSpec,
+    Workload,
+    WorkloadVersion,
+)
+from lifecycle.workloads import (
+    follow,
+    is_of_former,
+    is_to_follow,
+    is_version_of,
+    names_of_pod,
+    new_workload,
+    recorded_owners,
+    wanted,
+    with_owners,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from controller.lifecycle.context import Context
+    from controller.lifecycle.gated_pods import Pod
+    from gates.workload import WorkloadMetadata
+    from kube.errors import ApiError
+    from kube.resources import Resource
+    from lifecycle.workloads import Names, Wanted
+
+T = TypeVar("T")
+
+PATIENCE: Final = 30.0
+"""Seconds in which a version comes, where it can."""
+_REPLICA_SET: Final = "ReplicaSet"
+FAILED: Final = "Failed"
+CREATE_WORKLOAD: Final = "CreateWorkload"
+UPDATE_WORKLOAD: Final = "UpdateWorkload"
+CREATE_VERSION: Final = "CreateWorkloadVersion"
+CREATE_REQUEST: Final = "CreateAppCreationRequest"
+
+
+class Obstacle(Struct, frozen=True):
+    """Why nothing comes of a pod, as its event tells it: phase, state and text."""
+
+    phase: str
+    state: str
+    text: str
+
+
+class ObstacleError(Exception):
+    """What is to be told. ``error`` is to be tried again; without one only a change can help."""
+
+    def __init__(self, obstacle: Obstacle, error: ApiError | None = None) -> None:
+        super().__init__(obstacle.text)
+        self.obstacle = obstacle
+        self.error = error
+
+
+class PodWorkloads:
+    """Makes and finds the objects that pods stand for."""
+
+    def __init__(self, context: Context) -> None:
+        caches = context.caches
+        self._client = context.client
+        self._signals = context.signals
+        self._apps = caches.apps.store
+        self._workloads: Written[Workload] = Written(caches.workloads.store)
+        self._versions: Written[WorkloadVersion] = Written(caches.workload_versions.store)
+        # By key of a version: until when it has had its turn.
+        self._turns: dict[str, float] = {}
+        self._requests = caches.creation_requests.store
+
+    def known(self, pod: Pod, described: WorkloadMetadata) -> WorkloadVersion | None:
+        """The version that the pod is of, if it is there and no other's."""
+        names = names_of_pod(described)
+        version = self._versions.get(f"{pod.namespace}/{names.version}")
+        workload = self._workloads.get(f"{pod.namespace}/{names.workload}")
+        if (
+            version is None
+            or version.metadata.deletion_timestamp
+            or not is_version_of(version, names.app, names.workload, described.version)
+            or (workload is not None and is_of_former(version, workload))
+        ):
+            return None
+        return version
+
+    async def ensure(
+        self, pod: Pod, owner: OwnerReference, described: WorkloadMetadata
+    ) -> WorkloadVersion | None:
+        """See that there is all that the pod stands for; returns its version, if that is there.
+
+        Whoever calls it for two pods of one workload does so one after the other. Raises
+        ObstacleError, ApiError.
+        """
+        wish = wanted(described, owner, pod.creation_timestamp)
+        _check(wish.names)
+        workload = await self._workload(pod, wish)
+        if workload.metadata.deletion_timestamp:
+            return None
+        if workload.spec.app != wish.spec.app:
+            text = f"KeptnWorkload {workload.metadata.name} is of the app {workload.spec.app}"
+            raise ObstacleError(Obstacle(CREATE_WORKLOAD, FAILED, text))
+        version = self.known(pod, described)
+        if version is None:
+            self._check_version(pod, wish)
+        if is_to_follow(workload, version, wish) and (
+            version is not None or self._is_turn(pod, wish)
+        ):
+            if not await is_superseded(self._client, pod, owner):
+                workload = await self._follow(workload, wish)
+                self._turns[_turn(pod, wish)] = asyncio.get_running_loop().time() + PATIENCE
+            elif version is None:
+                text = (
+                    f"{owner.kind} {owner.name} is replaced by a newer one, and version "
+                    f"{wish.spec.version} of its pods was never checked"
+                )
+                raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
+        elif version is not None and await self._is_rolled_back(pod, workload, version):
+            workload = await self._follow(workload, wish)
+        if version is not None and owner.uid not in recorded_owners(version):
+            version = await self._record(version, owner)
+        await self._request(pod, workload, wish, described)
+        return version
+
+    async def _is_rolled_back(self, pod: Pod, workload: Workload, version: WorkloadVersion) -> bool:
+        """Whether the owner that the workload follows gave way to this pod's older one again."""
+        if version.status.current_phase or workload.spec.version == version.spec.version:
+            return False
+        followed = workload.spec.resource_reference
+        if followed.kind != _REPLICA_SET:
+            return False
+        owner = OwnerReference(
+            api_version="apps/v1", kind=followed.kind, name=followed.name, uid=followed.uid
+        )
+        return await is_superseded(self._client, pod, owner)
+
+    async def _workload(self, pod: Pod, wish: Wanted) -> Workload:
+        namespace, name = pod.namespace, wish.names.workload
+        key = f"{namespace}/{name}"
+        found = self._workloads.get(key)
+        if found is not None:
+            return found
+        making = create(self._client, WORKLOADS, new_workload(wish, namespace), namespace)
+        try:
+            found = await _attempt(CREATE_WORKLOAD, making)
+        except AlreadyExistsError:
+            found = await fetch(self._client, WORKLOADS, Workload, name, namespace)
+            if found is None:
+                raise
+        else:
+            self._signals.created(found)
+        self._workloads.put(key, found)
+        return found
+
+    def _is_turn(self, pod: Pod, wish: Wanted) -> bool:
+        """Whether a version that does not come may have its workload again.
+
+        Of two that can't be made each would otherwise take it from the other without end.
+        """
+        now = asyncio.get_running_loop().time()
+        self._turns = {key: until for key, until in self._turns.items() if until > now}
+        return _turn(pod, wish) not in self._turns
+
+    async def _follow(self, workload: Workload, wish: Wanted) -> Workload:
+        _, operations = follow(workload, wish)
+        answer = await self._patched(WORKLOADS, workload.metadata, operations)
+        found = msgspec.json.decode(answer, type=Workload)
+        self._workloads.put(workload.metadata.key, found)
+        return found
+
+    async def _record(self, version: WorkloadVersion, owner: OwnerReference) -> WorkloadVersion:
+        """Have one more ReplicaSet, or whatever the owner is, among those of the version."""
+        _, operations = with_owners(version, (*recorded_owners(version), owner.uid))
+        answer = await self._patched(WORKLOAD_VERSIONS, version.metadata, operations)
+        found = msgspec.json.decode(answer, type=WorkloadVersion)
+        self._versions.put(version.metadata.key, found)
+        return found
+
+    async def _patched(
+        self, resource: Resource, metadata: Metadata, operations: list[dict[str, Any]]
+    ) -> bytes:
+        patch = JsonPatch([*precondition(metadata), *operations])
+        patching = self._client.patch(resource, metadata.name, patch, metadata.namespace)
+        return await _attempt(UPDATE_WORKLOAD, patching, again=True)
+
+    async def _request(
+        self, pod: Pod, workload: Workload, wish: Wanted, described: WorkloadMetadata
+    ) -> None:
+        """Ask for the app where it is not there, or where we keep it and it lacks the workload."""
+        name, namespace = wish.names.app, pod.namespace
+        key = f"{namespace}/{name}"
+        if not lacks(self._apps.get(key), workload) or key in self._requests:
+            return
+        # Asked live: the watch may bring the end of a request before what came of it.
+        if not lacks(await fetch(self._client, APPS, App, name, namespace), workload):
+            return
+        single = {APP_TYPE_KEY: SINGLE_SERVICE} if described.is_single_service else {}
+        request = AppCreationRequest(
+            metadata=Metadata(name=name, namespace=namespace, annotations=single),
+            spec=AppCreationRequestSpec(app_name=name),
+        )
+        making = create(self._client, APP_CREATION_REQUESTS, request, namespace)
+        with contextlib.suppress(AlreadyExistsError):
+            await _attempt(CREATE_REQUEST, making)
+
+    def _check_version(self, pod: Pod, wish: Wanted) -> None:
+        """Refuse a name that stands for another version or workload: one of them must change."""
+        other = self._versions.get(f"{pod.namespace}/{wish.names.version}")
+        if other is None or other.metadata.deletion_timestamp:
+            return
+        spec = other.spec
+        if not is_version_of(other, wish.spec.app, wish.names.workload, wish.spec.version):
+            text = (
+                f"KeptnWorkloadVersion {other.metadata.name} is of the workload "
+                f"{spec.workload_name} of the app {spec.app} in the version {spec.version}"
+            )
+            raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
+
+
+def _turn(pod: Pod, wish: Wanted) -> str:
+    return f"{pod.namespace}/{wish.names.version}"
+
+
+async def _attempt(phase: str, call: Awaitable[T], *, again: bool = False) -> T:
+    """Its result; what no repetition mends becomes an obstacle.
+
+    ``again``: also what is invalid is tried again, for it may be the object that has changed.
+    """
+    try:
+        return await call
+    except InvalidError as error:
+        obstacle = Obstacle(phase, FAILED, error.message)
+        raise ObstacleError(obstacle, error if again else None) from error
+    except ForbiddenError as error:
+        if is_end_of_namespace(error):
+            raise
+        raise ObstacleError(Obstacle(phase, FAILED, error.message), error) from error
+
+
+def _check(names: Names) -> None:
+    """Refuse names that the API takes for no object, before it is asked."""
+    for what, name in (
+        ("app", names.app),
+        ("workload", names.workload),
+        ("version", names.version),
+    ):
+        if not is_name(name):
+            text = (
+                f'"{name}", the name by {what}, has other characters than letters, digits, '
+                "- and ., or does not begin and end with a letter or digit"
+            )
+            raise ObstacleError(Obstacle(CREATE_WORKLOAD, FAILED, text))

@@ -1,0 +1,320 @@
+"""Waiting pods: their workloads are made, and they are let go when their checks passed (D8, D9).
+
+Admission writes nothing, so what Keptn's webhook made of a pod is made here, once for all pods of
+a workload. A pod that says of no workload, or of nobody's, is an orphan: it is reported and stays.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.lifecycle.gated_pods import decode_pod, why_orphaned
+from controller.lifecycle.nudges import Nudges
+from controller.lifecycle.pod_owners import OwnerGoneError, inherited
+from controller.lifecycle.pod_workloads import PATIENCE, Obstacle, ObstacleError, PodWorkloads
+from controller.lifecycle.refusals import is_end_of_namespace
+from evaluation.times import parse
+from gates.inheritance import inherit, own
+from gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED, Metadata
+from gates.owners import supported_owner
+from gates.release import EXPIRED, RELEASED_KEY, annotation, may_go, nudge, removal
+from gates.version import Container
+from gates.workload import workload_of
+from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from kube.patches import JsonPatch
+from kube.resources import PODS
+from lifecycle.workloads import approval, names_of_pod
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from controller.lifecycle.context import Context
+    from controller.lifecycle.gated_pods import Pod
+    from evaluation.objects import OwnerReference
+    from gates.inheritance import Tracking
+    from gates.workload import WorkloadMetadata
+
+LOOK_AGAIN: Final = PATIENCE + 1.0
+"""Seconds after which a pod is looked at again whose workload version did not come."""
+MOST_TOLD: Final = 20
+"""Schedulers of which the log tells that their pods are not ours."""
+
+
+class _Spec(Struct, frozen=True, gc=False):
+    containers: tuple[Container, ...] = ()
+
+
+class _Contained(Struct, frozen=True, gc=False):
+    spec: _Spec = _Spec()
+
+
+_containers: Final = msgspec.json.Decoder(_Contained).decode
+
+
+class GatedPods:
+    """Reconciles pods that wait at our gate, or in a scheduler that asks us."""
+
+    def __init__(self, context: Context, wake: Callable[[str], None]) -> None:
+        """``wake`` has a key looked at again."""
+        self._context = context
+        self._client = context.client
+        self._pods = context.caches.pods.store
+        self._workloads = PodWorkloads(context)
+        self._nudges = Nudges(context)
+        self._decode = partial(decode_pod, scheduler=context.scheduler.of_pods)
+        self._wake = wake
+        # The workloads that are being seen to, with the keys of the pods that wait for that.
+        self._busy: dict[str, set[str]] = {}
+        # What was told of a pod that waits, and the pods whose release the watch has yet to bring.
+        self._told: dict[str, Obstacle] = {}
+        self._overdue: dict[str, str] = {}
+        self._gone: dict[str, Pod] = {}
+        self._elsewhere: set[str] = set()
+        self._log = get_logger("gates")
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """The pods that wait, of those."""
+        for key in list(self._pods.keys()) if keys is None else keys:
+            pod = self._pods.get(key)
+            if pod is None or not pod.is_ours:
+                self._forget(key)
+                if pod is not None and pod.elsewhere:
+                    self._tell_elsewhere(pod.elsewhere)
+            elif not pod.is_ending:
+                yield key
+
+    async def reconcile(self, key: str) -> float | None:
+        """See to a pod; seconds until time alone changes anything for it. Raises ApiError."""
+        pod = self._pods.get(key)
+        if pod is None or not pod.is_ours or pod.is_ending:
+            self._forget(key)
+            return None
+        if self._gone.get(key) is pod:
+            return None
+        again: float | None = None
+        fault: ApiError | None = None
+        try:
+            again = await self._see_to(pod)
+        except ApiError as error:
+            if is_end_of_namespace(error):
+                return None
+            fault = error
+        if self._gone.get(key) is pod:
+            return None
+        # Its age counts, whatever hinders us.
+        age = await self._age(pod)
+        if fault is not None and self._gone.get(key) is not pod:
+            raise fault
+        waits = [each for each in (again, age) if each is not None]
+        return min(waits, default=None)
+
+    async def _see_to(self, pod: Pod) -> float | None:
+        described = workload_of(pod.annotations, pod.labels)
+        is_provisional = pod.annotations.get(PARENT_KEY) == UNRESOLVED
+        if is_provisional or (described is not None and not described.version):
+            return await self._complete(pod)
+        orphaned = why_orphaned(pod)
+        owner = supported_owner(pod.owner_references)
+        if orphaned or described is None or owner is None:
+            self._orphaned(pod, orphaned)
+            return None
+        return await self._track(pod, owner, described)
+
+    async def _track(
+        self, pod: Pod, owner: OwnerReference, described: WorkloadMetadata
+    ) -> float | None:
+        name = f"{pod.namespace}/{names_of_pod(described).workload}"
+        obstacle: ObstacleError | None = None
+        # One pod after the other: what the first one makes, the others find. They wait without a
+        # worker of their own, for a thousand of them would leave none to other workloads.
+        parked = self._busy.get(name)
+        if parked is not None:
+            parked.add(pod.key)
+            return None
+        parked = self._busy[name] = set()
+        try:
+            version = await self._workloads.ensure(pod, owner, described)
+        except ObstacleError as error:
+            obstacle, version = error, self._workloads.known(pod, described)
+        finally:
+            del self._busy[name]
+            for key in parked:
+                self._wake(key)
+        # A pod whose checks passed is not kept for what only others need.
+        may_run = may_go(approval(version) if version is not None else None, owner.uid)
+        again: float | None = None
+        if pod.is_in_scheduler:
+            again = await self._nudges.settle(pod, version, may_run=may_run)
+        elif may_run:
+            await self._release(pod)
+        if may_run:
+            return None
+        if obstacle is not None:
+            self._tell(pod, obstacle.obstacle)
+            if obstacle.error is not None:
+                raise obstacle.error
+        return LOOK_AGAIN if version is None else again
+
+    async def _complete(self, pod: Pod) -> float | None:
+        """Decide on a pod of which admission could not tell everything (design D7)."""
+        try:
+            raw = await self._client.get(PODS, pod.name, pod.namespace)
+        except NotFoundError:
+            return None
+        live = self._decode(raw)
+        if live.uid != pod.uid or not live.is_ours or live.is_ending:
+            return None
+        try:
+            tracking = await self._tracking(live, _containers(raw).spec.containers)
+        except OwnerGoneError as error:
+            # With its owner the pod goes, as a rule.
+            self._orphaned(live, f"its owner {error} is gone")
+            return LOOK_AGAIN
+        if tracking is None:
+            # A pod without a gate says by this alone that it is free.
+            await self._release(live, {REMOVED_KEY: "true"})
+            self._gone[pod.key] = pod
+            return None
+        if tracking.missing_container:
+            text = f"no container {tracking.missing_container}, so the version is a hash"
+            self._tell(live, Obstacle("CreateWorkload", "ContainerMissing", text))
+        await self._patch(live, _completion(live, tracking.annotations))
+        return None
+
+    async def _tracking(self, pod: Pod, containers: Sequence[Container]) -> Tracking | None:
+        """What the pod is to carry; None where it need not wait."""
+        owner = supported_owner(pod.owner_references)
+        metadata = Metadata(pod.annotations, pod.labels)
+        if owner is None or metadata.get(REMOVED_KEY):
+            return None
+        from_tag = self._context.settings.version_from_tag
+        found = own(metadata, lambda: containers, version_from_tag=from_tag)
+        if found is not None:
+            return found
+        parent = await inherited(self._client, pod.namespace, owner)
+        if parent is None:
+            return None
+        return inherit(metadata, parent, lambda: containers, version_from_tag=from_tag)
+
+    async def _age(self, pod: Pod) -> float | None:
+        """Let go or report a pod that waits too long; else the seconds until then."""
+        settings = self._context.settings
+        limit = settings.max_gate_age_seconds
+        if not limit or not pod.creation_timestamp or self._is_free(pod):
+            return None
+        age = (self._context.now() - parse(pod.creation_timestamp)).total_seconds()
+        if age < limit:
+            return limit - age
+        place = "at the gate" if pod.is_gated else "in its scheduler"
+        text = f"waits {place} for {age:.0f} s, longer than {limit:g} s"
+        if settings.on_expiry == "Release":
+            await self._release(pod, {RELEASED_KEY: EXPIRED})
+            self._emit(pod, Obstacle("Gate", "Released", f"{text}: released without its checks"))
+        elif self._overdue.get(pod.key) != pod.uid:
+            self._overdue[pod.key] = pod.uid
+            self._emit(pod, Obstacle("Gate", "Expired", text))
+        return None
+
+    async def _release(self, pod: Pod, add: Mapping[str, str] | None = None) -> None:
+        def patch(of: Pod) -> list[dict[str, Any]] | None:
+            annotations = of.annotations if of.has_annotations else None
+            held: Any = {"drop": (PARENT_KEY,), "revision": of.resource_version}
+            if of.is_in_scheduler:
+                return nudge(of.uid, annotations, add or {}, **held)
+            return removal(of.uid, of.gates, annotations, add=add, **held)
+
+        operations = patch(pod)
+        try:
+            await self._patch(pod, operations)
+        except (ConflictError, InvalidError):
+            # Changed meanwhile, by whoever has the other gates perhaps.
+            try:
+                live = self._decode(await self._client.get(PODS, pod.name, pod.namespace))
+            except NotFoundError:
+                return
+            if live.uid == pod.uid and live.is_ours:
+                await self._patch(live, patch(live))
+        self._gone[pod.key] = pod
+        self._log.debug("pod released", pod=pod.key)
+
+    async def _patch(self, pod: Pod, operations: list[dict[str, Any]] | None) -> None:
+        if not operations:
+            return
+        try:
+            await self._client.patch(PODS, pod.name, JsonPatch(operations), pod.namespace)
+        except NotFoundError:
+            return
+
+    def _orphaned(self, pod: Pod, why: str) -> None:
+        text = f"no check will release this pod, for {why}; harbourmaster gate release does"
+        self._tell(pod, Obstacle("Gate", "Orphaned", text))
+
+    def _tell(self, pod: Pod, what: Obstacle) -> None:
+        """Tell it once for as long as it stays so."""
+        if self._told.get(pod.key) != what:
+            self._told[pod.key] = what
+            self._emit(pod, what)
+
+    def _tell_elsewhere(self, name: str) -> None:
+        """Tell once of a scheduler that is not ours, and that admission may have taken for ours."""
+        settings = self._context.scheduler
+        # Without a scheduler that asks us, pods name what they like; but not its name.
+        if not settings.enabled and name != settings.scheduler_name:
+            return
+        if name in self._elsewhere or len(self._elsewhere) >= MOST_TOLD:
+            return
+        self._elsewhere.add(name)
+        todo = (
+            f"we see to pods of {settings.scheduler_name}: unless {name} is a scheduler of the "
+            "pods' own, set scheduler.schedulerName and the webhook's gateSchedulerName alike"
+            if settings.enabled
+            else "nobody sees to them: set scheduler.enabled, or the webhook's gating to "
+            "schedulingGates"
+        )
+        self._log.warning("pods with Keptn's keys name a scheduler", scheduler=name, todo=todo)
+
+    def _emit(self, pod: Pod, what: Obstacle) -> None:
+        signals = self._context.signals
+        about = signals.reference(PODS, pod)
+        signals.emit(about, what.phase, what.state, what.text, warning=True)
+
+    def _is_free(self, pod: Pod) -> bool:
+        """Whether a pod in its scheduler waits for a node and not for us."""
+        if not pod.is_in_scheduler:
+            return False
+        described = workload_of(pod.annotations, pod.labels)
+        owner = supported_owner(pod.owner_references)
+        version = self._workloads.known(pod, described) if described is not None else None
+        return version is not None and owner is not None and may_go(approval(version), owner.uid)
+
+    def _forget(self, key: str) -> None:
+        self._nudges.forget(key)
+        for memory in (self._told, self._overdue, self._gone):
+            memory.pop(key, None)
+
+
+def _completion(pod: Pod, annotations: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The patch that gives a pod what it must carry, and ends what was provisional."""
+    operations: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+    ]
+    if PARENT_KEY in pod.annotations:
+        at = annotation(PARENT_KEY)
+        operations += [
+            {"op": "test", "path": at, "value": UNRESOLVED},
+            {"op": "remove", "path": at},
+        ]
+    if not pod.has_annotations:
+        return [
+            *operations,
+            {"op": "add", "path": "/metadata/annotations", "value": dict(annotations)},
+        ]
+    return operations + [
+        {"op": "add", "path": annotation(key), "value": value} for key, value in annotations.items()
+    ]

@@ -1,0 +1,36 @@
+"""The latest of what happened, no more than so much."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Remembered(Generic[K, V]):
+    """Values by key; beyond ``size`` the oldest is forgotten."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._found: OrderedDict[K, V] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._found
+
+    def add(self, key: K, value: V) -> bool:
+        """Keep the first value of ``key``; whether it is new."""
+        if key in self._found:
+            return False
+        self._found[key] = value
+        if len(self._found) > self._size:
+            self._found.popitem(last=False)
+        return True
+
+    def take(self, key: K) -> V | None:
+        """The value, which is forgotten; None for none."""
+        return self._found.pop(key, None)

@@ -1,0 +1,199 @@
+"""The spans of phases, versions, tasks and evaluations, made when they end (keptn.md 5.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.lifecycle.caches import BY_APP
+from controller.lifecycle.remembered import Remembered
+from evaluation.times import parse
+from kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
+from lifecycle.events import APP_PHASES, FAILED, FINISHED, LONG_NAMES, STARTED, WORKLOAD_PHASES
+from lifecycle.model import DEPRECATED, AppVersion, Evaluation, Task, WorkloadVersion
+from lifecycle.model import FAILED as HAS_FAILED
+from lifecycle.subjects import phase_of, span_attributes, state_of
+from lifecycle.tracing import TRACEPARENT, phase_carrier, phase_ids, root_ids
+from telemetry.logging import clean
+from telemetry.phase_spans import PhaseSpan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from controller.lifecycle.caches import Caches
+    from lifecycle.model import Version
+    from lifecycle.subjects import Finishable
+    from lifecycle.tracing import SpanIds
+    from telemetry.phase_spans import PhaseTracer
+
+APP_SCOPE: Final = "keptn/lifecycle-operator/appversion"
+WORKLOAD_SCOPE: Final = "keptn/lifecycle-operator/workloadversion"
+REMEMBERED: Final = 20_000
+"""Phases that run, and objects that have ended."""
+_APP_DEPLOY: Final = "AppDeploy"
+_JUST_NOW: Final = 5.0
+"""Seconds; what ended earlier has its span already."""
+
+
+class SpanMaker:
+    """Remembers when phases began; after a restart the object's own start counts."""
+
+    def __init__(self, caches: Caches, tracer: PhaseTracer, now: Callable[[], datetime]) -> None:
+        self._caches = caches
+        self._tracer = tracer
+        self._now = now
+        self._begun: Remembered[tuple[str, str], float] = Remembered(REMEMBERED)
+        self._ended: Remembered[str, None] = Remembered(REMEMBERED)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether spans are sent anywhere."""
+        return self._tracer.is_on
+
+    def carrier(self, obj: object, phase: str) -> dict[str, str]:
+        """What an event of ``obj`` says of its span; nothing where none are sent."""
+        if not self.is_on:
+            return {}
+        if isinstance(obj, AppVersion | WorkloadVersion):
+            return self._ids(obj, phase if phase in _phases(obj) else "").carrier
+        if isinstance(obj, Task | Evaluation):
+            return self._ids_of_child(obj).carrier
+        return {}
+
+    def phase(self, obj: object, phase: str, state: str, *, is_warning: bool) -> None:
+        """Note the state of a phase of a version; nothing of anything else."""
+        if not isinstance(obj, AppVersion | WorkloadVersion) or phase not in _phases(obj):
+            return
+        key = (obj.metadata.uid, phase)
+        now = self._now().timestamp()
+        if state == STARTED:
+            self._begun.add(key, now)
+        elif state == FAILED or (state == FINISHED and not is_warning):
+            begin = self._begun.take(key) or _begin(obj)
+            if self.is_on:
+                self._record_phase(obj, phase, (begin, now), has_failed=state == FAILED)
+
+    def ended(self, obj: Finishable) -> None:
+        """Note that a version, task or evaluation has ended."""
+        if not self.is_on or not self._ended.add(obj.metadata.uid, None):
+            return
+        if isinstance(obj, AppVersion | WorkloadVersion):
+            ids = self._ids(obj, "")
+        else:
+            ids = self._ids_of_child(obj)
+        state = state_of(obj)
+        begin, end = _begin(obj), _seconds(obj.status.end_time) or self._now().timestamp()
+        self._tracer.record(
+            PhaseSpan(
+                scope=_scope(obj),
+                name=clean(obj.metadata.name),
+                trace=ids.trace,
+                span=ids.span,
+                parent=ids.parent,
+                begin=min(begin, end),
+                end=end,
+                attributes=_attributes(obj),
+                links=obj.spec.span_links if isinstance(obj, AppVersion) else (),
+                events=((f"has ended: {state}", end),),
+                error=HAS_FAILED if state == HAS_FAILED else "",
+            )
+        )
+
+    def deprecated(self, obj: Version) -> None:
+        """Note that a version is superseded: where it was still under way, that is its end."""
+        end = _seconds(obj.status.end_time)
+        if not end or end >= self._now().timestamp() - _JUST_NOW:
+            self.ended(obj)
+
+    def _record_phase(
+        self, obj: Version, phase: str, period: tuple[float, float], *, has_failed: bool
+    ) -> None:
+        ids = self._ids(obj, phase)
+        begin, end = period
+        title = LONG_NAMES[phase]
+        outcome = "has failed" if has_failed else "has finished"
+        name = phase if isinstance(obj, AppVersion) else f"{obj.spec.workload_name}/{phase}"
+        self._tracer.record(
+            PhaseSpan(
+                scope=_scope(obj),
+                name=clean(name),
+                trace=ids.trace,
+                span=ids.span,
+                parent=ids.parent,
+                begin=min(begin, end),
+                end=end,
+                attributes=_attributes(obj),
+                events=((f"{title} has started", begin), (f"{title} {outcome}", end)),
+                error="Failed" if has_failed else "",
+            )
+        )
+
+    def _ids(self, obj: Version, phase: str) -> SpanIds:
+        parent, uid = self._parent(obj), obj.metadata.uid
+        return phase_ids(parent, uid, phase) if phase else root_ids(parent, uid)
+
+    def _parent(self, obj: Version) -> Mapping[str, str]:
+        """The span below which a version belongs: of a workload, that of its app's deployment."""
+        if obj.spec.trace_id or isinstance(obj, AppVersion):
+            return obj.spec.trace_id
+        spec, metadata = obj.spec, obj.metadata
+        name = spec.workload_name.removeprefix(f"{spec.app}-")
+        apps = [
+            each
+            for each in self._caches.app_versions.store.by_index(
+                BY_APP, (metadata.namespace, spec.app)
+            )
+            if each.status.status != DEPRECATED
+            and any((w.name, w.version) == (name, spec.version) for w in each.spec.workloads)
+        ]
+        if not apps:
+            return {}
+        newest = max(apps, key=lambda each: each.metadata.creation_timestamp)
+        return phase_carrier(newest.spec.trace_id, newest.metadata.uid, _APP_DEPLOY)
+
+    def _ids_of_child(self, child: Task | Evaluation) -> SpanIds:
+        """Below its phase; one that nobody owns goes by what its context says, if anything."""
+        owner = child.metadata.controller
+        phase = phase_of(child)
+        parent: Mapping[str, str] = {}
+        version: Version | None = None
+        if owner is not None and phase:
+            key = f"{child.metadata.namespace}/{owner.name}"
+            if owner.kind == APP_VERSIONS.kind:
+                version = self._caches.app_versions.store.get(key)
+            elif owner.kind == WORKLOAD_VERSIONS.kind:
+                version = self._caches.workload_versions.store.get(key)
+        if version is not None:
+            parent = self._ids(version, phase).carrier
+        elif isinstance(child, Task):
+            found = child.spec.context.metadata.get(TRACEPARENT)
+            parent = {TRACEPARENT: found} if found else {}
+        return root_ids(parent, child.metadata.uid)
+
+
+def _phases(obj: Version) -> Mapping[str, str]:
+    """A workload also tells of phases of its app, which are none of its own."""
+    return APP_PHASES if isinstance(obj, AppVersion) else WORKLOAD_PHASES
+
+
+def _scope(obj: Finishable) -> str:
+    if isinstance(obj, AppVersion):
+        return APP_SCOPE
+    if isinstance(obj, WorkloadVersion):
+        return WORKLOAD_SCOPE
+    return APP_SCOPE if phase_of(obj).startswith("App") else WORKLOAD_SCOPE
+
+
+def _attributes(obj: Finishable) -> dict[str, str]:
+    return {key: clean(value) for key, value in span_attributes(obj).items()}
+
+
+def _begin(obj: Finishable) -> float:
+    return _seconds(obj.status.start_time) or _seconds(obj.metadata.creation_timestamp)
+
+
+def _seconds(stamp: str) -> float:
+    try:
+        return parse(stamp).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,102 @@
+"""KeptnTaskDefinitions: the ConfigMap of inline code, and where the code lies (keptn.md 3.9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.lifecycle.function_maps import DEFINITION, ClashError, FunctionMaps
+from controller.lifecycle.refusals import is_end_of_namespace, is_lasting
+from controller.lifecycle.signals import Reference
+from controller.lifecycle.writes import write_status
+from controller.own_writes import OwnWrites
+from evaluation.objects import Metadata
+from kube.errors import ApiError, one_line
+from kube.resources import CONFIG_MAPS, TASK_DEFINITIONS
+from lifecycle.functions import config_map_of, inline_code, spec_of
+from lifecycle.model import FunctionStatus, TaskDefinitionStatus
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from controller.lifecycle.context import Context
+    from lifecycle.model import TaskDefinition
+
+
+class TaskDefinitions:
+    """Keeps each function's ConfigMap as the definition has it, and names it in the status."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._store = context.caches.task_definitions.store
+        self._maps = FunctionMaps(context.client, context.caches.config_maps.store)
+        self._signals = context.signals
+        self._log = get_logger("task-definitions")
+        self._written = OwnWrites()
+        # What was told last of a definition, so that the same is not told at each attempt.
+        self._told: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """Definitions with code of their own, or with a status that names some."""
+        for key in list(self._store.keys()) if keys is None else keys:
+            found = self._store.get(key)
+            if found is None:
+                self._forget(key)
+            elif config_map_of(found) or found.status.function.config_map:
+                yield key
+
+    async def reconcile(self, key: str) -> None:
+        """Make the ConfigMap and the status right. Raises ApiError."""
+        found = self._store.get(key)
+        if found is None or found.metadata.deletion_timestamp:
+            self._forget(key)
+            return
+        if self._written.hide(found.metadata):
+            return
+        name = config_map_of(found)
+        if inline_code(spec_of(found)):
+            if not await self._made(key, found, name):
+                return
+        elif not self._maps.exists(found.metadata.namespace, name):
+            # Its arrival wakes us.
+            name = ""
+        self._told.pop(key, None)
+        if name != found.status.function.config_map:
+            status = TaskDefinitionStatus(function=FunctionStatus(config_map=name))
+            await write_status(self._client, TASK_DEFINITIONS, found.metadata, status)
+            self._written.note(found.metadata)
+
+    async def _made(self, key: str, definition: TaskDefinition, name: str) -> bool:
+        metadata = definition.metadata
+        self._names[key] = name
+        adopt = definition.status.function.config_map == name
+        code = inline_code(spec_of(definition))
+        try:
+            await self._maps.check(metadata, DEFINITION, name, code, adopt=adopt)
+        except ClashError as error:
+            # Whoever takes the other one away wakes us.
+            self._tell(key, metadata, name, str(error))
+            return False
+        except ApiError as error:
+            if is_end_of_namespace(error):
+                return False
+            if is_lasting(error):
+                self._tell(key, metadata, name, one_line(error.message))
+            raise
+        return True
+
+    def _tell(self, key: str, metadata: Metadata, name: str, text: str) -> None:
+        if self._told.get(key) == text:
+            return
+        self._told[key] = text
+        about = Reference(CONFIG_MAPS, Metadata(name=name, namespace=metadata.namespace))
+        self._signals.emit(about, "ReconcileTask", "Failed", text)
+        self._log.warning("function cannot be stored", definition=key, error=text)
+
+    def _forget(self, key: str) -> None:
+        self._told.pop(key, None)
+        self._written.forget(key)
+        name = self._names.pop(key, None)
+        if name is not None:
+            self._maps.forget(key.partition("/")[0], name)

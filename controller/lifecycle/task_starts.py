@@ -1,0 +1,221 @@
+"""From a KeptnTask to its Job: the definition, the code, the creation (keptn.md 3.8)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from controller.lifecycle.function_maps import DEFINITION, TASK, ClashError, FunctionMaps
+from controller.lifecycle.refusals import is_end_of_namespace, is_final, is_lasting
+from controller.lifecycle.task_jobs import decode_job
+from kube.errors import AlreadyExistsError, ApiError, NotFoundError
+from kube.resources import JOBS, TASK_DEFINITIONS
+from lifecycle.functions import (
+    Function,
+    Missing,
+    Unusable,
+    copy_name,
+    function_name,
+    is_name,
+    resolve,
+)
+from lifecycle.jobs import Runners, job_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.lifecycle.context import Context
+    from controller.lifecycle.task_jobs import TaskJob
+    from lifecycle.model import Task, TaskDefinition
+
+NO_DEFINITION: Final = "TaskDefinitionNotFound"
+_NAMES: Final = 5
+"""Names that are tried where others have them."""
+_PATIENCE: Final = 60.0
+
+
+class Started(Struct, frozen=True):
+    """The task has a Job of this name."""
+
+    job: str
+
+
+class Wait(Struct, frozen=True):
+    """What the task waits for; ``state`` is that of its event.
+
+    Its arrival wakes the task; where nothing does, ``again`` is in seconds, or ``error`` says why
+    to try again.
+    """
+
+    reason: str
+    text: str
+    state: str = "NotFound"
+    again: float | None = None
+    error: ApiError | None = None
+
+
+Step: TypeAlias = Started | Wait | Unusable
+"""Unusable: it never can run."""
+
+
+class Starter:
+    """Gives tasks their Jobs."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._client = context.client
+        self._caches = context.caches
+        self._maps = FunctionMaps(context.client, context.caches.config_maps.store)
+        settings = context.settings
+        self._runners = Runners(
+            deno_image=settings.deno_image,
+            python_image=settings.python_image,
+            user=settings.runner_user,
+            requests=dict(settings.runner_requests),
+            limits=dict(settings.runner_limits),
+        )
+
+    def definition(self, task: Task, name: str) -> TaskDefinition | None:
+        """A definition by name: the task's own namespace comes first."""
+        mirror = self._caches.task_definitions
+        return self._caches.definition(mirror, name, self._namespaces(task))
+
+    async def fetched(self, name: str, namespace: str) -> TaskJob | None:
+        """A Job as the API server has it. Raises ApiError."""
+        if not is_name(name):
+            return None
+        try:
+            return decode_job(await self._client.get(JOBS, name, namespace))
+        except NotFoundError:
+            return None
+
+    async def start(self, task: Task) -> Step | None:
+        """Take the task as far as it goes; None where a watch is about to tell more, or its end.
+
+        Raises ApiError.
+        """
+        wanted = task.spec.task_definition
+        definition = self.definition(task, wanted)
+        if definition is None:
+            namespaces = ", ".join(self._namespaces(task))
+            text = f"KeptnTaskDefinition {wanted} is not found in {namespaces}"
+            return await self._missed(task, Missing(wanted, text))
+        program = resolve(task, definition, partial(self.definition, task))
+        if isinstance(program, Missing):
+            return await self._missed(task, program)
+        if isinstance(program, Unusable):
+            return program
+        config_map = ""
+        if isinstance(program, Function):
+            place = await self._place(task, program)
+            if not isinstance(place, str):
+                return place
+            config_map = place
+
+        def job(previous: str) -> dict[str, Any]:
+            return job_for(
+                task, definition, program, self._runners, config_map=config_map, previous=previous
+            )
+
+        return await self._made(task, job)
+
+    async def _missed(self, task: Task, missing: Missing) -> Wait | None:
+        """Wait for the definition, unless it is only the watch that does not know it yet."""
+        known = task.status.reason == NO_DEFINITION
+        if not known and is_name(missing.name) and await self._is_there(task, missing.name):
+            return None
+        return Wait(NO_DEFINITION, missing.text)
+
+    async def _is_there(self, task: Task, name: str) -> bool:
+        for namespace in self._namespaces(task):
+            try:
+                await self._client.get(TASK_DEFINITIONS, name, namespace)
+            except NotFoundError:
+                continue
+            return True
+        return False
+
+    async def _made(self, task: Task, job: Callable[[str], dict[str, Any]]) -> Step | None:
+        """Make the Job, or find it made by us before."""
+        name = task.status.job_name
+        for _attempt in range(_NAMES):
+            try:
+                wanted = job(name)
+            except ValueError as error:
+                return Unusable("InvalidTimeout", str(error))
+            name = wanted["metadata"]["name"]
+            try:
+                await self._client.create(JOBS, wanted, task.metadata.namespace)
+            except AlreadyExistsError:
+                found = await self.fetched(name, task.metadata.namespace)
+                if found is None or found.task_uid != task.metadata.uid or found.is_ending:
+                    continue
+            except ApiError as error:
+                if is_final(error):
+                    return Unusable("JobInvalid", error.message)
+                return _refused(error)
+            return Started(name)
+        text = f"Jobs of others have the {_NAMES} names that this task's Job might have"
+        return Wait("JobClash", text, "Failed", again=_PATIENCE)
+
+    async def _place(self, task: Task, program: Function) -> str | Wait | None:
+        """The ConfigMap with the code, in the task's namespace; empty where a URL has it.
+
+        None where the task goes with its namespace.
+        """
+        try:
+            if program.bearer.metadata.namespace == task.metadata.namespace:
+                return await self._own_place(program)
+            return await self._copied(task, program)
+        except ClashError as error:
+            # Nobody is told when a ConfigMap goes that only the name makes ours.
+            return Wait("FunctionClash", str(error), "Failed", again=_PATIENCE)
+        except ApiError as error:
+            return _refused(error)
+
+    async def _own_place(self, program: Function) -> str | Wait:
+        bearer, name = program.bearer.metadata, program.config_map
+        if program.code:
+            own = function_name(bearer.name)
+            adopt = program.bearer.status.function.config_map == own
+            await self._maps.ensure(bearer, DEFINITION, own, program.code, adopt=adopt)
+            return own
+        if not name or self._maps.exists(bearer.namespace, name):
+            return name
+        return name if await self._maps.code(bearer.namespace, name) else _no_code(program)
+
+    async def _copied(self, task: Task, program: Function) -> str | Wait:
+        """Code of another namespace, for this task alone; the definition says which, no task."""
+        code = program.code
+        if not code and program.config_map:
+            namespace = program.bearer.metadata.namespace
+            code = await self._maps.code(namespace, program.config_map) or ""
+            if not code:
+                return _no_code(program)
+        if not code:
+            return ""
+        name = copy_name(task.metadata.name)
+        await self._maps.ensure(task.metadata, TASK, name, code)
+        return name
+
+    def _namespaces(self, task: Task) -> tuple[str, ...]:
+        return self._context.definition_namespaces(task.metadata.namespace)
+
+
+def _no_code(program: Function) -> Wait:
+    return Wait(
+        "FunctionNotFound",
+        f"ConfigMap {program.config_map}, which KeptnTaskDefinition "
+        f"{program.bearer.metadata.name} names, has no code yet",
+    )
+
+
+def _refused(error: ApiError) -> Wait | None:
+    """What to say of a refusal. Raises the error where it is a moment's trouble."""
+    if is_end_of_namespace(error):
+        return None
+    if is_lasting(error):
+        return Wait("JobRefused", error.message, "Failed", error=error)
+    raise error

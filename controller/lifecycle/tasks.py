@@ -1,0 +1,186 @@
+"""KeptnTasks: each runs as a Job, once, and gets its result (keptn.md 3.8).
+
+A Job has a name that follows from its task, so a crash between creation and status makes no second
+one. A finished Job may go only after its result stands in the task.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from controller.lifecycle.caches import BY_PARENT
+from controller.lifecycle.task_starts import Started, Starter, Wait
+from controller.lifecycle.writes import write_status
+from controller.own_writes import OwnWrites
+from evaluation.times import stamp
+from kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
+from kube.patches import JsonPatch
+from kube.resources import JOBS, TASKS
+from lifecycle.jobs import Outcome, outcome_of, ttl_of
+from lifecycle.model import COMPLETED, FAILED, PENDING, PROGRESSING
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from controller.lifecycle.context import Context
+    from controller.lifecycle.task_jobs import TaskJob
+    from lifecycle.model import Task, TaskStatus
+
+_MAX_TEXT: Final = 1024
+
+
+class Tasks:
+    """Brings each task to its result."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._caches = context.caches
+        self._signals = context.signals
+        self._now = context.now
+        self._starter = Starter(context)
+        self._written = OwnWrites()
+        self._log = get_logger("tasks")
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """Tasks without a result, and those whose Job does not know yet that it may go."""
+        store = self._caches.tasks.store
+        for key in list(store.keys()) if keys is None else keys:
+            task = store.get(key)
+            if task is None:
+                self._written.forget(key)
+            elif task.status.status not in COMPLETED or self._kept_job(task) is not None:
+                yield key
+
+    async def reconcile(self, key: str) -> float | None:
+        """Take one task further. Raises ApiError."""
+        task = self._caches.tasks.store.get(key)
+        if task is None:
+            self._written.forget(key)
+            return None
+        if task.metadata.deletion_timestamp or self._written.hide(task.metadata):
+            return None
+        if task.status.status in COMPLETED:
+            await self._release(task, self._kept_job(task))
+            return None
+        job = await self._job_of(task)
+        if job is None:
+            return await self._start(task)
+        outcome = outcome_of(job.conditions)
+        if outcome is None:
+            # One that is being deleted tells when it is gone.
+            await self._run(task, job.name)
+        else:
+            await self._finish(task, outcome, job.name)
+        return None
+
+    # The Job
+
+    async def _job_of(self, task: Task) -> TaskJob | None:
+        """The task's Job; None where it is gone, or there has been none."""
+        name, metadata = task.status.job_name, task.metadata
+        if not name:
+            # Made just before the status could be written.
+            made = self._caches.jobs.store.by_index(BY_PARENT, metadata.uid)
+            return next((each for each in made if not each.is_ending), None)
+        found = self._caches.jobs.store.get(f"{metadata.namespace}/{name}")
+        if found is None or found.task_uid != metadata.uid:
+            # The watch may be behind, and what is taken for gone runs twice.
+            found = await self._starter.fetched(name, metadata.namespace)
+        return found if found is not None and found.task_uid == metadata.uid else None
+
+    def _kept_job(self, task: Task) -> TaskJob | None:
+        """The Job of a finished task that would stay for ever."""
+        store = self._caches.jobs.store
+        found = store.get(f"{task.metadata.namespace}/{task.status.job_name}")
+        if found is None or found.task_uid != task.metadata.uid or found.is_ending:
+            return None
+        return found if found.ttl_seconds_after_finished is None else None
+
+    async def _release(self, task: Task, job: TaskJob | None) -> None:
+        """Let a finished Job go after its time, now that its result is recorded."""
+        if job is None:
+            return
+        ttl = ttl_of(self._starter.definition(task, task.spec.task_definition))
+        patch = JsonPatch(
+            [
+                {"op": "test", "path": "/metadata/uid", "value": job.uid},
+                {"op": "add", "path": "/spec/ttlSecondsAfterFinished", "value": ttl},
+            ]
+        )
+        try:
+            await self._client.patch(JOBS, job.name, patch, job.namespace)
+        except NotFoundError:
+            return
+        except (ForbiddenError, InvalidError) as error:
+            # It goes with its task; a further attempt would be refused as well.
+            self._log.warning("Job keeps no time to live", job=job.name, error=str(error))
+
+    async def _start(self, task: Task) -> float | None:
+        step = await self._starter.start(task)
+        if step is None:
+            return None
+        if isinstance(step, Started):
+            await self._run(task, step.job)
+            return None
+        if isinstance(step, Wait):
+            return await self._wait(task, step)
+        await self._finish(task, Outcome(FAILED, step.reason, step.text), task.status.job_name)
+        self._signals.emit(task, "CreateTask", "Failed", one_line(step.text, _MAX_TEXT))
+        return None
+
+    # What the status says
+
+    async def _run(self, task: Task, job: str) -> None:
+        status = replace(
+            task.status,
+            status=PROGRESSING,
+            job_name=job,
+            reason="",
+            message="",
+            start_time=task.status.start_time or self._stamp(),
+        )
+        if status != task.status:
+            await self._write(task, status)
+
+    async def _wait(self, task: Task, wait: Wait) -> float | None:
+        """Say once what is missing; seconds until another look. Raises the error, if it has one."""
+        status = replace(
+            task.status,
+            status=task.status.status or PENDING,
+            reason=wait.reason,
+            message=one_line(wait.text, _MAX_TEXT),
+            start_time=task.status.start_time or self._stamp(),
+        )
+        # The same refusal in other words is no news: each write of ours would cause the next.
+        is_known = wait.error is not None and task.status.reason == wait.reason
+        if status != task.status and not is_known:
+            await self._write(task, status)
+            self._signals.emit(task, "CreateTask", wait.state, status.message)
+        if wait.error is not None:
+            raise wait.error
+        return wait.again
+
+    async def _finish(self, task: Task, outcome: Outcome, job: str) -> None:
+        now = self._stamp()
+        status = replace(
+            task.status,
+            status=outcome.status,
+            job_name=job,
+            reason=outcome.reason,
+            message=one_line(outcome.message, _MAX_TEXT),
+            start_time=task.status.start_time or now,
+            end_time=now,
+        )
+        await self._write(task, status)
+        # Its own event wakes the task, and the Job may go.
+        self._signals.completed(replace(task, status=status))
+
+    async def _write(self, task: Task, status: TaskStatus) -> None:
+        await write_status(self._client, TASKS, task.metadata, status)
+        self._written.note(task.metadata)
+
+    def _stamp(self) -> str:
+        return stamp(self._now())

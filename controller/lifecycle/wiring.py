@@ -1,0 +1,292 @@
+"""Who is to look when something changed: children wake parents, definitions wake who wants them.
+
+Nothing polls: every wait of the lifecycle ends by one of these lines, or by a time that stands in
+an object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from controller.lifecycle.caches import (
+    BY_APP,
+    BY_CHILD,
+    BY_CURRENT,
+    BY_DEFINITION,
+    BY_JOB,
+    BY_LISTED,
+    BY_OWNER,
+    BY_UID,
+    BY_VERSION,
+    BY_WORKLOAD,
+)
+from controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_REFERENCE
+from controller.lifecycle.gated_pods import app_mark, workload_mark
+from lifecycle.scheduling import has_failed, is_checking
+from lifecycle.workloads import approval, recorded_owners
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from controller.job import Job
+    from controller.lifecycle.caches import Caches
+    from controller.lifecycle.owners import Owner
+    from kube.reflector import Reflector
+    from lifecycle.model import AppVersion, WorkloadVersion
+
+GATES = "gates"
+WORKLOADS = "workloads"
+WORKLOAD_VERSIONS = "workload-versions"
+APPS = "apps"
+APP_VERSIONS = "app-versions"
+CREATION_REQUESTS = "creation-requests"
+TASKS = "tasks"
+TASK_DEFINITIONS = "task-definitions"
+EVALUATIONS = "evaluations"
+CONFIG = "keptn-config"
+FAILED_NODES = "failed-nodes"
+_REPLICA_SET = "ReplicaSet"
+
+
+class Wiring:
+    """Connects the caches with the jobs, by their names."""
+
+    def __init__(self, caches: Caches, jobs: dict[str, Job]) -> None:
+        self._caches = caches
+        self._jobs = jobs
+        # Of each workload version what its waiting pods go by.
+        self._approvals: dict[str, tuple[object, ...]] = {}
+
+    def connect(self) -> None:
+        """Have every job told of all that may matter to it."""
+        caches = self._caches
+        own: dict[str, Reflector[Any]] = {
+            GATES: caches.pods,
+            WORKLOADS: caches.workloads,
+            WORKLOAD_VERSIONS: caches.workload_versions,
+            APPS: caches.apps,
+            APP_VERSIONS: caches.app_versions,
+            CREATION_REQUESTS: caches.creation_requests,
+            TASKS: caches.tasks,
+            TASK_DEFINITIONS: caches.task_definitions,
+            EVALUATIONS: caches.evaluations,
+            CONFIG: caches.configs,
+        }
+        for name, mirror in own.items():
+            self._on(mirror, name, lambda keys: keys)
+        versions: dict[str, Reflector[Any]] = {
+            APP_VERSIONS: caches.app_versions,
+            WORKLOAD_VERSIONS: caches.workload_versions,
+        }
+        children: Reflector[Any]
+        definitions: Reflector[Any]
+        for children in (caches.tasks, caches.evaluations):
+            for name, mirror in versions.items():
+                self._on(children, name, self._indexed(mirror, BY_CHILD))
+        for definitions in (caches.task_definitions, caches.evaluation_definitions):
+            for name, mirror in versions.items():
+                self._on(definitions, name, self._by_name(mirror, BY_DEFINITION))
+        self._on(caches.task_definitions, TASKS, self._tasks_of_definitions)
+        self._on(
+            caches.config_maps,
+            TASK_DEFINITIONS,
+            self._indexed(caches.task_definitions, BY_CONFIG_MAP),
+        )
+        self._on(caches.config_maps, TASKS, self._tasks_of_maps)
+        self._on(
+            caches.evaluation_definitions,
+            EVALUATIONS,
+            self._by_name(caches.evaluations, BY_DEFINITION),
+        )
+        self._on(caches.jobs, TASKS, self._indexed(caches.tasks, BY_JOB))
+        self._on(caches.jobs, TASKS, self._tasks_of_jobs)
+        self._on(caches.workload_versions, GATES, self._released)
+        self._on(caches.workloads, GATES, self._gated(workload_mark))
+        for of_app in (caches.apps, caches.creation_requests):
+            self._on(of_app, GATES, self._gated(app_mark))
+        # By what should be there, so that one that was deleted is made anew.
+        self._on(caches.workload_versions, WORKLOADS, self._placed(caches.workloads, BY_CURRENT))
+        self._on(caches.app_versions, APPS, self._placed(caches.apps, BY_CURRENT))
+        # One that came late may have to be deprecated by now.
+        self._on(caches.app_versions, APPS, self._apps_of_versions)
+        self._on(
+            caches.workload_versions, APP_VERSIONS, self._placed(caches.app_versions, BY_LISTED)
+        )
+        self._on(caches.app_versions, WORKLOAD_VERSIONS, self._waiting_for_app)
+        self._on(caches.workloads, WORKLOAD_VERSIONS, self._unfinished_of_workloads)
+        for kind, mirror in (
+            (_REPLICA_SET, caches.replica_sets),
+            ("StatefulSet", caches.stateful_sets),
+            ("DaemonSet", caches.daemon_sets),
+        ):
+            self._on(mirror, WORKLOAD_VERSIONS, self._deploying(kind))
+        self._on(caches.rollouts, WORKLOAD_VERSIONS, self._deploying_by_rollout)
+        self._on(caches.workload_versions, FAILED_NODES, lambda keys: keys)
+        self._on(caches.tasks, FAILED_NODES, self._versions_of_tasks)
+        if caches.started_pods is not None:
+            self._on(caches.started_pods, FAILED_NODES, self._versions_of_pods)
+
+    def _on(
+        self,
+        mirror: Reflector[Any],
+        job: str,
+        translate: Callable[[frozenset[str]], Iterable[str]],
+    ) -> None:
+        def wake(keys: frozenset[str]) -> None:
+            found = self._jobs.get(job)
+            if found is not None:
+                found.changed(translate(keys))
+
+        self._caches.subscribe(mirror, wake)
+
+    def _indexed(
+        self, mirror: Reflector[Any], index: str
+    ) -> Callable[[frozenset[str]], Iterable[str]]:
+        """The objects under whose index value the changed keys stand."""
+        store = mirror.store
+        return lambda keys: [
+            found.metadata.key for key in keys for found in store.by_index(index, key)
+        ]
+
+    def _by_name(
+        self, mirror: Reflector[Any], index: str
+    ) -> Callable[[frozenset[str]], Iterable[str]]:
+        """The same by the name alone: a definition may stand in another namespace."""
+        store = mirror.store
+        return lambda keys: {
+            found.metadata.key
+            for key in keys
+            for found in store.by_index(index, key.partition("/")[2])
+        }
+
+    def _tasks_of_definitions(self, keys: Iterable[str]) -> Iterable[str]:
+        """The tasks of the definitions, and of all that refer to them, however indirectly."""
+        caches = self._caches
+        names = {key.partition("/")[2] for key in keys}
+        unseen = list(names)
+        while unseen:
+            referring = caches.task_definitions.store.by_index(BY_REFERENCE, unseen.pop())
+            found = {each.metadata.name for each in referring} - names
+            names |= found
+            unseen += found
+        for name in names:
+            for task in caches.tasks.store.by_index(BY_DEFINITION, name):
+                yield task.metadata.key
+
+    def _tasks_of_maps(self, keys: Iterable[str]) -> Iterable[str]:
+        store = self._caches.task_definitions.store
+        return self._tasks_of_definitions(
+            [found.metadata.key for key in keys for found in store.by_index(BY_CONFIG_MAP, key)]
+        )
+
+    def _tasks_of_jobs(self, keys: frozenset[str]) -> Iterable[str]:
+        for key in keys:
+            job = self._caches.jobs.store.get(key)
+            if job is not None and job.task_name:
+                yield f"{job.namespace}/{job.task_name}"
+
+    def _gated(self, mark: Callable[[str], str]) -> Callable[[frozenset[str]], Iterable[str]]:
+        """The pods that wait for it, found by their mark in the index."""
+        store = self._caches.pods.store
+        return lambda keys: [
+            pod.key for key in keys for pod in store.by_index(BY_VERSION, _place(key, mark))
+        ]
+
+    def _versions_of_tasks(self, keys: frozenset[str]) -> Iterable[str]:
+        for key in keys:
+            task = self._caches.tasks.store.get(key)
+            if task is not None and (parent := task.metadata.controller) is not None:
+                yield f"{task.metadata.namespace}/{parent.name}"
+
+    def _versions_of_pods(self, keys: frozenset[str]) -> Iterable[str]:
+        mirror = self._caches.started_pods
+        for key in keys:
+            pod = mirror.store.get(key) if mirror is not None else None
+            if pod is not None and pod.failure is not None:
+                yield f"{pod.namespace}/{pod.version}"
+
+    def _released(self, keys: frozenset[str]) -> Iterable[str]:
+        """The pods of versions that came, went, or let others go than before."""
+        changed = []
+        for key in keys:
+            found = self._caches.workload_versions.store.get(key)
+            before = self._approvals.pop(key, None)
+            if found is not None:
+                after = self._decisive(found)
+                self._approvals[key] = after
+                if after == before:
+                    continue
+            changed.append(key)
+        return self._gated(str)(frozenset(changed))
+
+    def _decisive(self, version: WorkloadVersion) -> tuple[object, ...]:
+        """What decides on the pods of a version; those in a scheduler are told of more."""
+        found = (approval(version).is_given, recorded_owners(version))
+        if not self._caches.has_scheduler:
+            return found
+        status = version.status
+        begun = (is_checking(version), status.start_time)
+        return (*found, has_failed(version), *begun, status.failed_nodes)
+
+    def _apps_of_versions(self, keys: frozenset[str]) -> Iterable[str]:
+        for key in keys:
+            found = self._caches.app_versions.store.get(key)
+            if found is not None:
+                yield f"{found.metadata.namespace}/{found.spec.app_name}"
+
+    def _placed(
+        self, mirror: Reflector[Any], index: str
+    ) -> Callable[[frozenset[str]], Iterable[str]]:
+        """The objects in whose index the changed ones stand by namespace and name."""
+        store = mirror.store
+        return lambda keys: [
+            found.metadata.key for key in keys for found in store.by_index(index, _place(key))
+        ]
+
+    def _unfinished_of_workloads(self, keys: frozenset[str]) -> Iterable[str]:
+        store = self._caches.workload_versions.store
+        for key in keys:
+            for found in store.by_index(BY_WORKLOAD, _place(key)):
+                if not found.status.is_finished:
+                    yield found.metadata.key
+
+    def _waiting_for_app(self, keys: frozenset[str]) -> Iterable[str]:
+        store = self._caches.workload_versions.store
+        for key in keys:
+            app: AppVersion | None = self._caches.app_versions.store.get(key)
+            if app is None:
+                continue
+            for found in store.by_index(BY_APP, (app.metadata.namespace, app.spec.app_name)):
+                if not found.status.current_phase:
+                    yield found.metadata.key
+
+    def _deploying(self, kind: str) -> Callable[[frozenset[str]], Iterable[str]]:
+        return lambda keys: self._owned(kind, keys)
+
+    def _owned(self, kind: str, keys: Iterable[str]) -> Iterable[str]:
+        store = self._caches.workload_versions.store
+        for key in keys:
+            namespace, name = _place(key)
+            found = {
+                each.metadata.key: each
+                for each in store.by_index(BY_OWNER, (namespace, kind, name))
+            }
+            owner = self._caches.replica_sets.store.get(key) if kind == _REPLICA_SET else None
+            if owner is not None:
+                recorded = store.by_index(BY_UID, owner.metadata.uid)
+                found.update({each.metadata.key: each for each in recorded})
+            yield from (each for each, version in found.items() if not version.status.is_finished)
+
+    def _deploying_by_rollout(self, keys: frozenset[str]) -> Iterable[str]:
+        store = self._caches.replica_sets.store
+        for key in keys:
+            namespace, _, name = key.partition("/")
+            owned: tuple[Owner, ...] = store.by_index(BY_OWNER, (namespace, "Rollout", name))
+            yield from self._owned(
+                _REPLICA_SET, [f"{each.metadata.namespace}/{each.metadata.name}" for each in owned]
+            )
+
+
+def _place(key: str, mark: Callable[[str], str] = str) -> tuple[str, str]:
+    namespace, _, name = key.partition("/")
+    return namespace, mark(name)

@@ -1,0 +1,115 @@
+"""KeptnWorkloads: each has a KeptnWorkloadVersion of its present version (keptn.md 3.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.lifecycle.objects import create, fetch
+from controller.lifecycle.refusals import is_end_of_namespace
+from controller.lifecycle.writes import precondition, write_status
+from kube.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
+from kube.patches import JsonPatch
+from kube.resources import WORKLOAD_VERSIONS, WORKLOADS
+from lifecycle.functions import is_name
+from lifecycle.model import CurrentVersion, WorkloadVersion
+from lifecycle.workloads import (
+    is_of_former,
+    is_version_of,
+    new_version,
+    synchronised,
+    version_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.lifecycle.context import Context
+    from lifecycle.model import Workload
+
+PHASE: Final = "CreateWorkloadVersion"
+FAILED: Final = "Failed"
+LOOK_AGAIN: Final = 10.0
+"""Seconds after which it is looked again whether a former workload's version is gone."""
+
+
+class Workloads:
+    """Reconciles KeptnWorkloads; the version comes first, then the status that names it."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._signals = context.signals
+        self._workloads = context.caches.workloads.store
+        self._versions = context.caches.workload_versions.store
+
+    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+        """All of them: whether anything is to be done is found out without asking anybody."""
+        return list(self._workloads.keys()) if keys is None else keys
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the version of one workload up to date. Raises ApiError."""
+        workload = self._workloads.get(key)
+        if workload is None or workload.metadata.deletion_timestamp:
+            return None
+        name = version_of(workload)
+        if not is_name(name):
+            self._failed(workload, f'"{name}" can be no name of an object: change the version')
+            return None
+        try:
+            return await self._see_to(workload, name)
+        except ForbiddenError as error:
+            if is_end_of_namespace(error):
+                return None
+            self._failed(workload, error.message)
+            raise
+        except NotFoundError:
+            # Deleted meanwhile; the watch brings it.
+            return None
+
+    async def _see_to(self, workload: Workload, name: str) -> float | None:
+        version = self._versions.get(f"{workload.metadata.namespace}/{name}")
+        if version is None:
+            try:
+                version = await self._created(workload, name)
+            except InvalidError as error:
+                self._failed(workload, error.message)
+                return None
+        if (
+            version is None
+            or is_of_former(version, workload)
+            or version.metadata.deletion_timestamp
+        ):
+            return LOOK_AGAIN
+        spec = workload.spec
+        if not is_version_of(version, spec.app, workload.metadata.name, spec.version):
+            self._failed(
+                workload,
+                f"KeptnWorkloadVersion {name} is of the workload {version.spec.workload_name} "
+                f"in the version {version.spec.version}",
+            )
+            return None
+        _, operations = synchronised(version, workload)
+        if operations:
+            await self._client.patch(
+                WORKLOAD_VERSIONS,
+                name,
+                JsonPatch([*precondition(version.metadata), *operations]),
+                version.metadata.namespace,
+            )
+        if workload.status.current_version != spec.version:
+            status = CurrentVersion(current_version=spec.version)
+            await write_status(self._client, WORKLOADS, workload.metadata, status)
+        return None
+
+    async def _created(self, workload: Workload, name: str) -> WorkloadVersion | None:
+        """The version, made now or found made already; None where it went meanwhile."""
+        namespace = workload.metadata.namespace
+        wish = new_version(workload, WORKLOADS.api_version, WORKLOADS.kind)
+        try:
+            version = await create(self._client, WORKLOAD_VERSIONS, wish, namespace)
+        except AlreadyExistsError:
+            return await fetch(self._client, WORKLOAD_VERSIONS, WorkloadVersion, name, namespace)
+        self._signals.created(version)
+        return version
+
+    def _failed(self, workload: Workload, text: str) -> None:
+        self._signals.emit(workload, PHASE, FAILED, text)
