@@ -1,0 +1,161 @@
+"""Finds clouds for Clusters and projects for MagnumClusters, and tells of Clusters' metrics (3.10).
+
+Both are placed once and for all.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from controller.own_writes import OwnWrites
+from controller.placement.reports import FRESH, reported
+from controller.placement.writing import changes, is_news, write
+from kube.errors import NotFoundError
+from kube.resources import CLUSTERS, MAGNUM_CLUSTERS
+from placement.backends import (
+    cluster_is_settled,
+    decide_cluster,
+    decide_magnum_cluster,
+    merged,
+    settled_cluster,
+    settled_magnum_cluster,
+)
+from placement.course import moment
+from placement.records import record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.placement.caches import ReportedCluster, ReportedStatus
+    from controller.placement.scheduler import SchedulingContext
+    from placement.model import MagnumCluster, Project
+    from placement.passes import Pass
+
+
+class CloudScheduler:
+    """Reconciles one Cluster; keys are ``namespace/name``."""
+
+    def __init__(self, context: SchedulingContext) -> None:
+        self._context = context
+        self._clusters = context.caches.clusters.store
+        self._own_writes = OwnWrites()
+
+    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+        """All: what is to be done stands in no single field."""
+        return list(self._clusters.keys()) if keys is None else keys
+
+    async def reconcile(self, key: str) -> float | None:
+        """Find a cloud where one is wanted, and tell of the metrics. Raises ApiError."""
+        context, found = self._context, self._clusters.get(key)
+        if found is None:
+            self._own_writes.forget(key)
+            return None
+        if self._own_writes.hide(found.metadata):
+            return None
+        snapshot = context.snapshots.current()
+        wait = snapshot.wait(found.metadata.namespace, context.clock())
+        if wait is not None:
+            return wait
+        seen = snapshot.seen
+        began = time.perf_counter()
+        decision = decide_cluster(found, seen)
+        settled = settled_cluster(found, decision, partial(record, seen=seen))
+        decided = cast("ReportedStatus", settled)
+        if decision.outcome != "Waiting":
+            context.metrics.decided("Cluster", decision.outcome, time.perf_counter() - began)
+        before = found.status
+        is_new = is_news(before, decided)
+        status = self._told(found, decided if is_new else before, seen)
+        if status is not before:
+            try:
+                await write(
+                    context.client, CLUSTERS, found.metadata, {"status": changes(before, status)}
+                )
+            except NotFoundError:
+                return None
+            self._own_writes.note(found.metadata)
+            if is_new:
+                context.tell(CLUSTERS, decision, found, status.conditions)
+        # What was not written counts as well.
+        status = replace(status, next_retry_time=decided.next_retry_time)
+        return self._wait(replace(found, status=status), seen)
+
+    def _told(self, found: ReportedCluster, status: ReportedStatus, seen: Pass) -> ReportedStatus:
+        metadata = found.metadata
+        if metadata.deletion_timestamp or found.spec.kubeconfig_secret_ref is None:
+            return status
+        for each in seen.clusters(metadata.namespace):
+            if each.name == metadata.name:
+                return reported(status, each, metadata.generation, seen.now)
+        return status
+
+    def _wait(self, found: ReportedCluster, seen: Pass) -> float | None:
+        again = moment(found.status.next_retry_time)
+        if again is not None and again > seen.now and cluster_is_settled(found, seen.now):
+            return self._context.seconds_until(again)
+        return FRESH.total_seconds() if found.status.metrics else None
+
+
+class ProjectScheduler:
+    """Reconciles one MagnumCluster; keys are ``namespace/name``."""
+
+    def __init__(self, context: SchedulingContext) -> None:
+        self._context = context
+        self._clusters = context.caches.magnum_clusters.store
+        self._own_writes = OwnWrites()
+
+    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+        """Those that have no project."""
+        for key in list(self._clusters.keys()) if keys is None else keys:
+            found = self._clusters.get(key)
+            if found is None or found.status.project is None:
+                yield key
+
+    async def reconcile(self, key: str) -> float | None:
+        """Find a project where one is wanted. Raises ApiError."""
+        context, found = self._context, self._clusters.get(key)
+        if found is None:
+            self._own_writes.forget(key)
+            return None
+        if self._own_writes.hide(found.metadata):
+            return None
+        snapshot = context.snapshots.current()
+        wait = snapshot.wait("", context.clock())
+        if wait is not None:
+            return wait
+        seen = snapshot.seen
+        began = time.perf_counter()
+        decision = decide_magnum_cluster(found, seen)
+        projects = seen.world.projects
+        status = settled_magnum_cluster(found, decision, projects, partial(record, seen=seen))
+        if decision.outcome != "Waiting":
+            context.metrics.decided("MagnumCluster", decision.outcome, time.perf_counter() - began)
+        if status is found.status:
+            return None
+        try:
+            metadata, target = found.metadata, decision.target
+            if target is not None:
+                version = await self._merge(found, projects[target.namespace, target.name])
+                metadata = replace(metadata, resource_version=version)
+            fields = {"status": changes(found.status, status)}
+            await write(context.client, MAGNUM_CLUSTERS, metadata, fields)
+        except NotFoundError:
+            return None
+        self._own_writes.note(found.metadata)
+        context.tell(MAGNUM_CLUSTERS, decision, found, status.conditions)
+        return None
+
+    async def _merge(self, found: MagnumCluster, project: Project) -> str:
+        """Give the cluster what it takes over from its project; the new version."""
+        labels, metrics = merged(found, project)
+        if labels == found.metadata.labels and metrics == (found.spec.metrics or ()):
+            return found.metadata.resource_version
+        value = {"metadata": {"labels": labels}, "spec": {"metrics": to_builtins(metrics)}}
+        return await write(
+            self._context.client, MAGNUM_CLUSTERS, found.metadata, value, subresource=None
+        )

@@ -1,0 +1,204 @@
+"""What is written on an Application, and told of it: each write against the version last seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evaluation.times import stamp
+from kube.event_series import ObjectReference
+from kube.patches import MergePatch
+from kube.resources import APPLICATIONS
+from placement.cluster_state import UNKNOWN, updated
+from placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
+from placement.model import FALSE, TRUE, Condition, Reference
+
+if TYPE_CHECKING:
+    from controller.placement.context import DeploymentContext
+    from kube.event_series import EventType
+    from placement.deployed import DeployedApplication
+    from placement.rollout import Record, Rest
+
+_MAX_TEXT: Final = 1024
+_PHASES: Final = {"Deploying": "Reconciling", "Migrating": "Migrating"}
+_CLEANING: Final = frozenset(("CleanupPending", "ClusterNotFound"))
+
+
+class _StoredMetadata(Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    finalizers: tuple[str, ...] = ()
+
+
+class _Stored(Struct, frozen=True):
+    metadata: _StoredMetadata
+
+
+_decode: Final = msgspec.json.Decoder(_Stored).decode
+
+
+class Book:
+    """The record of one application during one pass; ``replaced`` are versions that are no more."""
+
+    def __init__(self, context: DeploymentContext, found: DeployedApplication) -> None:
+        self.record = record_of(found.status)
+        self.finalizers = found.metadata.finalizers
+        self.replaced: set[str] = set()
+        self._context = context
+        self._metadata = found.metadata
+        self._version = found.metadata.resource_version
+        self._status = found.status
+        self._written = self.record
+        self._changed = found.status
+
+    @property
+    def has_finalizer(self) -> bool:
+        """Whether ours is there."""
+        return FINALIZER in self.finalizers
+
+    async def record_now(self, record: Record, reason: str) -> None:
+        """Write a record before what it announces is done. Raises ApiError."""
+        self._announce(record, reason)
+        self.record = record
+        await self.write()
+
+    async def set_finalizer(self, *, present: bool) -> None:
+        """Put ours on the object or take it off. Raises ApiError."""
+        others = tuple(each for each in self.finalizers if each != FINALIZER)
+        finalizers = (*others, FINALIZER) if present else others
+        metadata = {**self._precondition, "finalizers": finalizers}
+        raw = await self._context.client.patch(
+            APPLICATIONS,
+            self._metadata.name,
+            MergePatch({"metadata": metadata}),
+            self._metadata.namespace,
+        )
+        self._take(raw)
+
+    async def close(self, rest: Rest, unready: str | None) -> None:
+        """Write how things stand at the end of a pass; ``unready`` is None where nobody knows."""
+        changes = []
+        if not rest.reason:
+            phase, observed = "Running", self._metadata.generation
+            self._changed = replace(self._changed, phase=phase, observed_generation=observed)
+            text = f"on cluster {self.record.running_on}"
+            changes.append(self._condition(DEPLOYED, TRUE, "Applied", text))
+        elif rest.reason != "NotScheduled" or not self.record.running_on:
+            changes.append(self._condition(DEPLOYED, FALSE, rest.reason, rest.text))
+        if self._metadata.deletion_timestamp:
+            self._changed = replace(self._changed, phase="Deleting")
+        if not self.record.running_on:
+            changes.append(self._condition(READY, FALSE, "NotDeployed", rest.text))
+        elif rest.reason == "ClusterUnreachable":
+            changes.append(self._condition(READY, UNKNOWN, rest.reason, rest.text))
+        elif unready is not None:
+            reason = "ObjectsNotReady" if unready else "ObjectsReady"
+            changes.append(self._condition(READY, FALSE if unready else TRUE, reason, unready))
+        self._change(changes)
+        await self.write()
+
+    async def write(self) -> None:
+        """Write what is new, if anything is. Raises ConflictError, and any other ApiError."""
+        changed = self._changed
+        running, references = changed.running_on, self._references()
+        if running is not None and self.record.running_on == running.name:
+            # A Cluster that was made anew is another one.
+            changed = replace(changed, running_on=references.get(running.name, running))
+        if self.record == self._written and changed == self._status:
+            return
+        fields: dict[str, Any] = {
+            **fields_of(self.record, changed, references),
+            "phase": changed.phase or None,
+            "observedGeneration": changed.observed_generation,
+            "conditions": changed.conditions,
+        }
+        raw = await self._context.client.patch(
+            APPLICATIONS,
+            self._metadata.name,
+            MergePatch({"metadata": self._precondition, "status": fields}),
+            self._metadata.namespace,
+            subresource="status",
+        )
+        self._take(raw)
+        self._written, self._status = self.record, changed
+
+    def tell(self, reason: str, text: str, kind: EventType = "Normal") -> None:
+        """Have people see it among the events of the application."""
+        metadata = self._metadata
+        regarding = ObjectReference(
+            APPLICATIONS.api_version,
+            APPLICATIONS.kind,
+            metadata.name,
+            metadata.namespace,
+            metadata.uid,
+        )
+        self._context.events.emit(regarding, kind, reason, text)
+
+    def _announce(self, record: Record, reason: str) -> None:
+        """Tell of a step that people should know of."""
+        before = self.record
+        phase = _PHASES.get(reason, self._changed.phase)
+        if reason == "Deploying" and before.running_on != record.scheduled_to:
+            phase = "Migrating" if before.migration.to else "Creating"
+        self._changed = replace(self._changed, phase=phase)
+        if reason in _PHASES and before.running_on != record.scheduled_to:
+            # It was true of another cluster; whoever reads it now must not take it for this one.
+            changes = [self._condition(DEPLOYED, FALSE, reason, f"to {record.scheduled_to}")]
+            if record.running_on == record.scheduled_to:
+                changes.append(self._condition(READY, FALSE, reason, ""))
+            self._change(changes)
+        if reason == "Migrating":
+            source = before.running_on or ", ".join(before.inventory)
+            self.tell(reason, f"from cluster {source} to {record.scheduled_to}")
+        elif reason == "Migrated":
+            self.tell(reason, f"to cluster {record.running_on}")
+        elif reason == "RolledBack":
+            text = (
+                f"cluster {before.scheduled_to} did not get ready in time: the application stays "
+                f"on {record.scheduled_to} (failure {record.migration.failures})"
+            )
+            self.tell(reason, text, "Warning")
+        elif reason in _CLEANING:
+            forgotten = set(before.clusters) - set(record.clusters)
+            left = set(before.inventory) - set(record.inventory)
+            names = ", ".join(sorted(forgotten or left))
+            what = "forgotten, as it has no Cluster" if forgotten else "deleted when it can be"
+            self.tell(reason, f"what is left on cluster {names} is {what}", "Warning")
+
+    def _change(self, changes: list[Condition]) -> None:
+        now = stamp(self._context.now())
+        conditions = tuple(updated(self._changed.conditions, changes, now))
+        self._changed = replace(self._changed, conditions=conditions)
+
+    def _condition(self, kind: str, status: str, reason: str, text: str) -> Condition:
+        return Condition(
+            type=kind,
+            status=status,
+            reason=reason,
+            message=text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…",
+            observed_generation=self._metadata.generation,
+        )
+
+    @property
+    def _precondition(self) -> dict[str, str]:
+        return {"uid": self._metadata.uid, "resourceVersion": self._version}
+
+    def _references(self) -> dict[str, Reference]:
+        """The clusters of the record that there are now."""
+        clusters = self._context.caches.clusters.store
+        names = {self.record.scheduled_to, self.record.running_on} - {""}
+        found = {name: clusters.get(f"{self._metadata.namespace}/{name}") for name in names}
+        return {
+            name: Reference(name=name, uid=each.metadata.uid)
+            for name, each in found.items()
+            if each is not None
+        }
+
+    def _take(self, raw: bytes) -> None:
+        stored = _decode(raw).metadata
+        if stored.resource_version != self._version:
+            self.replaced.add(self._version)
+        self._version = stored.resource_version
+        self.finalizers = stored.finalizers

@@ -1,0 +1,130 @@
+"""What the scheduler knows of the management cluster: one mirror for each kind, with indexes.
+
+The deployer has mirrors of its own of what both look at: they read different halves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
+
+from controller.mirrors import Mirrors, decoder
+from kube.resources import (
+    APPLICATIONS,
+    CLOUDS,
+    CLUSTERS,
+    GLOBAL_CLOUDS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
+    MAGNUM_CLUSTERS,
+    PLACEMENT_METRICS,
+    PLACEMENT_PROVIDERS,
+    PROJECTS,
+)
+from placement.model import (
+    Application,
+    Cloud,
+    Cluster,
+    ClusterStatus,
+    MagnumCluster,
+    Metric,
+    Project,
+    Scope,
+)
+from placement.provider_validation import SubmittedProvider
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kube.client import Client
+    from kube.faults import WatchMetrics
+    from placement.model import MetricReference
+    from placement.world import Place
+
+    Target: TypeAlias = Cluster | Cloud | Project
+
+BY_NAMESPACE: Final = "namespace"
+"""Of what is placed, and of clusters."""
+BY_METRIC: Final = "metric"
+"""Of targets: where the metrics that they name are."""
+
+
+class MetricReport(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+    """What a Cluster's status says of one of its metrics; without a reason there is a value."""
+
+    name: str
+    scope: Scope = "Global"
+    value: float | None = None
+    normalised: float | None = None
+    time: str = ""
+    reason: str = ""
+
+
+class ReportedStatus(ClusterStatus, frozen=True, kw_only=True):
+    """With what is said of its metrics, which no decision reads."""
+
+    metrics: tuple[MetricReport, ...] = ()
+
+
+class ReportedCluster(Cluster, frozen=True, kw_only=True):
+    """A Cluster whose metrics are told."""
+
+    status: ReportedStatus = ReportedStatus()
+
+
+class PlacementCaches(Mirrors):
+    """The mirrors. ``subscribe`` before they run."""
+
+    def __init__(self, client: Client, metrics: WatchMetrics | None = None) -> None:
+        super().__init__(client, metrics)
+        metered = {BY_METRIC: metrics_of}
+        self.applications = self.mirror(
+            APPLICATIONS,
+            decoder(Application),
+            {BY_NAMESPACE: _namespace},
+            name="applications to place",
+        )
+        self.clusters = self.mirror(
+            CLUSTERS,
+            decoder(ReportedCluster),
+            {BY_NAMESPACE: _namespace, BY_METRIC: metrics_of},
+            name="clusters to choose",
+        )
+        self.magnum_clusters = self.mirror(MAGNUM_CLUSTERS, decoder(MagnumCluster))
+        self.clouds = self.mirror(CLOUDS, decoder(Cloud), metered)
+        self.global_clouds = self.mirror(GLOBAL_CLOUDS, decoder(Cloud), metered)
+        self.projects = self.mirror(PROJECTS, decoder(Project), metered)
+        self.metrics = self.mirror(PLACEMENT_METRICS, decoder(Metric))
+        self.global_metrics = self.mirror(GLOBAL_METRICS, decoder(Metric))
+        self.providers = self.mirror(PLACEMENT_PROVIDERS, decoder(SubmittedProvider))
+        self.global_providers = self.mirror(GLOBAL_PROVIDERS, decoder(SubmittedProvider))
+
+    def provider(self, place: Place) -> SubmittedProvider | None:
+        """A MetricsProvider; a GlobalMetricsProvider for a place without a namespace."""
+        namespace, name = place
+        if namespace:
+            return self.providers.store.get(f"{namespace}/{name}")
+        return self.global_providers.store.get(name)
+
+    def users(self, place: Place) -> Iterator[Target]:
+        """The targets that name a metric."""
+        yield from self.clusters.store.by_index(BY_METRIC, place)
+        yield from self.clouds.store.by_index(BY_METRIC, place)
+        yield from self.global_clouds.store.by_index(BY_METRIC, place)
+        yield from self.projects.store.by_index(BY_METRIC, place)
+
+
+def metrics_of(target: Target) -> Iterator[Place]:
+    """Where the metrics are that a target names."""
+    for each in target.spec.metrics or ():
+        yield place_of_metric(each, target.metadata.namespace)
+
+
+def _namespace(found: Application | Cluster) -> list[str]:
+    return [found.metadata.namespace]
+
+
+def place_of_metric(reference: MetricReference, namespace: str) -> Place:
+    """Where a metric is that something in this namespace names."""
+    return namespace if reference.scope == "Namespaced" else "", reference.name

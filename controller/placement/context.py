@@ -1,0 +1,59 @@
+"""What the reconcilers of placement are given, and what they see of the management cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.mirrors import Mirrors, decoder
+from kube.resources import APPLICATIONS, CLUSTERS
+from placement.deployed import DeployedApplication, MemberCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from controller.placement.members import Members
+    from controller.placement_settings import MemberSettings
+    from kube.client import Client
+    from kube.events import EventRecorder
+    from kube.faults import WatchMetrics
+
+BY_UID: Final = "uid"
+"""Of applications."""
+BY_CLUSTER: Final = "cluster"
+"""Of applications: the keys of the clusters that they are scheduled to, or have something on."""
+
+
+class DeploymentCaches(Mirrors):
+    """The mirrors of what reaches clusters. ``subscribe`` before they run."""
+
+    def __init__(self, client: Client, metrics: WatchMetrics | None = None) -> None:
+        super().__init__(client, metrics)
+        self.applications = self.mirror(
+            APPLICATIONS,
+            decoder(DeployedApplication),
+            {BY_UID: lambda found: [found.metadata.uid], BY_CLUSTER: clusters_of},
+        )
+        self.clusters = self.mirror(CLUSTERS, decoder(MemberCluster))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeploymentContext:
+    """The world of these reconcilers: ``now`` tells the time in UTC."""
+
+    client: Client
+    caches: DeploymentCaches
+    settings: MemberSettings
+    members: Members
+    events: EventRecorder
+    now: Callable[[], datetime]
+
+
+def clusters_of(found: DeployedApplication) -> Iterator[str]:
+    """The keys of all clusters that an application has to do with."""
+    status = found.status
+    names = {each.name for each in (status.scheduled_to, status.running_on) if each}
+    names |= {each.cluster for each in (*status.inventory, *status.pending_cleanup)}
+    for name in names:
+        yield f"{found.metadata.namespace}/{name}"

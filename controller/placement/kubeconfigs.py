@@ -1,0 +1,144 @@
+"""Kubeconfigs in Secrets, each read alone and by its name: nothing of ours lists or watches them.
+
+So nobody tells of a change. It is looked for now and then, and at once where who uses the
+kubeconfig has a reason to: then only the version is asked for, and the rest where that is another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from kube.errors import ApiError, NotFoundError
+from kube.resources import SECRETS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kube.client import Client
+    from placement.model import SecretKey
+
+READS: Final = 8
+"""Secrets that are read at the same time."""
+SHORTEST: Final = 1.0
+"""Seconds between two looks at one Secret, whoever asks for the second."""
+_AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds until the next look at what is of no use, before that is done as for all others."""
+
+
+class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
+    resource_version: str = ""
+
+
+class _Versioned(Struct, frozen=True, gc=False):
+    metadata: _Metadata
+
+
+class _Secret(Struct, frozen=True):
+    metadata: _Metadata
+    data: dict[str, bytes] | None = None
+
+
+_decode_version: Final = msgspec.json.Decoder(_Versioned).decode
+_decode: Final = msgspec.json.Decoder(_Secret).decode
+
+
+class Kubeconfig:
+    """What one key of one Secret holds, while ``run`` runs; either ``text`` or ``fault`` is set."""
+
+    def __init__(  # noqa: PLR0913 - what to read, how, and whom to tell
+        self,
+        client: Client,
+        namespace: str,
+        reference: SecretKey,
+        *,
+        seconds: float,
+        turns: asyncio.Semaphore,
+        on_change: Callable[[], Awaitable[None]],
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """``seconds`` between two looks; ``turns`` are shared by all who read."""
+        self.source = f"Secret {namespace}/{reference.name}, key {reference.key}"
+        self.text: bytes | None = None
+        self.fault = ""
+        """Why there is none, in one line."""
+        self.is_of_use = True
+        """For who reads it to say: what is of none is looked at again sooner."""
+        self.is_kept = False
+        """Whether what was read counts also when its Secret is gone."""
+        self._client = client
+        self._namespace = namespace
+        self._reference = reference
+        self._seconds = seconds
+        self._turns = turns
+        self._on_change = on_change
+        self._chance = chance
+        self._version = ""
+        self._told: tuple[bytes | None, str] = (None, "")
+        self._failures = 0
+        self._asked = asyncio.Event()
+
+    def look(self) -> None:
+        """Find out soon whether it has changed."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Read it again and again, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._asked.clear()
+            async with self._turns:
+                await self._read()
+            looked = loop.time()
+            found = (self.text, self.fault)
+            if found != self._told:
+                self._failures = 0
+                await self._on_change()
+                self._told = found
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._wait()):
+                    await self._asked.wait()
+            await asyncio.sleep(looked + SHORTEST - loop.time())
+
+    def _wait(self) -> float:
+        """Seconds until the next look that nobody asks for."""
+        seconds = self._seconds * (0.8 + 0.2 * self._chance())
+        if self.text is not None and self.is_of_use:
+            return seconds
+        found = _AGAIN[self._failures] if self._failures < len(_AGAIN) else seconds
+        self._failures += 1
+        return min(found, seconds)
+
+    async def _read(self) -> None:
+        try:
+            if self._version and await self._is_as_before():
+                return
+            found = _decode(await self._get(metadata_only=False))
+        except NotFoundError:
+            if not self.is_kept or self.text is None:
+                self._set(None, "the Secret is not there")
+        except (ApiError, msgspec.DecodeError) as error:
+            # What was read counts until it is known to be another.
+            if self.text is None:
+                self._set(None, f"it can't be read: {error}")
+        else:
+            text = (found.data or {}).get(self._reference.key)
+            self._set(text or None, "" if text else "the Secret has no such key")
+            self._version = found.metadata.resource_version
+
+    async def _is_as_before(self) -> bool:
+        raw = await self._get(metadata_only=True)
+        return _decode_version(raw).metadata.resource_version == self._version
+
+    async def _get(self, *, metadata_only: bool) -> bytes:
+        name = self._reference.name
+        return await self._client.get(SECRETS, name, self._namespace, metadata_only=metadata_only)
+
+    def _set(self, text: bytes | None, fault: str) -> None:
+        self.text, self._version = text, ""
+        self.fault = f"{self.source}: {fault}" if fault else ""

@@ -1,0 +1,269 @@
+"""The member clusters by the kubeconfigs in their Secrets: one session for each, and no stranger's.
+
+A kubeconfig that may not be used is told of and opens nothing; one that changes ends the session
+that the old one opened. One whose Secret goes does so too, but not while its Cluster is going: what
+is left there has yet to be deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from controller.job import supervise
+from controller.placement.kubeconfigs import READS, Kubeconfig
+from controller.placement.session import Session, kept
+from kube.errors import ConnectionSettingsError
+from placement.rollout import Reach
+from providers.addresses import Addresses
+from providers.connecting import connector
+from providers.errors import ForbiddenAddressError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from controller.placement_settings import MemberSettings
+    from kube.client import Client
+    from kube.foreign import Access
+    from placement.deployed import MemberCluster, MemberSpec
+
+_LONGEST_TIMER: Final = 86400.0
+
+
+class _Addresses(Addresses):
+    """Who may write Clusters says where we connect to, as with providers of metrics."""
+
+    def check(self, address: str, host: str) -> None:
+        """Raise PermissionError for one that may not be connected to."""
+        try:
+            super().check(address, host)
+        except ForbiddenAddressError as error:
+            text = f"{error} (placement.members.allowedAddresses)"
+            raise PermissionError(text) from None
+
+
+class Door:
+    """The way to one cluster: its kubeconfig, and the session that it opened or why it did not."""
+
+    def __init__(self, spec: MemberSpec, generation: int, kubeconfig: Kubeconfig) -> None:
+        self.spec = spec
+        self.generation = generation
+        self.kubeconfig = kubeconfig
+        self.reading: asyncio.Task[None] | None = None
+        self.session: Session | None = None
+        self.running: asyncio.Task[None] | None = None
+        self.digest = ""
+        self.fault = ""
+        self.expiry: asyncio.TimerHandle | None = None
+
+
+class Members:
+    """All member clusters; keys are those of the Clusters. For one term of leadership."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: MemberSettings,
+        *,
+        now: Callable[[], datetime],
+        on_change: Callable[[str], None],
+        on_objects: Callable[[frozenset[str]], None],
+        on_crash: Callable[[str], None] = lambda _name: None,
+    ) -> None:
+        """``on_change`` gets the key of a cluster of which something else is known now.
+
+        ``on_objects`` gets the uids of applications of whose objects this is so.
+        """
+        self._client = client
+        self._settings = settings
+        self._now = now
+        self._on_change = on_change
+        self._on_objects = on_objects
+        self._on_crash = on_crash
+        self._doors: dict[str, Door] = {}
+        self._closed: set[str] = set()
+        """The clusters that have no kubeconfig."""
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(READS)
+        self._parsing = asyncio.Semaphore(1)
+        self._connector = partial(connector, _Addresses(settings.allowed_addresses))
+
+    def follow(self, cluster: MemberCluster) -> None:
+        """Reach the cluster as its spec says now; nothing where that is done already."""
+        key, spec, metadata = cluster.metadata.key, cluster.spec, cluster.metadata
+        door = self._doors.get(key)
+        if door is None or door.spec != spec:
+            door = self._opened(key, cluster)
+        elif door.generation != metadata.generation:
+            # Perhaps its Secret was written with it.
+            door.kubeconfig.look()
+        if door is not None:
+            door.generation = metadata.generation
+            door.kubeconfig.is_kept = bool(metadata.deletion_timestamp)
+
+    def _opened(self, key: str, cluster: MemberCluster) -> Door | None:
+        """A new way in place of the one of before; None where none is given."""
+        self.drop(key)
+        reference = cluster.spec.kubeconfig_secret_ref
+        if reference is None or not reference.name:
+            self._closed.add(key)
+            return None
+        kubeconfig = Kubeconfig(
+            self._client,
+            cluster.metadata.namespace,
+            reference,
+            seconds=self._settings.kubeconfig_interval_seconds,
+            turns=self._turns,
+            on_change=partial(self._look, key),
+        )
+        door = self._doors[key] = Door(cluster.spec, cluster.metadata.generation, kubeconfig)
+        name = f"kubeconfig of {key}"
+        door.reading = asyncio.create_task(supervise(name, kubeconfig.run, self._on_crash))
+        return door
+
+    def drop(self, key: str) -> None:
+        """Reach a cluster no more."""
+        self._closed.discard(key)
+        door = self._doors.pop(key, None)
+        if door is not None:
+            if door.reading is not None:
+                door.reading.cancel()
+            self._shut(door)
+
+    async def close(self) -> None:
+        """Leave all clusters now."""
+        doors, self._doors = list(self._doors.values()), {}
+        self._closed.clear()
+        tasks = [each for door in doors for each in (door.reading, door.running) if each]
+        for door in doors:
+            if door.expiry is not None:
+                door.expiry.cancel()
+        tasks += self._leaving
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def session(self, key: str) -> Session | None:
+        """The session with a cluster, where there is one."""
+        door = self._doors.get(key)
+        return door.session if door is not None else None
+
+    def reach(self, key: str) -> Reach:
+        """Whether a cluster answers; one with a kubeconfig that may not be used does not."""
+        door = self._doors.get(key)
+        if door is None:
+            return Reach.NO if key in self._closed else Reach.UNKNOWN
+        if door.session is not None:
+            return door.session.reach
+        return Reach.NO if door.fault else Reach.UNKNOWN
+
+    def fault(self, key: str) -> str:
+        """Why a cluster can't be reached, in one line; empty where it can, or nobody knows yet."""
+        door = self._doors.get(key)
+        if door is None:
+            return "it has no kubeconfigSecretRef" if key in self._closed else ""
+        return door.session.fault if door.session is not None else door.fault
+
+    async def _look(self, key: str) -> None:
+        """Open, change or end the session by what the Secret says now."""
+        door = self._doors.get(key)
+        if door is None:
+            return
+        kubeconfig = door.kubeconfig
+        try:
+            if kubeconfig.text is None:
+                raise ConnectionSettingsError(kubeconfig.fault)  # noqa: TRY301 - one of several
+            digest = sha256(kubeconfig.text).hexdigest()
+            if door.session is not None and door.digest == digest:
+                return
+            async with self._parsing:
+                # A large one takes its time.
+                access = await asyncio.to_thread(_access, kubeconfig.text, kubeconfig.source)
+            self._check_end(access, kubeconfig.source)
+        except ConnectionSettingsError as error:
+            self._shut(door)
+            door.fault = str(error)
+        else:
+            self._shut(door)
+            door.fault, door.digest = "", digest
+            self._open(key, door, access)
+        kubeconfig.is_of_use = not door.fault
+        self._on_change(key)
+
+    def _check_end(self, access: Access, source: str) -> None:
+        """Raise ConnectionSettingsError where the credentials have ended."""
+        if access.expires is not None and access.expires <= self._now():
+            raise ConnectionSettingsError(
+                f"{source}: its credentials ended on {access.expires:%Y-%m-%d %H:%M} UTC: "
+                "renew them"
+            )
+
+    def _open(self, key: str, door: Door, access: Access) -> None:
+        session = Session(
+            key,
+            replace(access, connection=replace(access.connection, connector=self._connector)),
+            self._settings,
+            discover=door.spec.discover_custom_resources,
+            on_change=partial(self._on_change, key),
+            on_objects=self._on_objects,
+            on_crash=self._on_crash,
+            on_failure=door.kubeconfig.look,
+        )
+        door.session = session
+        door.running = asyncio.create_task(kept(session, self._on_crash))
+        if access.expires is not None:
+            self._set_timer(key, door, access, access.expires)
+
+    def _set_timer(self, key: str, door: Door, access: Access, expires: datetime) -> None:
+        """End the session when its credentials end."""
+        left = (expires - self._now()).total_seconds()
+
+        def due() -> None:
+            if self._doors.get(key) is not door or door.session is None:
+                return
+            try:
+                self._check_end(access, door.kubeconfig.source)
+            except ConnectionSettingsError as error:
+                self._shut(door)
+                door.fault, door.kubeconfig.is_of_use = str(error), False
+                door.kubeconfig.look()
+                self._on_change(key)
+            else:
+                self._set_timer(key, door, access, expires)
+
+        seconds = min(max(left, 1.0), _LONGEST_TIMER)
+        door.expiry = asyncio.get_running_loop().call_later(seconds, due)
+
+    def _shut(self, door: Door) -> None:
+        """End a session, and let those who are at work there finish."""
+        session, running = door.session, door.running
+        door.session = door.running = None
+        door.digest = ""
+        if door.expiry is not None:
+            door.expiry.cancel()
+            door.expiry = None
+        if session is None or running is None:
+            return
+
+        async def leave() -> None:
+            try:
+                await session.leave()
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+        task = asyncio.create_task(leave())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+
+def _access(text: bytes, source: str) -> Access:
+    # Reading YAML and certificates is of no use to who has no clusters.
+    from kube.foreign import access_from  # noqa: PLC0415
+
+    return access_from(text, source)

@@ -1,0 +1,172 @@
+"""Says of each Cluster how it stands (krake.md 1.3, 7.1), and keeps the sessions with all of them.
+
+A Cluster with applications on it does not go: its finalizer waits until they have left, and what
+is left of them is cleaned up. One that does not answer waits for no cleaning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.placement.context import BY_CLUSTER
+from evaluation.times import stamp
+from kube.errors import NotFoundError
+from kube.event_series import ObjectReference
+from kube.patches import MergePatch
+from kube.resources import CLUSTERS
+from placement.cluster_state import CONNECTING, Observation, observe, recorded
+from placement.deployed import FINALIZER
+from placement.rollout import Reach
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.placement.context import DeploymentContext
+    from placement.deployed import DeployedApplication, MemberCluster
+
+_SHOWN: Final = 5
+
+
+class Monitor:
+    """Reconciles one Cluster; keys are ``namespace/name``."""
+
+    def __init__(self, context: DeploymentContext) -> None:
+        self._context = context
+        self._clusters = context.caches.clusters.store
+        self._applications = context.caches.applications.store
+        self._ending: set[str] = set()
+
+    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+        """All: each has a session to be kept."""
+        return list(self._clusters.keys()) if keys is None else keys
+
+    @property
+    def ending(self) -> frozenset[str]:
+        """The clusters that wait for their applications to leave."""
+        return frozenset(self._ending)
+
+    async def close(self) -> None:
+        """Leave all clusters."""
+        await self._context.members.close()
+
+    async def reconcile(self, key: str) -> float | None:
+        """Follow one cluster, and write what is seen of it. Raises ApiError."""
+        found = self._clusters.get(key)
+        if found is None:
+            self._ending.discard(key)
+            self._context.members.drop(key)
+            return None
+        self._context.members.follow(found)
+        try:
+            if await self._keep_finalizer(key, found):
+                # The write is an event, which brings the version to go on with.
+                return None
+            await self._write(key, found)
+        except NotFoundError:
+            # It is gone, and the watch is about to tell.
+            return None
+        return None
+
+    async def _write(self, key: str, found: MemberCluster) -> None:
+        """Write the status where something else is seen."""
+        if found.spec.kubeconfig_secret_ref is None:
+            # One that is still to be made is the scheduler's.
+            return
+        members = self._context.members
+        session, status = members.session(key), found.status
+        observation, resources = Observation(), status.custom_resources
+        if session is not None:
+            observation = session.observation
+            if status.state == CONNECTING and observation.answers and not session.is_steady:
+                return
+            known = session.custom_resources
+            resources = resources if known is None else recorded(known)
+        elif members.reach(key) is Reach.NO:
+            observation = Observation(False, members.fault(key))
+        if not found.spec.discover_custom_resources:
+            resources = ()
+        now, generation = stamp(self._context.now()), found.metadata.generation
+        verdict = observe(status.state, status.conditions, observation, now, generation)
+        before = (status.state, status.conditions, status.custom_resources)
+        if before == (verdict.state, verdict.conditions, resources):
+            return
+        await self._patch(
+            found,
+            {
+                "status": {
+                    "state": verdict.state,
+                    "conditions": verdict.conditions,
+                    "customResources": resources or None,
+                }
+            },
+            subresource="status",
+        )
+
+    async def _keep_finalizer(self, key: str, found: MemberCluster) -> bool:
+        """Hold the object while it is in use, and let it go then; whether that took a write."""
+        held = FINALIZER in found.metadata.finalizers
+        if not found.metadata.deletion_timestamp:
+            self._ending.discard(key)
+            if held or found.spec.kubeconfig_secret_ref is None:
+                return False
+            await self._set_finalizers(found, (*found.metadata.finalizers, FINALIZER))
+            return True
+        if not held:
+            return False
+        users = [each.metadata.name for each in self._users(key)]
+        if users:
+            if key not in self._ending:
+                self._tell(found, users)
+            self._ending.add(key)
+            return False
+        others = tuple(each for each in found.metadata.finalizers if each != FINALIZER)
+        await self._set_finalizers(found, others)
+        return True
+
+    def _users(self, key: str) -> Iterable[DeployedApplication]:
+        """The applications that the cluster must still be there for."""
+        name = key.partition("/")[2]
+        is_lost = self._context.members.reach(key) is Reach.NO
+        for each in self._applications.by_index(BY_CLUSTER, key):
+            if is_lost and each.metadata.deletion_timestamp:
+                # It waits for the cluster, which would wait for it for ever.
+                continue
+            status = each.status
+            bound = (status.scheduled_to, status.running_on)
+            used = any(reference is not None and reference.name == name for reference in bound)
+            recorded = (*status.inventory, *(() if is_lost else status.pending_cleanup))
+            if used or any(objects.cluster == name for objects in recorded):
+                yield each
+
+    def _tell(self, found: MemberCluster, users: list[str]) -> None:
+        more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
+        metadata = found.metadata
+        self._context.events.emit(
+            ObjectReference(
+                CLUSTERS.api_version,
+                CLUSTERS.kind,
+                metadata.name,
+                metadata.namespace,
+                metadata.uid,
+            ),
+            "Warning",
+            "InUse",
+            f"waits for applications to leave: {', '.join(sorted(users)[:_SHOWN])}{more}",
+        )
+
+    async def _set_finalizers(self, found: MemberCluster, finalizers: tuple[str, ...]) -> None:
+        await self._patch(found, {"metadata": {"finalizers": finalizers}})
+
+    async def _patch(
+        self, found: MemberCluster, value: dict[str, Any], *, subresource: str | None = None
+    ) -> None:
+        metadata = found.metadata
+        precondition = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        value = {**value, "metadata": {**value.get("metadata", {}), **precondition}}
+        await self._context.client.patch(
+            CLUSTERS,
+            metadata.name,
+            MergePatch(value),
+            metadata.namespace,
+            subresource=subresource,
+        )

@@ -1,0 +1,274 @@
+"""The newest values of the metrics that targets name: each asked for once in an interval (7.4).
+
+Nobody who decides ever waits for a provider. A value counts for a while after it was read, so that
+one answer that fails to come changes nothing; a provider that says there is none is believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from evaluation.model import KafkaTable, Provider, ProviderSpec, SecretKey
+from evaluation.objects import Metadata
+from placement.provider_validation import KAFKA, PROMETHEUS, STATIC
+from placement.world import Fault
+from providers.errors import BadAnswerError, ProviderError
+from providers.model import Question
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from controller.evaluation.questions import Questions
+    from controller.placement.caches import PlacementCaches
+    from placement.provider_validation import SubmittedProvider, SubmittedProviderSpec
+    from placement.world import Place, Reading
+
+FIRST_WAIT: Final = 2.0
+"""Seconds that a decision waits for the first value of a metric, and never again."""
+_SOON: Final = 0.01
+"""Seconds by which a look is late, so that what it waits for is over."""
+
+
+class Query(NamedTuple):
+    """What is asked of whom; metrics that ask the same share the answer."""
+
+    provider: Place
+    metric: str
+
+
+class Sample:
+    """What is known of the answer to one query."""
+
+    __slots__ = ("at", "spec", "started", "task", "told", "trouble", "value")
+
+    def __init__(self, spec: SubmittedProviderSpec) -> None:
+        self.spec = spec
+        self.started = -math.inf
+        self.task: asyncio.Task[None] | None = None
+        self.value: float | None = None
+        self.at = -math.inf
+        self.trouble: Fault | None = None
+        """Why the last question has no answer; None where it has one."""
+        self.told: Reading | None = None
+
+    def reading(self, now: float, max_age: float) -> Reading | None:
+        """The value, or why there is none; None before the first answer."""
+        trouble = self.trouble
+        if trouble is not None and trouble.reason != "UnreachableMetricsProvider":
+            return trouble
+        if self.value is not None and now - self.at < max_age:
+            return self.value
+        if trouble is not None or self.value is None:
+            return trouble
+        text = f"no answer for {max_age:g} s"
+        return Fault("UnreachableMetricsProvider", text)
+
+
+class Samples:
+    """All that is known; empty where another process leads. ``clock`` gives seconds."""
+
+    def __init__(
+        self, caches: PlacementCaches, *, max_age: float, clock: Callable[[], float]
+    ) -> None:
+        self._caches = caches
+        self._max_age = max_age
+        self._clock = clock
+        self.held: dict[Query, Sample] = {}
+        self._since: dict[Query, float] = {}
+        """Since when each is wanted."""
+
+    def clear(self) -> None:
+        """Know nothing, at the beginning and the end of a term."""
+        self.held.clear()
+        self._since.clear()
+
+    def wanted(self) -> dict[Query, list[Place]]:
+        """What is to be asked, and for which metrics: those that some target names."""
+        found: dict[Query, list[Place]] = {}
+        caches = self._caches
+        for mirror in (caches.metrics, caches.global_metrics):
+            for each in mirror.store.values():
+                place = (each.metadata.namespace, each.metadata.name)
+                source = each.spec.provider
+                provider = caches.provider((place[0], source.name))
+                if provider is None or provider.spec.type == STATIC:
+                    continue
+                if next(caches.users(place), None) is not None:
+                    query = Query((place[0], source.name), source.metric)
+                    found.setdefault(query, []).append(place)
+        return found
+
+    def readings(self) -> tuple[dict[Place, Reading], dict[str, float]]:
+        """The readings, and until when decisions of a namespace wait for the first ones.
+
+        Who waits for what all may use stands under an empty namespace.
+        """
+        now = self._clock()
+        readings: dict[Place, Reading] = {}
+        waits: dict[str, float] = {}
+        wanted = self.wanted()
+        self._since = {query: self._since.get(query, now) for query in wanted}
+        for query, places in wanted.items():
+            sample = self.held.get(query)
+            reading = None if sample is None else sample.reading(now, self._max_age)
+            if reading is not None:
+                readings.update(dict.fromkeys(places, reading))
+                continue
+            until = self._since[query] + FIRST_WAIT
+            if until > now:
+                for namespace in self.namespaces(places):
+                    waits[namespace] = max(waits.get(namespace, 0.0), until)
+        return readings, waits
+
+    def count_without_value(self) -> int:
+        """How many queries have no value now."""
+        now = self._clock()
+        readings = (each.reading(now, self._max_age) for each in self.held.values())
+        return sum(not isinstance(each, float) for each in readings)
+
+    def namespaces(self, places: Iterable[Place]) -> set[str]:
+        """Where a change of these metrics matters; empty for: everywhere."""
+        caches = self._caches
+        return {each.metadata.namespace for place in places for each in caches.users(place)}
+
+
+class Sampler:
+    """Reconciles one query; ``wake`` has one looked at again, ``tell`` hears of new readings."""
+
+    def __init__(  # noqa: PLR0913 - whom to ask, how often, and whom to tell
+        self,
+        samples: Samples,
+        caches: PlacementCaches,
+        questions: Questions,
+        *,
+        home: str,
+        interval: float,
+        max_age: float,
+        clock: Callable[[], float],
+        wake: Callable[[str], None],
+        tell: Callable[[set[str]], None],
+    ) -> None:
+        """``home`` is our own namespace, where global providers have their Secrets."""
+        self._samples = samples
+        self._caches = caches
+        self._questions = questions
+        self._home = home
+        self._interval = interval
+        self._max_age = max_age
+        self._clock = clock
+        self._wake = wake
+        self._tell = tell
+        self._wanted: dict[Query, list[Place]] = {}
+        self._queries: dict[str, Query] = {}
+        self._log = get_logger("sampler")
+        samples.clear()
+
+    def due(self, _keys: Iterable[str] | None) -> Iterator[str]:
+        """What is not asked as it is to be asked now."""
+        wanted, held = self._samples.wanted(), self._samples.held
+        self._wanted = wanted
+        for query in [*wanted, *(each for each in held if each not in wanted)]:
+            sample, provider = held.get(query), self._caches.provider(query.provider)
+            is_known = sample is not None and query in wanted
+            if is_known and provider is not None and sample and sample.spec == provider.spec:
+                continue
+            key = "/".join((*query.provider, query.metric))
+            self._queries[key] = query
+            yield key
+
+    async def reconcile(self, key: str) -> float | None:
+        """Ask if it is time, and tell what has changed."""
+        query = self._queries.get(key)
+        if query is None:
+            return None
+        held, now = self._samples.held, self._clock()
+        provider, sample = self._caches.provider(query.provider), held.get(query)
+        if provider is None or query not in self._wanted:
+            self._queries.pop(key, None)
+            self._drop(query)
+            return None
+        if sample is None or sample.spec != provider.spec:
+            self._drop(query)
+            sample = held[query] = Sample(provider.spec)
+        due = sample.started + self._interval
+        if sample.task is None and now >= due:
+            # Later ones keep the pace, whatever an answer takes.
+            sample.started = now if now - due > self._interval else due
+            asked = self._ask(key, query, sample, as_asked(provider, self._home))
+            sample.task = asyncio.create_task(asked)
+            due = sample.started + self._interval
+        self._tell_change(query, sample, now)
+        times = [sample.at + self._max_age]
+        if sample.task is None:
+            times.append(due)
+        left = [each - now for each in times if each > now]
+        return min(left) + _SOON if left else None
+
+    async def close(self) -> None:
+        """Leave all questions unanswered that are under way, and know nothing."""
+        tasks = [each.task for each in self._samples.held.values() if each.task is not None]
+        self._samples.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, key: str, query: Query, sample: Sample, provider: Provider) -> None:
+        try:
+            answer = await self._questions.ask(provider, Question(query=query.metric))
+            sample.value, sample.trouble = answer.samples[-1].value, None
+            sample.at = self._clock()
+        except ProviderError as error:
+            sample.trouble = fault_of(error, query)
+        except Exception as error:  # noqa: BLE001 - the next question may be answered
+            self._log.exception("a question failed unexpectedly", query=query.metric)
+            sample.trouble = fault_of(BadAnswerError(type(error).__name__), query)
+        sample.task = None
+        self._wake(key)
+
+    def _tell_change(self, query: Query, sample: Sample, now: float) -> None:
+        reading = sample.reading(now, self._max_age)
+        if reading != sample.told:
+            sample.told = reading
+            self._tell(self._samples.namespaces(self._wanted[query]))
+
+    def _drop(self, query: Query) -> None:
+        sample = self._samples.held.pop(query, None)
+        if sample is not None and sample.task is not None:
+            sample.task.cancel()
+
+
+def fault_of(error: ProviderError, query: Query) -> Fault:
+    """What matters of an error (krake.md 3.9)."""
+    away = error.is_unreachable or error.reason in {"BadCredentials", "BadProvider"}
+    text = f"'{query.provider[1]}' has no value '{query.metric}': {error}"
+    return Fault("UnreachableMetricsProvider" if away else "InvalidMetric", text)
+
+
+def as_asked(provider: SubmittedProvider, home: str) -> Provider:
+    """The provider as those who speak to it want it; its Secret is in its namespace, or at home."""
+    spec = provider.spec
+    server = {PROMETHEUS: spec.prometheus, KAFKA: spec.kafka}.get(spec.type)
+    reference = server.secret_key_ref if server is not None else None
+    table = spec.kafka
+    return Provider(
+        metadata=Metadata(
+            name=provider.metadata.name, namespace=provider.metadata.namespace or home
+        ),
+        spec=ProviderSpec(
+            type=spec.type or "none",
+            target_server="" if server is None else server.url,
+            secret_key_ref=None
+            if reference is None
+            else SecretKey(name=reference.name, key=reference.key),
+            kafka=None
+            if table is None
+            else KafkaTable(
+                table=table.table,
+                comparison_column=table.comparison_column,
+                value_column=table.value_column,
+            ),
+        ),
+    )

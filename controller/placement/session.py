@@ -1,0 +1,273 @@
+"""One member cluster, while its kubeconfig stays what it is: a client, and what is seen there.
+
+Whoever wants something of the cluster is told at once that it does not answer, or that enough
+others are at it already: one that hangs costs each of its applications one time-out at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.job import supervise
+from controller.placement.watches import Watches
+from kube.client import Client
+from kube.discovery import Discovery
+from kube.errors import ApiError, ForbiddenError, UnauthorizedError
+from kube.reflector import Reflector
+from kube.resources import DEFINITIONS, NODES
+from placement.cluster_state import Node, NodeCondition, Observation
+from placement.rollout import Reach
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from controller.placement_settings import MemberSettings
+    from kube.foreign import Access
+
+QUICK: Final = 2.0
+"""Seconds until a cluster is asked again whose last answer was another than the one before."""
+_STEADY: Final = 2
+"""Answers in a row after which a cluster that was offline is trusted."""
+_LEAVE_SECONDS: Final = 30.0
+"""For which who is at work there may finish when the session ends."""
+
+
+class BusyError(Exception):
+    """Enough others are at work there: the one who asked is woken when it is his turn."""
+
+
+class _Metadata(Struct, frozen=True, gc=False):
+    name: str
+
+
+class _Status(Struct, frozen=True, gc=False):
+    conditions: tuple[NodeCondition, ...] | None = None
+
+
+class _Node(Struct, frozen=True, gc=False):
+    metadata: _Metadata
+    status: _Status = _Status()
+
+
+_decode_node: Final = msgspec.json.Decoder(_Node).decode
+
+
+def _node(raw: msgspec.Raw) -> Node:
+    found = _decode_node(raw)
+    return Node(found.metadata.name, found.status.conditions or ())
+
+
+class Session:
+    """A member cluster; ``run`` keeps it, ``on_change`` is called when ``observation`` changed."""
+
+    def __init__(  # noqa: PLR0913 - whom to talk to, how, and whom to tell
+        self,
+        key: str,
+        access: Access,
+        settings: MemberSettings,
+        *,
+        discover: bool,
+        on_change: Callable[[], None],
+        on_objects: Callable[[frozenset[str]], None],
+        on_crash: Callable[[str], None],
+        on_failure: Callable[[], None] = lambda: None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """``on_failure`` is called whenever it was asked for itself and did not answer well."""
+        self.key = key
+        self.namespace = access.namespace or "default"
+        """Where objects go that name none."""
+        self.client = Client(
+            access.connection,
+            user_agent="harbourmaster-placement",
+            timeout=settings.request_timeout_seconds,
+            retries=1,
+        )
+        self.discovery = Discovery(self.client)
+        self.watches = Watches(self.client, self._start, on_objects)
+        self.reach = Reach.UNKNOWN
+        self.fault = ""
+        """Why it does not answer."""
+        self._settings = settings
+        self._on_change = on_change
+        self._on_crash = on_crash
+        self._on_failure = on_failure
+        self._chance = chance
+        self._answers = 0
+        self._failures = 0
+        self._doubted = asyncio.Event()
+        self._users = 0
+        self._waiting: dict[str, Callable[[], None]] = {}
+        self._left = asyncio.Event()
+        self._closing = False
+        self._tasks: asyncio.TaskGroup | None = None
+        self._later: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
+        self._nodes: Reflector[Node] = Reflector(
+            self.client,
+            NODES,
+            _node,
+            on_change=lambda _keys: on_change(),
+            on_state=self._node_state,
+            name=f"nodes of {key}",
+        )
+        self._definitions: Reflector[bool] | None = None
+        if discover:
+            self._definitions = Reflector(
+                self.client,
+                DEFINITIONS,
+                lambda _raw: True,
+                on_change=lambda _keys: on_change(),
+                metadata_only=True,
+                name=f"definitions of {key}",
+            )
+        self._log = get_logger("members").bind(cluster=key)
+
+    async def run(self) -> None:
+        """Watch the cluster until cancelled."""
+        try:
+            async with self.client, asyncio.TaskGroup() as group:
+                self._tasks = group
+                self._start(self._nodes.run)
+                if self._definitions is not None:
+                    self._start(self._definitions.run)
+                while self._later:
+                    self._start(self._later.popleft())
+                await self._probe()
+        finally:
+            self._tasks = None
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it has answered more than once since it did not."""
+        return self._answers >= _STEADY
+
+    @property
+    def observation(self) -> Observation:
+        """What is seen of it now."""
+        if self.reach is Reach.NO:
+            return Observation(False, self.fault)
+        nodes_fault = self._nodes.error or ""
+        if self.reach is Reach.UNKNOWN or not (self._nodes.synced.is_set() or nodes_fault):
+            return Observation()
+        # A watch that broke off is no news of the nodes: what is held stays in force.
+        fault = nodes_fault if not self._nodes.synced.is_set() else ""
+        nodes = sorted(self._nodes.store.values(), key=lambda node: node.name)
+        return Observation(True, "", tuple(nodes), fault)
+
+    @property
+    def custom_resources(self) -> tuple[str, ...] | None:
+        """``plural.group`` of each definition there; None where that is not known."""
+        if self._definitions is None or not self._definitions.synced.is_set():
+            return None
+        return tuple(sorted(self._definitions.store))
+
+    @contextlib.asynccontextmanager
+    async def use(self, key: str, wake: Callable[[], None]) -> AsyncIterator[None]:
+        """Do something there. Raises BusyError, and calls ``wake`` when ``key`` may come again."""
+        if self._closing or self._users >= self._settings.concurrency:
+            self._waiting[key] = wake
+            raise BusyError(f"cluster {self.key} is busy")
+        self._waiting.pop(key, None)
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                self._left.set()
+            free = self._settings.concurrency - self._users
+            for name in list(self._waiting)[:free]:
+                self._waiting.pop(name)()
+
+    def doubt(self) -> None:
+        """Find out now whether it still answers: somebody got no answer."""
+        self._doubted.set()
+
+    async def leave(self) -> None:
+        """Let nobody in any more, and wait a while for those who are."""
+        self._closing = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                while self._users:
+                    self._left.clear()
+                    await self._left.wait()
+        waiting, self._waiting = self._waiting, {}
+        for wake in waiting.values():
+            wake()
+
+    async def _probe(self) -> None:
+        """Ask again and again; sooner where it is not clear how things stand."""
+        while True:
+            changed = await self._ask()
+            is_clear = self.is_steady or self.reach is Reach.NO
+            seconds = self._settings.probe_interval_seconds * (0.8 + 0.4 * self._chance())
+            if changed:
+                self._on_change()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds if is_clear else min(QUICK, seconds)):
+                    await self._doubted.wait()
+            self._doubted.clear()
+
+    async def _ask(self) -> bool:
+        """Ask once; whether the answer changes what is known."""
+        before = (self.reach, self.fault, self.is_steady)
+        try:
+            await self.client.list(NODES, limit=1, metadata_only=True, retries=0)
+        except ForbiddenError:
+            # Whoever says so knows us, and works.
+            self._answered()
+        except UnauthorizedError as error:
+            self._failed(f"the cluster refuses the credentials of its kubeconfig: {error.message}")
+        except ApiError as error:
+            self._failed(error.message)
+        else:
+            self._answered()
+        return before != (self.reach, self.fault, self.is_steady)
+
+    def _answered(self) -> None:
+        if self.reach is Reach.NO:
+            self._log.info("answers again")
+            self._wake_mirrors()
+        self._answers += 1
+        self._failures = 0
+        self.reach, self.fault = Reach.YES, ""
+
+    def _failed(self, text: str) -> None:
+        self._answers = 0
+        self._failures += 1
+        self._on_failure()
+        if self._failures >= self._settings.failures_until_offline:
+            if self.reach is not Reach.NO:
+                self._log.warning("does not answer", error=text)
+            self.reach, self.fault = Reach.NO, text
+
+    def _wake_mirrors(self) -> None:
+        """Their own waits have grown meanwhile."""
+        self._nodes.wake()
+        if self._definitions is not None:
+            self._definitions.wake()
+        self.watches.wake()
+
+    def _node_state(self) -> None:
+        if self._nodes.error:
+            self.doubt()
+        self._on_change()
+
+    def _start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._tasks is None:
+            self._later.append(run)
+            return
+        self._tasks.create_task(supervise(f"mirror of {self.key}", run, self._on_crash))
+
+
+async def kept(session: Session, on_crash: Callable[[str], None]) -> None:
+    """Run a session for ever, also after a crash."""
+    await supervise(f"cluster {session.key}", session.run, on_crash)

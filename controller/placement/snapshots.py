@@ -1,0 +1,129 @@
+"""The world as the decisions of one moment see it, and who has moved where lately.
+
+Constraints and ranking of one pass see the same values. A pass lasts until something that it shows
+has changed, and a moment at most; who moves where by choice counts for as long as the values that
+all of them follow.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from placement.decisions import Herd
+from placement.passes import Pass
+from placement.world import world_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from controller.placement.caches import PlacementCaches
+    from controller.placement.samples import Samples
+    from controller.placing_settings import PlacementSettings
+    from placement.candidates import Candidate
+    from placement.model import Object
+    from placement.world import World
+
+LASTS: Final = 0.25
+"""Seconds for which a pass has the right time."""
+
+
+class Crowd:
+    """The objects that went to each target; one that decides again is one all the same."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.arrivals: dict[tuple[str, str], set[str]] = {}
+
+    def herd(self, key: str) -> Herd:
+        """The others, as one of them sees them."""
+        return _Herd(self, key)
+
+
+class _Herd(Herd):
+    def __init__(self, crowd: Crowd, key: str) -> None:
+        super().__init__(crowd.limit)
+        self._crowd = crowd
+        self._key = key
+
+    def admits(self, target: Candidate) -> bool:
+        there = self._crowd.arrivals.get((target.namespace, target.name), set())
+        return not self._crowd.limit or len(there - {self._key}) < self._crowd.limit
+
+    def arrives(self, target: Candidate) -> None:
+        where = (target.namespace, target.name)
+        self._crowd.arrivals.setdefault(where, set()).add(self._key)
+
+
+class Snapshot:
+    """One pass, and what it waits for: seconds by the clock, by namespace."""
+
+    def __init__(self, seen: Pass, crowd: Crowd, waits: dict[str, float], at: float) -> None:
+        self.seen = seen
+        self.crowd = crowd
+        self.at = at
+        self._waits = waits
+
+    def wait(self, namespace: str, now: float) -> float | None:
+        """Seconds until decisions of a namespace need wait no more; None where they need not."""
+        waits = (self._waits.get(namespace, 0.0), self._waits.get("", 0.0))
+        left = max(waits) - now
+        return left if left > 0 else None
+
+
+class Snapshots:
+    """Gives out passes. ``now`` tells the time of day, ``clock`` seconds."""
+
+    def __init__(
+        self,
+        caches: PlacementCaches,
+        samples: Samples,
+        settings: PlacementSettings,
+        *,
+        now: Callable[[], datetime],
+        clock: Callable[[], float],
+    ) -> None:
+        self._caches = caches
+        self._samples = samples
+        self._settings = settings
+        self._now = now
+        self._clock = clock
+        self._world: World | None = None
+        self._waits: dict[str, float] = {}
+        self._snapshot: Snapshot | None = None
+        self._crowd = Crowd(settings.moves_per_target)
+        self._crowded = -float("inf")
+
+    def outdate(self) -> None:
+        """Something has changed that decisions see."""
+        self._world = self._snapshot = None
+
+    def current(self) -> Snapshot:
+        """The world as it is now."""
+        at = self._clock()
+        found = self._snapshot
+        if found is not None and at - found.at < LASTS:
+            return found
+        if at - self._crowded >= self._settings.sample_interval_seconds:
+            self._crowd, self._crowded = Crowd(self._settings.moves_per_target), at
+        if self._world is None:
+            self._world, self._waits = self._built()
+        seen = Pass(self._world, self._now(), self._settings)
+        self._snapshot = Snapshot(seen, self._crowd, self._waits, at)
+        return self._snapshot
+
+    def _built(self) -> tuple[World, dict[str, float]]:
+        caches = self._caches
+        readings, waits = self._samples.readings()
+        objects: tuple[Iterable[Object], ...] = (
+            caches.clusters.store.values(),
+            caches.clouds.store.values(),
+            caches.global_clouds.store.values(),
+            caches.projects.store.values(),
+            caches.metrics.store.values(),
+            caches.global_metrics.store.values(),
+            caches.providers.store.values(),
+            caches.global_providers.store.values(),
+        )
+        return world_of(chain.from_iterable(objects), readings), waits

@@ -1,0 +1,334 @@
+"""One pass over one application: what the rollout says next, done and recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.placement.applying import apply, check, delete, prepared_for
+from controller.placement.book import Book
+from controller.placement.known import RESYNC, Known
+from controller.registration.fights import Fights
+from kube.errors import ApiError, UnreachableError
+from placement.deployed import FORCE
+from placement.manifests import Owner, Prepared
+from placement.rollout import (
+    APPLY,
+    CHECK,
+    CLUSTER_UNKNOWN,
+    DELETE,
+    Apply,
+    Check,
+    Delete,
+    Done,
+    Limits,
+    Outcome,
+    Reach,
+    Rest,
+    SetFinalizer,
+    Situation,
+    Write,
+    next_action,
+)
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.placement.context import DeploymentContext
+    from controller.placement.session import Session
+    from placement.deployed import DeployedApplication
+    from placement.rollout import Action
+
+MAX_ACTIONS: Final = 200
+"""Of one pass; more would be a circle."""
+SHORTEST: Final = 0.1
+"""Seconds until a look that time alone asks for."""
+_DRIFT: Final = "drift"
+
+
+class Memory:
+    """What is remembered of one application between two passes."""
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.attempts = 0
+        self.known: Known | None = None
+        self.prepared: tuple[Any, Prepared] | None = None
+        self.fights = Fights()
+        self.told = ""
+
+    def seconds_left(self, now: float, until: float) -> float | None:
+        """Until the next look at an application that is at rest."""
+        ends = [until] if until else []
+        if self.known is not None and self.known.at + RESYNC > now:
+            ends.append(self.known.at + RESYNC)
+        return max(min(ends) - now, SHORTEST) if ends else None
+
+
+class Turn:
+    """One pass; ``run`` once."""
+
+    def __init__(
+        self,
+        context: DeploymentContext,
+        found: DeployedApplication,
+        memory: Memory,
+        *,
+        wake: Callable[[], None],
+    ) -> None:
+        self.book = Book(context, found)
+        self.is_unfinished = False
+        """Something failed or takes its time, and is to be tried again."""
+        self.now = context.now().timestamp()
+        self._context = context
+        self._found = found
+        self._memory = memory
+        self._wake = wake
+        self._owner = Owner(found.metadata.uid, found.metadata.namespace, found.metadata.name)
+        self._is_ending = bool(found.metadata.deletion_timestamp)
+        self._is_released = found.status.scheduled_generation == found.metadata.generation
+        self._outcomes: dict[tuple[str, str], Outcome] = {}
+        self._silent: set[str] = set()
+        self._target: Session | None = None
+        """The cluster that ``_prepared`` is for; None where nothing is prepared."""
+        self._prepared = Prepared()
+        self._fault = ""
+        self._drifted: Known | None = None
+        self._log = get_logger("deployer").bind(application=found.metadata.key)
+
+    async def run(self) -> Rest:
+        """Do all that can be done now. Raises ApiError, and BusyError where a cluster is full."""
+        await self._prepare()
+        for _ in range(MAX_ACTIONS):
+            self.now = self._context.now().timestamp()
+            action = next_action(self._situation())
+            if isinstance(action, Rest):
+                await self._close(action)
+                return action
+            before = self.book.record.scheduled_to
+            await self._act(action)
+            if self.book.record.scheduled_to != before:
+                await self._prepare()
+        raise RuntimeError(f"{self._found.metadata.key}: no end of actions")
+
+    # What is the case
+
+    def _situation(self) -> Situation:
+        settings = self._context.settings
+        known = self._known()
+        is_applied = known is not None and known.is_complete and not self._has_drifted(known)
+        return Situation(
+            record=self.book.record,
+            reach=self._reach(),
+            now=self.now,
+            limits=Limits(settings.delete_timeout_seconds, settings.ready_timeout_seconds),
+            order=self._found.spec.migration_order,
+            is_ending=self._is_ending,
+            is_released=self._is_released,
+            has_finalizer=self.book.has_finalizer,
+            desired=self._prepared.refs,
+            fault=self._fault,
+            is_applied=is_applied,
+            is_ready=is_applied and known is not None and not known.unready(),
+            outcomes=self._outcomes,
+        )
+
+    def _reach(self) -> dict[str, Reach]:
+        """Of each cluster that there is and that this application has to do with."""
+        record, clusters = self.book.record, self._context.caches.clusters.store
+        names = {record.scheduled_to, record.running_on, *record.clusters} - {""}
+        found = {
+            name: self._context.members.reach(self._key(name))
+            for name in names
+            if self._key(name) in clusters
+        }
+        doubtful = set(self._silent)
+        # Nothing may be concluded from manifests that were not prepared for it.
+        session = self._session(record.scheduled_to)
+        if not self._is_ending and (self._target is None or self._target is not session):
+            doubtful.add(record.scheduled_to)
+        for name in doubtful:
+            if found.get(name) is Reach.YES and not self._is_fault_of(name):
+                found[name] = Reach.UNKNOWN
+        return found
+
+    def _is_fault_of(self, name: str) -> bool:
+        return bool(self._fault) and name == self.book.record.scheduled_to
+
+    def _known(self) -> Known | None:
+        """What was applied, if it is this on this cluster."""
+        known = self._memory.known
+        if known is None or self._target is None or known.session is not self._target:
+            return None
+        if known.prepared is not self._prepared or self.now >= known.at + RESYNC:
+            return None
+        return known
+
+    def _has_drifted(self, known: Known) -> bool:
+        """Whether to apply again what others changed; what is changed without end waits."""
+        if self._drifted is known:
+            return True
+        drift = known.drift()
+        if not drift:
+            return False
+        fights = self._memory.fights
+        if fights.hold(_DRIFT, drift, self.now):
+            self.is_unfinished = True
+            return False
+        self._drifted = known
+        self._log.info("drift", what=drift)
+        if fights.record(_DRIFT, drift, self.now):
+            text = f"{drift} again and again: somebody else writes it, too"
+            self.book.tell("Drift", text, "Warning")
+        return True
+
+    async def _prepare(self) -> None:
+        """Have the manifests as the cluster takes them, or what is wrong with them."""
+        self._target, self._prepared, self._fault = None, Prepared(), ""
+        found, name = self._found, self.book.record.scheduled_to
+        session = self._session(name)
+        if self._is_ending or not self._is_released:
+            return
+        if session is None or session.reach is not Reach.YES:
+            return
+        cluster = self._context.caches.clusters.store.get(self._key(name))
+        allows = cluster is not None and cluster.spec.allow_cluster_scoped
+        state = (session, found.metadata.generation, allows)
+        kept = self._memory.prepared
+        if kept is None or kept[0] != state:
+            try:
+                # Also this is at work there, and may hang.
+                async with session.use(found.metadata.key, self._wake):
+                    prepared = await prepared_for(
+                        session, found.spec.manifests, self._owner, allow_cluster_scoped=allows
+                    )
+            except UnreachableError:
+                self._note_silence(name)
+                return
+            except ApiError as error:
+                self.is_unfinished, self._fault = True, str(error)
+                return
+            if prepared.faults:
+                # A kind may come.
+                self.is_unfinished, self._fault = True, "; ".join(prepared.faults)
+                return
+            kept = self._memory.prepared = (state, prepared)
+        self._target, self._prepared = session, kept[1]
+
+    # What is done
+
+    async def _act(self, action: Action) -> None:
+        match action:
+            case Write(record, reason):
+                await self.book.record_now(record, reason)
+            case SetFinalizer(present):
+                await self.book.set_finalizer(present=present)
+            case Check(cluster):
+                await self._check(cluster)
+            case Apply():
+                await self._apply(action)
+            case Delete():
+                await self._delete(action)
+
+    async def _check(self, cluster: str) -> None:
+        outcome = self._no_answer(cluster)
+        if self._target is not None:
+            try:
+                async with self._target.use(self._found.metadata.key, self._wake):
+                    outcome = await check(self._target, self._prepared, self._owner)
+            except UnreachableError:
+                self._note_silence(cluster)
+            except ApiError as error:
+                outcome = Outcome(Done.FAILED, "CheckFailed", str(error))
+        self._finish((CHECK, cluster), outcome)
+
+    async def _apply(self, action: Apply) -> None:
+        cluster, target = action.cluster, self._target
+        if target is None:
+            self._finish((APPLY, cluster), self._no_answer(cluster))
+            return
+        known = Known(target, self._prepared, self.now)
+        force = self._found.spec.conflict_policy == FORCE
+        try:
+            async with target.use(self._found.metadata.key, self._wake):
+                report = await apply(target, self._prepared, self._owner, action.prune, force=force)
+        except UnreachableError:
+            self._note_silence(cluster)
+            self._finish((APPLY, cluster), self._no_answer(cluster))
+            return
+        self._finish((APPLY, cluster), report.outcome)
+        refs = tuple(each.ref for each in report.applied)
+        self.book.record = self.book.record.applied(cluster, refs, report.pruned)
+        if report.is_whole:
+            known.note(report.applied)
+            self._memory.known = known
+
+    async def _delete(self, action: Delete) -> None:
+        cluster = action.cluster
+        session = self._session(cluster)
+        if session is None:
+            self._finish((DELETE, cluster), self._no_answer(cluster))
+            return
+        try:
+            async with session.use(self._found.metadata.key, self._wake):
+                cleared = await delete(session, action.refs, self._owner, self._kept(cluster))
+        except UnreachableError:
+            self._note_silence(cluster)
+            self._finish((DELETE, cluster), self._no_answer(cluster))
+            return
+        self._finish((DELETE, cluster), cleared.outcome)
+        self.book.record = self.book.record.deleted(cluster, cleared.gone)
+        known = self._memory.known
+        if known is not None and known.session is session:
+            self._memory.known = None
+
+    def _kept(self, cluster: str) -> frozenset[str]:
+        """The uids of what the application has on its other clusters, and is to keep there."""
+        if self._is_ending:
+            return frozenset()
+        others = [each for name, each in self.book.record.inventory.items() if name != cluster]
+        return frozenset(ref.uid for each in others for ref in each if ref.uid)
+
+    def _finish(self, action: tuple[str, str], outcome: Outcome) -> None:
+        self._outcomes[action] = outcome
+        if outcome.done is not Done.YES:
+            self.is_unfinished = True
+
+    def _no_answer(self, cluster: str) -> Outcome:
+        return Outcome(Done.FAILED, CLUSTER_UNKNOWN, f"cluster {cluster} does not answer")
+
+    def _note_silence(self, cluster: str) -> None:
+        """A call had no answer: until that is looked into, nothing more is asked there."""
+        self.is_unfinished = True
+        self._silent.add(cluster)
+        session = self._session(cluster)
+        if session is not None:
+            session.doubt()
+
+    async def _close(self, rest: Rest) -> None:
+        """Record what came of it all."""
+        if self._is_ending and not self.book.has_finalizer:
+            return
+        if rest.reason == CLUSTER_UNKNOWN:
+            # It will be known in a moment, and nothing is to be said before.
+            await self.book.write()
+            return
+        if rest.text and self.is_unfinished and rest.text != self._memory.told:
+            self.book.tell(rest.reason, rest.text, "Warning")
+        self._memory.told = rest.text if self.is_unfinished else ""
+        record, known = self.book.record, self._known()
+        is_here = record.running_on == record.scheduled_to
+        unready = None
+        if known is not None and known.is_complete:
+            if known.unready() and known.is_blind:
+                # Who may not watch applies it again to see how it is.
+                self.is_unfinished = True
+                self._memory.known = None
+            unready = known.unready() if is_here else None
+        await self.book.close(rest, unready)
+
+    def _session(self, name: str) -> Session | None:
+        return self._context.members.session(self._key(name)) if name else None
+
+    def _key(self, name: str) -> str:
+        return f"{self._found.metadata.namespace}/{name}"

@@ -1,0 +1,157 @@
+"""What our objects on a member cluster look like now: one watch for each kind that was applied.
+
+Only objects with our label are watched, and only their metadata where that says enough: what
+others hold there is never read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from kube.reflector import Reflector
+from placement.manifests import DOMAIN, UID_LABEL
+from placement.readiness import Readiness, has_state, readiness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from kube.client import Client
+    from kube.resources import Resource
+    from placement.inventory import ObjectRef
+
+FIELD_MANAGER: Final = f"{DOMAIN}/deployer"
+
+
+class Seen(Struct, frozen=True, gc=False):
+    """An object of ours; ``fields`` is a digest of what of it is ours, and nobody else's doing."""
+
+    uid: str
+    owner_uid: str
+    fields: str
+    readiness: Readiness
+
+
+class _ManagedFields(Struct, frozen=True, gc=False, rename="camel"):
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields_v1: Any = msgspec.field(default=None, name="fieldsV1")
+
+
+class _Metadata(Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    managed_fields: tuple[_ManagedFields, ...] | None = None
+
+
+class _Object(Struct, frozen=True):
+    metadata: _Metadata
+    spec: Any = None
+    status: Any = None
+
+
+_decode: Final = msgspec.json.Decoder(_Object).decode
+
+
+def seen(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
+    """What counts of an object of that kind. Raises msgspec.DecodeError."""
+    found = _decode(raw)
+    metadata = found.metadata
+    state = readiness(
+        {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {
+                "generation": metadata.generation,
+                "deletionTimestamp": metadata.deletion_timestamp,
+            },
+            "spec": found.spec,
+            "status": found.status,
+        }
+    )
+    return Seen(
+        uid=metadata.uid,
+        owner_uid=(metadata.labels or {}).get(UID_LABEL, ""),
+        fields=_digest(metadata.managed_fields or ()),
+        readiness=state,
+    )
+
+
+def _digest(entries: Iterable[_ManagedFields]) -> str:
+    """What somebody overwrites or takes away is ours no more, so this changes."""
+    ours = [
+        each.fields_v1
+        for each in entries
+        if each.manager == FIELD_MANAGER and each.operation == "Apply" and not each.subresource
+    ]
+    return sha256(msgspec.json.encode(ours, order="deterministic")).hexdigest()[:32]
+
+
+class Watches:
+    """The watches on one cluster; ``start`` runs something as long as the cluster is ours."""
+
+    def __init__(
+        self,
+        client: Client,
+        start: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
+        on_change: Callable[[frozenset[str]], None],
+    ) -> None:
+        """``on_change`` gets the uids of the applications whose objects changed."""
+        self._client = client
+        self._start = start
+        self._on_change = on_change
+        self._mirrors: dict[Resource, Reflector[Seen]] = {}
+        self._owners: dict[tuple[Resource, str], str] = {}
+
+    def follow(self, resource: Resource) -> None:
+        """Watch our objects of a kind from now on."""
+        if resource in self._mirrors:
+            return
+        mirror: Reflector[Seen] = Reflector(
+            self._client,
+            resource,
+            partial(seen, resource=resource),
+            label_selector=UID_LABEL,
+            metadata_only=not has_state(resource.group, resource.kind),
+            on_change=partial(self._changed, resource),
+        )
+        self._mirrors[resource] = mirror
+        self._start(mirror.run)
+
+    def wake(self) -> None:
+        """Look again now at what could not be watched."""
+        for mirror in self._mirrors.values():
+            mirror.wake()
+
+    def is_blind(self, resource: Resource) -> bool:
+        """Whether a kind can't be watched, so that nobody tells of changes."""
+        mirror = self._mirrors.get(resource)
+        return mirror is None or mirror.error is not None
+
+    def get(self, resource: Resource, ref: ObjectRef) -> Seen | None:
+        """An object as the watch has it; None also where nobody watches."""
+        mirror = self._mirrors.get(resource)
+        return None if mirror is None else mirror.store.get(_key(ref))
+
+    def _changed(self, resource: Resource, keys: frozenset[str]) -> None:
+        store = self._mirrors[resource].store
+        owners = set()
+        for key in keys:
+            found, before = store.get(key), self._owners.pop((resource, key), "")
+            if found is not None:
+                self._owners[resource, key] = found.owner_uid
+                owners.add(found.owner_uid)
+            if before:
+                owners.add(before)
+        self._on_change(frozenset(owners))
+
+
+def _key(ref: ObjectRef) -> str:
+    return f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name

@@ -1,0 +1,203 @@
+"""What stands on nodes, and what should: adopts, renews and removes reservations (6.3, 6.6).
+
+A node is judged by what is on it and by the courses of now, never by what was meant to be written:
+so a crash, a lost answer and a stranger's write all end the same way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.rescheduling.caches import bare
+from controller.rescheduling.reservations import Written
+from rescheduling.course import Course, Sight, State, sight
+from rescheduling.plans import Victim
+from rescheduling.reservation import arrange, is_legacy, is_ours, parse
+from rescheduling.taints import NO_SCHEDULE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controller.rescheduling.board import Board
+    from controller.rescheduling.context import Context
+    from controller.rescheduling.planning import Planning
+    from controller.rescheduling.reservations import Reservations
+    from rescheduling.model import Node
+    from rescheduling.reservation import Held, Reservation
+
+_SETTLED: Final = frozenset((Written.DONE, Written.NOTHING, Written.GONE))
+_WAITING: Final = frozenset((Sight.WAITING, Sight.QUIET, Sight.NOMINATED))
+
+
+class Adoption:
+    """Keeps the reservations on nodes as the courses want them."""
+
+    def __init__(
+        self, context: Context, board: Board, planning: Planning, reservations: Reservations
+    ) -> None:
+        self._context = context
+        self._board = board
+        self._planning = planning
+        self._reservations = reservations
+
+    @property
+    def is_on(self) -> bool:
+        """Whether nodes may be kept at all."""
+        return self._context.caches.is_on and not self._context.settings.dry_run
+
+    def marked(self) -> Iterator[Node]:
+        """The nodes with anything of ours, or of which we believe that."""
+        waiting = self._board.nodes() | {node for node, _ in self._board.released}
+        for node in self._context.caches.cluster.nodes():
+            if node.name in waiting or self.has_ours(node):
+                yield node
+
+    def has_ours(self, node: Node) -> bool:
+        """Whether the node carries something that is ours to remove."""
+        return (
+            node.reservations is not None
+            or bool(self._owned(node))
+            or (self._removes_legacy and self._has_legacy(node))
+        )
+
+    def adopt(self, node: Node) -> list[Course]:
+        """Go on with what a leader before us began on the node, where that is still wanted."""
+        if not self.is_on:
+            return []
+        courses = [
+            self._adopted(node, each)
+            for each in parse(node.reservations)
+            if (node.name, each.uid) not in self._board.released
+        ]
+        return [self._board.put(each, "adopted") for each in courses if each is not None]
+
+    async def settle(self, name: str) -> list[Course]:
+        """Bring a node to where it should be; returns what was adopted. Raises ApiError."""
+        board = self._board
+        node = self._context.caches.cluster.node(name)
+        if node is None:
+            board.note_gone(name, board.released_on(name), self._context.clock())
+            return []
+        adopted = self.adopt(node)
+        if self._is_right(node):
+            return adopted
+        released = board.released_on(name)
+        shown = {each.uid for each in parse(node.reservations)}
+        extra = (shown | released.keys()) - self._kept(name).keys()
+        is_stale = bool(extra - released.keys()) or (not shown and bool(self._owned(node)))
+        written = await self._reservations.write(name, lambda held: self._arranged(held, extra))
+        if written in _SETTLED:
+            board.note_gone(name, extra, self._context.clock())
+        if written is Written.DONE and (extra or is_stale):
+            self._context.notices.removed(node, stale=is_stale)
+        return adopted
+
+    def _is_right(self, node: Node) -> bool:
+        """Whether nothing is to be written, as far as the cache knows."""
+        released, kept = self._board.released_on(node.name), self._kept(node.name)
+        if not all(released.values()):
+            return False
+        shown = {each.uid for each in parse(node.reservations)}
+        # Of what is gone, the cache may not know yet.
+        gone = {uid for uid, is_gone in released.items() if is_gone}
+        if shown - gone != kept.keys():
+            return False
+        if kept:
+            return bool(self._owned(node)) or self._is_anothers(node)
+        return bool(shown) or not self.has_ours(node)
+
+    def _arranged(self, held: Held, extra: set[str]) -> list[dict[str, Any]]:
+        kept = self._kept(held.name)
+        # Of one that nobody here knows of yet, the watch will tell.
+        found = [each for each in held.reservations if each.uid in kept or each.uid not in extra]
+        present = {each.uid for each in found}
+        missing = [
+            self._planning.record(course)
+            for uid, course in kept.items()
+            if uid not in present and course.state is not State.RESERVE
+        ]
+        settings = self._context.settings
+        legacy = self._pending_keys() if self._removes_legacy else None
+        return arrange(held, [*found, *missing], settings.taint_key, legacy=legacy)
+
+    def _kept(self, name: str) -> dict[str, Course]:
+        return {each.uid: each for each in self._board.on(name)} if self.is_on else {}
+
+    def _adopted(self, node: Node, one: Reservation) -> Course | None:
+        context = self._context
+        found = context.caches.pods.store.get(one.pod)
+        pending = context.caches.pending(one.pod)
+        seen = sight(one.uid, None if found is None else bare(found), pending)
+        course = self._board.courses.get(one.pod)
+        if course is not None and course.uid != one.uid:
+            course = None
+        if pending is None or seen not in _WAITING or (course is not None and course.is_live):
+            return None
+        now = context.clock()
+        context.ledger.attempts.recall(one.uid, one.attempt)
+        left = min(one.ends - context.now(), context.settings.pod_scheduled_timeout_seconds)
+        begun = Course(
+            uid=one.uid,
+            key=one.pod,
+            owner=pending.pod.owner,
+            since=now,
+            seen=now,
+            settled_from=now,
+            attempt=one.attempt,
+        )
+        if left <= 0:
+            if course is not None:
+                return None
+            pause = context.ledger.attempts.pause(one.uid, context.chance())
+            return begun.at(State.BACKOFF, now, retry_at=now + pause)
+        gone = self._victims(node.name, one)
+        return begun.at(
+            State.VERIFY,
+            now,
+            node=node.name,
+            tier=one.tier,
+            deadline=now + left,
+            victims=gone,
+            accepted=frozenset(each.uid for each in gone),
+            recorded_from=one.since,
+        )
+
+    def _victims(self, node: str, one: Reservation) -> tuple[Victim, ...]:
+        """Those that were evicted already; of the others, only the API can tell."""
+        found = []
+        for each in one.victims:
+            pod = self._context.caches.pod(each.key)
+            is_gone = pod is None or pod.uid != each.uid
+            if is_gone or (pod is not None and pod.deletion is not None):
+                found.append(
+                    Victim(uid=each.uid, namespace=each.namespace, name=each.name, node=node)
+                )
+        return tuple(found)
+
+    @property
+    def _removes_legacy(self) -> bool:
+        """Whether taints of others' go; not where nothing is to be changed."""
+        return self._context.settings.adopt_legacy_taints and self.is_on
+
+    def _owned(self, node: Node) -> list[str]:
+        key = self._context.settings.taint_key
+        return [each.value for each in node.taints if each.key == key and is_ours(each.value)]
+
+    def _is_anothers(self, node: Node) -> bool:
+        """Whether a taint of somebody else's keeps other pods away, where ours has no place."""
+        key = self._context.settings.taint_key
+        return any(each.key == key and each.effect == NO_SCHEDULE for each in node.taints)
+
+    def _has_legacy(self, node: Node) -> bool:
+        key = self._context.settings.taint_key
+        found = [
+            {"key": each.key, "value": each.value, "effect": each.effect}
+            for each in node.taints
+            if each.key == key
+        ]
+        # Who waits takes long to tell, and nearly no node has such a taint.
+        pending = self._pending_keys() if found else frozenset()
+        return any(is_legacy(each, key, pending) for each in found)
+
+    def _pending_keys(self) -> frozenset[str]:
+        return frozenset(each.pod.key for each in self._context.caches.cluster.pending.values())

@@ -1,0 +1,189 @@
+"""The courses of one term of leading, and what follows from all of them for each new plan."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from rescheduling.course import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from controller.rescheduling.caches import Caches
+    from controller.rescheduling.notices import Notices
+    from rescheduling.course import Course
+    from rescheduling.model import Pod
+    from rescheduling.plans import Given, Victim
+
+UNTRUSTED: Final = 600.0
+"""Seconds for which a pod avoids a node that it could not be helped on."""
+SHORTLY: Final = 10.0
+"""The same where the node was only not as it was known."""
+UNEVICTABLE: Final = 1800.0
+"""Seconds for which a pod is left alone whose eviction was refused."""
+REFUSED: Final = 60.0
+"""Seconds for which nothing is asked of a disruption budget that refused."""
+REMEMBERED: Final = 60.0
+"""Seconds for which a cache may be behind."""
+_ALL: Final = 1_000_000
+
+
+class Board:
+    """Courses by the key of their pod. Times are of the clock that nobody sets."""
+
+    def __init__(self, caches: Caches, notices: Notices) -> None:
+        self._caches = caches
+        self._notices = notices
+        self.courses: dict[str, Course] = {}
+        self.released: dict[tuple[str, str], float | None] = {}
+        """Reservations that are over, by node and uid: since when they are gone, None for not yet.
+
+        They are remembered until no cache can show them any more: nobody is to go on with them.
+        """
+        self._avoided: dict[str, dict[str, tuple[float, str]]] = {}
+        self._unevictable: dict[str, float] = {}
+        self._refusing: dict[str, float] = {}
+        self._logged: dict[str, State] = {}
+
+    def put(self, course: Course, why: str = "") -> Course:
+        """Note how far a pod has come."""
+        self.courses[course.key] = course
+        # A plan that comes to the same as the last one is no news.
+        is_news = course.state is not State.PLAN
+        if is_news and self._logged.get(course.uid) is not course.state:
+            self._logged[course.uid] = course.state
+            self._notices.state(course, why)
+        return course
+
+    def is_current(self, course: Course) -> bool:
+        """Whether nobody has moved this pod on meanwhile."""
+        found = self.courses.get(course.key)
+        return found is not None and found.uid == course.uid and found.state is course.state
+
+    def drop(self, course: Course) -> None:
+        """Forget a course."""
+        self.courses.pop(course.key, None)
+        self._logged.pop(course.uid, None)
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone, or has its place."""
+        self._avoided.pop(uid, None)
+
+    def released_on(self, node: str) -> dict[str, bool]:
+        """The uids whose reservation of a node is over, and whether it is gone from there."""
+        return {
+            uid: gone is not None for (name, uid), gone in self.released.items() if name == node
+        }
+
+    def note_gone(self, node: str, uids: Iterable[str], now: float) -> None:
+        """The node itself says that these reservations are gone."""
+        for uid in uids:
+            if self.released.get((node, uid), now) is None:
+                self.released[node, uid] = now
+
+    def live(self) -> Iterator[Course]:
+        """The courses with a reservation."""
+        return (each for each in self.courses.values() if each.is_live)
+
+    def planning(self) -> list[Course]:
+        """The pods that wait for a plan, the most important first (5.6)."""
+        found = [each for each in self.courses.values() if each.state is State.PLAN]
+        return sorted(
+            found, key=lambda each: (-self._priority(each), each.settled_from or 0, each.key)
+        )
+
+    def on(self, node: str) -> list[Course]:
+        """The courses that keep a node."""
+        return [each for each in self.live() if each.node == node]
+
+    def nodes(self) -> set[str]:
+        """The nodes that are kept."""
+        return {each.node for each in self.live()}
+
+    def of_victims(self) -> Mapping[str, set[str]]:
+        """Who waits for which pod to go: the keys of critical pods by that of the pod."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for course in self.live():
+            for victim in course.victims:
+                found[victim.key].add(course.key)
+        return found
+
+    def avoid(self, uid: str, node: str, until: float, reason: str) -> None:
+        """Have a pod avoid a node for a while."""
+        nodes = self._avoided.setdefault(uid, {})
+        if until > nodes.get(node, (0.0, ""))[0]:
+            nodes[node] = (until, reason)
+
+    def spare(self, uid: str, until: float) -> None:
+        """Leave a pod alone for a while."""
+        self._unevictable[uid] = until
+
+    def refuse(self, victim: Victim, until: float) -> None:
+        """Ask nothing of a pod's disruption budget for a while."""
+        if victim.budget:
+            self._refusing[victim.budget] = until
+        else:
+            # It has one that we don't know of yet.
+            self.spare(victim.uid, until)
+
+    def circumstances(
+        self, course: Course, now: float, owners: frozenset[str], nominated: str = ""
+    ) -> Given:
+        """What a plan for one pod has to take into account of all the others."""
+        reserved: dict[str, list[Pod]] = defaultdict(list)
+        departing: set[str] = set()
+        claimed: dict[str, int] = defaultdict(int)
+        for other in self.live():
+            pending = self._caches.pending(other.key)
+            if other.uid == course.uid or pending is None or pending.pod.uid != other.uid:
+                continue
+            reserved[other.node].append(pending.pod)
+            for victim in other.victims:
+                departing.add(victim.uid)
+                found = self._caches.pod(victim.key)
+                is_staying = (
+                    found is not None and found.uid == victim.uid and found.deletion is None
+                )
+                if victim.budget and is_staying:
+                    claimed[victim.budget] += 1
+        for budget, until in self._refusing.items():
+            if until > now:
+                claimed[budget] += _ALL
+        avoided = {
+            node: reason
+            for node, (until, reason) in self._avoided.get(course.uid, {}).items()
+            if until > now
+        }
+        if nominated:
+            avoided[nominated] = "the scheduler's preemption gets nowhere there"
+        return {
+            "reserved": dict(reserved),
+            "departing": frozenset(departing),
+            "claimed": dict(claimed),
+            "excluded_nodes": avoided,
+            "excluded_pods": frozenset(
+                uid for uid, until in self._unevictable.items() if until > now
+            ),
+            "spared_owners": owners,
+        }
+
+    def sweep(self, now: float) -> None:
+        """Forget what has run out."""
+        self.released = {
+            found: gone
+            for found, gone in self.released.items()
+            if gone is None or now - gone < REMEMBERED
+        }
+        self._unevictable = {uid: end for uid, end in self._unevictable.items() if end > now}
+        self._refusing = {key: end for key, end in self._refusing.items() if end > now}
+        for uid, nodes in list(self._avoided.items()):
+            left = {name: found for name, found in nodes.items() if found[0] > now}
+            if left:
+                self._avoided[uid] = left
+            else:
+                del self._avoided[uid]
+
+    def _priority(self, course: Course) -> int:
+        pending = self._caches.pending(course.key)
+        return pending.pod.priority if pending is not None else 0

@@ -1,0 +1,194 @@
+"""What the rescheduler knows of the cluster: mirrors that feed one account of it.
+
+Every event goes into the account as it is applied, so a plan sees what the watches have brought.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from kube.reflector import Reflector
+from kube.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
+from kube.store import Store
+from rescheduling.accounting import Cluster
+from rescheduling.model import PendingPod
+from rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kube.client import Client
+    from kube.faults import WatchMetrics
+    from kube.resources import Resource
+    from rescheduling.model import Budget, Criteria, Node, Pod
+    from rescheduling.plans import PlannerSettings
+
+T = TypeVar("T")
+
+UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_ENABLED: Final = "enabled"
+_BESIDE: Final = frozenset((DISRUPTION_BUDGETS, NAMESPACES))
+"""Kinds of which the account's own stamp says nothing."""
+_YES: Final = frozenset(("true", "yes", "on", "1"))
+
+
+class Switch(Struct, frozen=True):
+    """The ConfigMap that stops everything."""
+
+    data: dict[str, str] | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether rescheduling may go on: what is no plain yes stops it, a misspelt no as well."""
+        found = (self.data or {}).get(_ENABLED)
+        return found is None or found.strip().lower() in _YES
+
+
+class Caches:
+    """The mirrors, and the account. ``on_change`` of each kind gets keys; set before they run."""
+
+    def __init__(
+        self,
+        client: Client,
+        criteria: Criteria,
+        planning: PlannerSettings,
+        metrics: WatchMetrics | None = None,
+        *,
+        namespace: str,
+        switch: str,
+    ) -> None:
+        self._client = client
+        self._metrics = metrics
+        self.cluster = Cluster(planning)
+        cluster = self.cluster
+        self._beside = 0
+        self.listeners: dict[Resource, Callable[[frozenset[str]], None]] = {}
+        self.pods: Reflector[Pod | PendingPod] = self._mirror(
+            PODS,
+            partial(decode_pod, criteria=criteria),
+            _Accounted(cluster.put_pod, lambda found: cluster.remove_pod(bare(found).uid), _uid),
+            name="all-pods",
+            field_selector=UNFINISHED,
+        )
+        self.nodes: Reflector[Node] = self._mirror(
+            NODES,
+            decode_node,
+            _Accounted(cluster.put_node, lambda found: cluster.remove_node(found.name)),
+        )
+        self.budgets: Reflector[Budget] = self._mirror(
+            DISRUPTION_BUDGETS,
+            decode_budget,
+            _Accounted(cluster.put_budget, lambda found: cluster.remove_budget(found.key)),
+        )
+        self.namespaces: Reflector[tuple[str, dict[str, str]]] = self._mirror(
+            NAMESPACES,
+            decode_namespace,
+            _Accounted(
+                lambda found: cluster.put_namespace(*found),
+                lambda found: cluster.remove_namespace(found[0]),
+            ),
+            name="labels-of-namespaces",
+        )
+        self._switch_key = f"{namespace}/{switch}"
+        self.switch: Reflector[Switch] = self._mirror(
+            CONFIG_MAPS,
+            msgspec.json.Decoder(Switch).decode,
+            Store(),
+            name="kill-switch",
+            namespace=namespace,
+            field_selector=f"metadata.name={switch}",
+        )
+
+    @property
+    def reflectors(self) -> tuple[Reflector[Any], ...]:
+        """All mirrors."""
+        return (self.pods, self.nodes, self.budgets, self.namespaces, self.switch)
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Another one when anything has changed that a plan depends on."""
+        return self.cluster.stamp, self._beside
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the kill switch lets us work."""
+        found = self.switch.store.get(self._switch_key)
+        return found is None or found.is_on
+
+    def pod(self, key: str) -> Pod | None:
+        """A pod that is not finished, wherever it is."""
+        found = self.pods.store.get(key)
+        return None if found is None else bare(found)
+
+    def pending(self, key: str) -> PendingPod | None:
+        """A pod that waits for a node."""
+        found = self.pods.store.get(key)
+        return found if isinstance(found, PendingPod) else None
+
+    def _mirror(
+        self,
+        resource: Resource,
+        decode: Callable[[msgspec.Raw], T],
+        store: Store[T],
+        **options: Any,  # noqa: ANN401 - those of the reflector
+    ) -> Reflector[T]:
+        def changed(keys: frozenset[str]) -> None:
+            self._beside += resource in _BESIDE
+            listener = self.listeners.get(resource)
+            if listener is not None:
+                listener(keys)
+
+        return Reflector(
+            self._client,
+            resource,
+            decode,
+            store=store,
+            on_change=changed,
+            metrics=self._metrics,
+            **options,
+        )
+
+
+def bare(found: Pod | PendingPod) -> Pod:
+    """The pod itself."""
+    return found.pod if isinstance(found, PendingPod) else found
+
+
+def _uid(found: Pod | PendingPod) -> str:
+    return bare(found).uid
+
+
+class _Accounted(Store[T]):
+    """A store whose changes go into the account at once; another ``identity`` is another object."""
+
+    def __init__(
+        self,
+        note: Callable[[T], None],
+        forget: Callable[[T], None],
+        identity: Callable[[T], object] = lambda _found: None,
+    ) -> None:
+        super().__init__()
+        self._note = note
+        self._drop = forget
+        self._identity = identity
+
+    def put(self, key: str, obj: T) -> bool:
+        """Hold ``obj`` under ``key``; tell whether anything changed."""
+        before = self.get(key)
+        if not super().put(key, obj):
+            return False
+        if before is not None and self._identity(before) != self._identity(obj):
+            self._drop(before)
+        self._note(obj)
+        return True
+
+    def remove(self, key: str) -> bool:
+        """Hold nothing under ``key``; tell whether anything changed."""
+        before = self.get(key)
+        if before is not None:
+            self._drop(before)
+        return super().remove(key)

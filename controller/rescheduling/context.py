@@ -1,0 +1,53 @@
+"""What the parts of the rescheduler share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rescheduling.limits import FAIR_SHARE, HOUR, MINUTE, Attempts, Breaker, Budgets, Recent
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from controller.rescheduling.caches import Caches
+    from controller.rescheduling.notices import Notices
+    from controller.rescheduling_settings import ReschedulingSettings
+    from kube.client import Client
+    from rescheduling.model import Criteria
+    from rescheduling.plans import PlannerSettings
+
+MANY_BUSY: Final = 10
+"""Answers in a minute by which the API server wants to be left alone, after which it is."""
+
+
+class Ledger:
+    """What was done lately; it outlives a term, for a term that ends gives nothing back."""
+
+    def __init__(self, settings: ReschedulingSettings) -> None:
+        self.budgets = Budgets(settings.limits)
+        self.attempts = Attempts(settings.limits, settings.backoff)
+        self.breaker = Breaker()
+        self.busy = Recent(MINUTE)
+        self.of_owners = Recent(HOUR)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Context:
+    """One per process. ``clock`` is one that nobody sets; ``now`` is the time of day in seconds."""
+
+    client: Client
+    settings: ReschedulingSettings
+    caches: Caches
+    criteria: Criteria
+    planning: PlannerSettings
+    notices: Notices
+    ledger: Ledger
+    clock: Callable[[], float]
+    now: Callable[[], float]
+    chance: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+
+    def often_evicted(self) -> frozenset[str]:
+        """The owners whose pods have been evicted often enough lately."""
+        return self.ledger.of_owners.at_least(FAIR_SHARE, self.clock())

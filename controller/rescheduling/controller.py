@@ -1,0 +1,165 @@
+"""The controller of rescheduling: one job, its caches, and who is told of what."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from controller.job import Job
+from controller.rescheduling.caches import Caches
+from controller.rescheduling.context import Context, Ledger
+from controller.rescheduling.notices import Notices
+from controller.rescheduling.term import NODE, POD, SWITCH, Term, key_of
+from controller.settings import RESCHEDULING
+from kube.deadline import elapsed
+from kube.event_series import Allowance
+from kube.events import EventRecorder
+from kube.resources import CONFIG_MAPS, NODES, PODS
+from policies.model import LabelSelector
+from policies.selectors import compile_selector
+from rescheduling.model import Criteria
+from rescheduling.plans import PlannerSettings
+from telemetry.rescheduling_metrics import ReschedulingMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.rescheduling_settings import ReschedulingSettings
+    from kube.client import Client
+    from kube.workqueue import WorkQueue
+    from policies.selectors import Matcher
+    from telemetry.controller_metrics import ControllerMetrics
+
+REPORTER: Final = "rescheduler"
+"""Ends the name of who tells events, and begins theirs."""
+_WORKERS: Final = 4
+"""Pods and nodes at a time; a call that hangs must not keep the others waiting."""
+_QUEUE: Final = 1024
+_OVERALL: Final = Allowance(burst=500, period=0.1)
+"""Of events about all objects: what evicts other people's pods must not be silent about it."""
+_LANES: Final = 4
+
+
+class RescheduleController:
+    """One per process, by its ``identity``. ``namespace`` is our own, with the kill switch."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: ReschedulingSettings,
+        *,
+        namespace: str,
+        identity: str,
+        metrics: ControllerMetrics,
+    ) -> None:
+        self._is_stopping = False
+        planning = planner_settings(settings, namespace)
+        criteria = criteria_of(settings)
+        self._events = EventRecorder(
+            client,
+            controller=REPORTER,
+            instance=identity,
+            namespace=namespace,
+            queue_size=_QUEUE,
+            overall=_OVERALL,
+            lanes=_LANES,
+            on_outcome=lambda outcome: metrics.events.labels(outcome).inc(),
+        )
+        notices = Notices(
+            self._events, ReschedulingMetrics(metrics.registry), elapsed, dry_run=settings.dry_run
+        )
+        self.caches = Caches(
+            client,
+            criteria,
+            planning,
+            metrics.watches,
+            namespace=namespace,
+            switch=settings.kill_switch,
+        )
+        self._context = Context(
+            client=client,
+            settings=settings,
+            caches=self.caches,
+            criteria=criteria,
+            planning=planning,
+            notices=notices,
+            ledger=Ledger(settings),
+            clock=elapsed,
+            now=time.time,
+            chance=random.random,
+            sleep=asyncio.sleep,
+        )
+        self.job = Job(RESCHEDULING, self._start, metrics, workers=_WORKERS)
+        self.job.reflectors = self.caches.reflectors
+        self.caches.listeners = {
+            PODS: self._listener(POD),
+            NODES: self._listener(NODE),
+            CONFIG_MAPS: self._listener(SWITCH),
+        }
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """What the leader does."""
+        return (self.job,)
+
+    async def run(self) -> None:
+        """Tell what happens, until cancelled."""
+        await self._events.run()
+
+    def note_leading(self, *, leading: bool) -> None:
+        """Show who leads."""
+        self._context.notices.leading(leading=leading)
+
+    def note_stopping(self) -> None:
+        """The process is about to end."""
+        self._is_stopping = True
+
+    def _start(self, queue: WorkQueue) -> Term:
+        return Term(self._context, queue, lambda: self._is_stopping)
+
+    def _listener(self, kind: str) -> Callable[[frozenset[str]], None]:
+        def changed(keys: frozenset[str]) -> None:
+            self.job.changed(key_of(kind, each) for each in keys)
+
+        return changed
+
+
+def criteria_of(settings: ReschedulingSettings) -> Criteria:
+    """What is critical, as the settings say."""
+    return Criteria(
+        namespaces=frozenset(settings.system_namespaces),
+        classes=frozenset(settings.critical_classes),
+        selector=_matcher(settings.critical_selector),
+        taint_key=settings.taint_key,
+    )
+
+
+def planner_settings(settings: ReschedulingSettings, namespace: str) -> PlannerSettings:
+    """What plans go by; no pod of our own ``namespace`` is ever evicted."""
+    return PlannerSettings(
+        allow_pdb_violation=settings.allow_pdb_violation,
+        non_drainable=settings.non_drainable,
+        grace_limit=settings.grace_period_limit_seconds,
+        max_victims=settings.max_victims_per_pod,
+        max_victim_priority=settings.max_victim_priority,
+        protected_namespaces=frozenset((*settings.protected_namespaces, namespace)),
+        score_order=settings.score_order,
+        seed=_seed(settings),
+        prefer_relocatable=settings.prefer_relocatable,
+        taint_key=settings.taint_key,
+        mode=settings.mode,
+    )
+
+
+def _seed(settings: ReschedulingSettings) -> int:
+    if settings.score_order != "random":
+        return 0
+    return random.getrandbits(32) if settings.seed is None else settings.seed
+
+
+def _matcher(selector: dict[str, Any] | None) -> Matcher | None:
+    return None if selector is None else compile_selector(msgspec.convert(selector, LabelSelector))

@@ -1,0 +1,205 @@
+"""What the rescheduler tells: events on pods and nodes, metrics, and the log (rescheduler.md 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kube.events import ObjectReference
+from kube.resources import NODES, PODS
+from rescheduling.limits import Recent
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kube.event_series import EventType
+    from kube.events import EventRecorder
+    from rescheduling.answers import Outcome
+    from rescheduling.course import Course
+    from rescheduling.model import Node
+    from rescheduling.plans import Plan, Victim
+    from telemetry.rescheduling_metrics import ReschedulingMetrics
+
+STARTED: Final = "RescheduleStarted"
+SUCCEEDED: Final = "RescheduleSucceeded"
+NO_NODE: Final = "DoesNotFitAnyNode"
+MISSING_TOLERATION: Final = "MissingToleration"
+UNSUPPORTED: Final = "UnsupportedConstraint"
+MISMATCH: Final = "FitMismatch"
+TIMED_OUT: Final = "RescheduleTimeout"
+DRY_RUN: Final = "RescheduleDryRun"
+DELAYED: Final = "RescheduleDelayed"
+CIRCUIT: Final = "RescheduleCircuitOpen"
+EVICTED: Final = "EvictedByRescheduler"
+RESERVED: Final = "ReservedForCriticalAddon"
+RELEASED: Final = "ReservationReleased"
+STALE: Final = "StaleReservationRemoved"
+AGAIN: Final = 600.0
+"""Seconds after which something that is still so is told again."""
+_ACTION: Final = "Reschedule"
+_SHOWN: Final = 8
+"""Reasons in an event, the most frequent ones."""
+
+
+class Notices:
+    """Tells of all that happens; nothing here waits or fails."""
+
+    def __init__(
+        self,
+        events: EventRecorder,
+        metrics: ReschedulingMetrics,
+        clock: Callable[[], float],
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._events = events
+        self._metrics = metrics
+        self._clock = clock
+        self._dry = "true" if dry_run else "false"
+        self._told = Recent(AGAIN)
+        self._log = get_logger("rescheduling")
+
+    def state(self, course: Course, why: str = "") -> None:
+        """A pod is in another state than before."""
+        self._log.info(
+            "state",
+            pod=course.key,
+            uid=course.uid,
+            state=course.state.value,
+            node=course.node,
+            tier=course.tier,
+            attempt=course.attempt,
+            victims=[each.key for each in course.victims],
+            **({"why": why} if why else {}),
+        )
+
+    def ended(self, course: Course, how: str, why: str) -> None:
+        """Nothing more is done for a pod, for now."""
+        self._log.info(how, pod=course.key, uid=course.uid, node=course.node, why=why)
+
+    def seen(self, k8s_app: str) -> None:
+        """A critical pod is unschedulable."""
+        self._metrics.unschedulable_critical_pods_total.labels(
+            k8s_app or "unknown", self._dry
+        ).inc()
+
+    def pod(
+        self,
+        course: Course,
+        reason: str,
+        note: str,
+        kind: EventType = "Normal",
+        *,
+        once: bool = False,
+    ) -> bool:
+        """Tell something of a critical pod; with ``once`` not again for ten minutes."""
+        if once and self._is_old(f"{course.uid} {reason}"):
+            return False
+        self._events.emit(_pod(course.key, course.uid), kind, reason, note, _ACTION)
+        return True
+
+    def node(self, name: str, uid: str, reason: str, note: str) -> None:
+        """Tell something of a node."""
+        regarding = ObjectReference(NODES.api_version, NODES.kind, name, uid=uid)
+        self._events.emit(regarding, "Normal", reason, note, _ACTION)
+
+    def started(self, course: Course) -> None:
+        """A node is kept for a pod."""
+        named = ", ".join(each.key for each in course.victims)
+        note = f"making room on {course.node} (tier {course.tier}) by evicting {named}"
+        self.pod(course, STARTED, note)
+        self.planned(course.tier, "reserved")
+
+    def no_node(self, course: Course, plan: Plan) -> None:
+        """A pod fits nowhere, whoever is evicted."""
+        ranked = sorted(plan.reasons.items(), key=lambda each: (-each[1], each[0]))
+        counted = [f"{reason} ({count})" for reason, count in ranked[:_SHOWN]]
+        counted += ["…"] if len(ranked) > _SHOWN else []
+        note = f"no node has room for the pod, whoever is evicted: {'; '.join(counted) or 'none'}"
+        self.pod(course, NO_NODE, note, "Warning", once=True)
+
+    def victim(self, course: Course, victim: Victim) -> None:
+        """A pod is about to be evicted."""
+        old, new = victim.grace, victim.new_grace
+        grace = f"{old} s" if old == new else f"{new} s instead of {old} s"
+        note = (
+            f"evicted to make room on {victim.node} for the critical pod {course.key} "
+            f"(tier {course.tier}), with a grace of {grace}"
+        )
+        self._events.emit(
+            _pod(victim.key, victim.uid),
+            "Normal",
+            EVICTED,
+            note,
+            _ACTION,
+            related=_pod(course.key, course.uid),
+        )
+
+    def planned(self, tier: int | None, result: str) -> None:
+        """A plan was made, and came to this."""
+        self._metrics.plans_total.labels("" if tier is None else str(tier), result, self._dry).inc()
+
+    def planning(self, seconds: float, nodes: int) -> None:
+        """A plan took so long, and looked at so many nodes."""
+        self._metrics.plan_duration_seconds.labels(self._dry).observe(seconds)
+        self._metrics.nodes_evaluated.labels(self._dry).set(nodes)
+
+    def answered(self, outcome: Outcome, tier: int) -> None:
+        """An eviction was answered."""
+        self._metrics.evictions_total.labels(outcome.value, str(tier), self._dry).inc()
+
+    def went(self, victim: Victim, *, violating: bool) -> None:
+        """A pod is on its way."""
+        self._metrics.deleted_pods_total.labels(self._dry).inc()
+        if violating:
+            self._metrics.pdb_violations_total.labels(self._dry).inc()
+        if victim.new_grace < victim.grace:
+            self._metrics.grace_shortened_total.labels(self._dry).inc()
+
+    def shortened(self) -> None:
+        """A pod that the scheduler took goes sooner."""
+        self._metrics.grace_shortened_total.labels(self._dry).inc()
+
+    def bound(self, seconds: float) -> None:
+        """A pod that was helped has its place, so long after it was first seen without one."""
+        self._metrics.time_to_bind_seconds.labels(self._dry).observe(seconds)
+
+    def mismatched(self) -> None:
+        """The scheduler sees what we don't."""
+        self._metrics.fit_mismatch_total.labels(self._dry).inc()
+
+    def removed(self, node: Node, *, stale: bool) -> None:
+        """Something of ours went from a node."""
+        if stale:
+            self._metrics.stale_taints_removed_total.labels(self._dry).inc()
+            note = "removed a reservation that no rescheduler works on"
+        else:
+            note = "the node is not kept for critical pods any more"
+        self.node(node.name, node.uid, STALE if stale else RELEASED, note)
+
+    def standing(
+        self, waiting: int, nodes: int, budgets: Mapping[str, int], *, is_open: bool
+    ) -> None:
+        """How things stand."""
+        metrics = self._metrics
+        metrics.unschedulable_critical_pods.labels(self._dry).set(waiting)
+        metrics.reservations.labels(self._dry).set(nodes)
+        metrics.circuit_open.labels(self._dry).set(is_open)
+        for kind, left in budgets.items():
+            metrics.budget_remaining.labels(kind, self._dry).set(left)
+
+    def leading(self, *, leading: bool) -> None:
+        """Whether this process does the work."""
+        self._metrics.is_leader.labels(self._dry).set(leading)
+
+    def _is_old(self, what: str) -> bool:
+        now = self._clock()
+        if self._told.count(what, now):
+            return True
+        self._told.note(what, now)
+        return False
+
+
+def _pod(key: str, uid: str) -> ObjectReference:
+    namespace, _, name = key.partition("/")
+    return ObjectReference(PODS.api_version, PODS.kind, name, namespace, uid)

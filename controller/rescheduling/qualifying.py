@@ -1,0 +1,146 @@
+"""Whether anything may be done for a pod now: the checks before a plan (rescheduler.md 6.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.rescheduling import notices as told
+from controller.rescheduling.context import MANY_BUSY
+from kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from kube.lease import decode_lease
+from kube.patches import JsonPatch
+from kube.resources import LEASES, PODS
+from rescheduling.limits import Renewals
+from rescheduling.taints import NO_SCHEDULE
+from rescheduling.wire import decode_pending
+
+if TYPE_CHECKING:
+    from controller.rescheduling.context import Context
+    from rescheduling.course import Course
+    from rescheduling.model import PendingPod
+
+FRESH: Final = 60.0
+"""Seconds after which a scheduler that has not renewed its Lease is taken for dead."""
+LOOK_AGAIN: Final = 5.0
+"""Seconds between two looks at a Lease that seems old; a scheduler renews it every two."""
+LATER: Final = 600.0
+"""Seconds until another look at what only a change of the pod can mend."""
+_NOT_READY: Final = 0.3
+"""The part of the nodes above which something else is wrong."""
+_LEASE: Final = ("kube-system", "kube-scheduler")
+
+
+class _Spec(Struct, frozen=True):
+    tolerations: list[dict[str, Any]] | None = None
+
+
+class _Metadata(Struct, frozen=True):
+    uid: str = ""
+
+
+class _Pod(Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec
+
+
+_decode_pod: Final = msgspec.json.Decoder(_Pod).decode
+
+
+class Qualifying:
+    """The checks of one term, which began at ``begun``."""
+
+    def __init__(self, context: Context, begun: float) -> None:
+        self._context = context
+        self._begun = begun
+        self._lease = Renewals(FRESH)
+        self.why_open = ""
+        """Why nothing is begun for anybody; empty where something may be."""
+
+    async def wait(self, course: Course, pending: PendingPod) -> float | None:
+        """Seconds until another look; None where a plan may be made. Raises ApiError."""
+        context, now = self._context, self._context.clock()
+        left = self._begun + context.settings.initial_delay_seconds - now
+        if left > 0:
+            return left
+        key = context.settings.taint_key
+        if not pending.tolerates_reservation:
+            if context.settings.inject_toleration and not context.settings.dry_run:
+                await self._inject(pending, key)
+                return LOOK_AGAIN
+            note = f"nothing is done for a critical pod that does not tolerate the taint {key}"
+            context.notices.pod(course, told.MISSING_TOLERATION, note, "Warning", once=True)
+            return LATER
+        if pending.unsupported:
+            note = f"not judged, so nothing is done: {', '.join(pending.unsupported)}"
+            context.notices.pod(course, told.UNSUPPORTED, note, "Warning", once=True)
+            return LATER
+        owner = pending.pod.owner
+        left_of_attempts = context.ledger.attempts.wait(course.uid, owner, now)
+        if left_of_attempts is None:
+            note = "the pod has been helped in vain too often, and is left alone"
+            context.notices.pod(course, told.DELAYED, note, "Warning", once=True)
+            return LATER
+        if left_of_attempts > 0:
+            return left_of_attempts
+        closed = await self._until_closed(course, now)
+        return closed if closed > 0 else None
+
+    async def _until_closed(self, course: Course, now: float) -> float:
+        """Seconds until something may be begun for anybody; 0 for now."""
+        context = self._context
+        was_open, self.why_open = bool(self.why_open), ""
+        left = context.ledger.breaker.wait(course.uid, now)
+        if left > 0:
+            self.why_open = "pods were evicted in vain several times in a row"
+        elif self._many_are_not_ready():
+            left, self.why_open = FRESH, "many nodes are not ready"
+        elif context.ledger.busy.count("", now) >= MANY_BUSY:
+            left, self.why_open = FRESH, "the API server is overloaded"
+        elif not await self._scheduler_lives(now):
+            left, self.why_open = LOOK_AGAIN, "the scheduler does not renew its Lease"
+        if self.why_open and not was_open:
+            note = f"nothing is begun for critical pods: {self.why_open}"
+            context.notices.pod(course, told.CIRCUIT, note, "Warning", once=True)
+        return left
+
+    def _many_are_not_ready(self) -> bool:
+        nodes = self._context.caches.cluster.nodes()
+        return sum(not each.is_ready for each in nodes) > _NOT_READY * len(nodes)
+
+    async def _scheduler_lives(self, now: float) -> bool:
+        """Whether it renews its Lease; yes where there is none, or none for us to see.
+
+        A renewal is one whatever time it says: clocks differ, and are set.
+        """
+        namespace, name = _LEASE
+        try:
+            lease = decode_lease(await self._context.client.get(LEASES, name, namespace))
+        except (NotFoundError, ForbiddenError):
+            return True
+        except msgspec.DecodeError:
+            return True
+        return self._lease.seen(lease.spec.renew_time or "", now, self._context.now())
+
+    async def _inject(self, pending: PendingPod, key: str) -> None:
+        """Add the toleration to the pod, which brings it here again. Raises ApiError."""
+        pod, client = pending.pod, self._context.client
+        one = {"key": key, "operator": "Exists", "effect": NO_SCHEDULE}
+        try:
+            raw = await client.get(PODS, pod.name, pod.namespace)
+            if decode_pending(raw, self._context.criteria).tolerates_reservation:
+                # It has it already, of which the watch has not told yet.
+                return
+            found = _decode_pod(raw)
+            before = found.spec.tolerations
+            patch: list[dict[str, Any]] = [
+                {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+                {"op": "test", "path": "/spec/tolerations", "value": before},
+                {"op": "add", "path": "/spec/tolerations", "value": [*(before or ()), one]},
+            ]
+            await client.patch(PODS, pod.name, JsonPatch(patch), pod.namespace)
+        except (NotFoundError, ConflictError, InvalidError):
+            # It is another one by now, which the watch brings.
+            return

@@ -1,0 +1,103 @@
+"""Where rescheduling is switched off: nodes that were kept are given back, and that is all.
+
+Nothing is watched. Where the rights for it are not there, nothing can be on nodes either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from controller.job import Job
+from controller.rescheduling.reservations import Reservations, Written
+from controller.settings import RESCHEDULING
+from kube.errors import ApiError
+from kube.resources import NODES, SELF_ACCESS_REVIEWS
+from rescheduling.reservation import arrange, decode_held
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.rescheduling_settings import ReschedulingSettings
+    from kube.client import Client
+    from kube.workqueue import WorkQueue
+    from rescheduling.reservation import Held
+    from telemetry.controller_metrics import ControllerMetrics
+
+_ALL: Final = "all nodes"
+_VERBS: Final = ("list", "get", "patch")
+
+
+class _Status(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+_decode_review: Final = msgspec.json.Decoder(_Review).decode
+
+
+class SwitchedOff:
+    """One look at all nodes at the beginning of each term."""
+
+    def __init__(
+        self, client: Client, settings: ReschedulingSettings, metrics: ControllerMetrics
+    ) -> None:
+        self._client = client
+        self._key = settings.taint_key
+        self._reservations = Reservations(client)
+        self._log = get_logger(RESCHEDULING)
+        self.job = Job(RESCHEDULING, self._start, metrics)
+
+    def due(self, keys: Iterable[str] | None) -> tuple[str, ...]:
+        """All nodes, once."""
+        return (_ALL,) if keys is None else ()
+
+    async def reconcile(self, _key: str) -> float | None:
+        """Give back whatever is kept. Raises ApiError."""
+        if not await self._may():
+            return None
+        for name in await self._kept():
+            written = await self._reservations.write(name, self._emptied)
+            if written is Written.DONE:
+                self._log.info("node is not kept any more", node=name)
+        return None
+
+    def _start(self, _queue: WorkQueue) -> SwitchedOff:
+        return self
+
+    def _emptied(self, held: Held) -> list[dict[str, Any]]:
+        return arrange(held, [], self._key)
+
+    async def _kept(self) -> list[str]:
+        found: list[str] = []
+        token = ""
+        while True:
+            page = await self._client.list(NODES, continue_token=token)
+            held = [decode_held(raw) for raw in page.items]
+            found += [each.name for each in held if each.has_ours(self._key)]
+            token = page.continue_token
+            if not token:
+                return found
+
+    async def _may(self) -> bool:
+        """Whether we have the rights that keeping nodes takes, without trying."""
+        for verb in _VERBS:
+            wanted = {"verb": verb, "resource": NODES.plural}
+            review = {
+                "apiVersion": SELF_ACCESS_REVIEWS.api_version,
+                "kind": SELF_ACCESS_REVIEWS.kind,
+                "spec": {"resourceAttributes": wanted},
+            }
+            try:
+                answer = _decode_review(await self._client.create(SELF_ACCESS_REVIEWS, review))
+            except (ApiError, msgspec.DecodeError) as error:
+                self._log.debug("rights are not known", error=str(error))
+                return False
+            if not answer.status.allowed:
+                return False
+        return True

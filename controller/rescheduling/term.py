@@ -1,0 +1,324 @@
+"""One term of leading: takes each critical pod along its course, by events and timers (6.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from controller.rescheduling.adoption import Adoption
+from controller.rescheduling.board import Board
+from controller.rescheduling.endings import Endings
+from controller.rescheduling.evicting import Evicting
+from controller.rescheduling.evictions import Evictions
+from controller.rescheduling.planning import Planning, costs
+from controller.rescheduling.qualifying import Qualifying
+from controller.rescheduling.reservations import Reservations
+from controller.rescheduling.shortening import Shortening
+from controller.rescheduling.sights import Sights
+from controller.rescheduling.verifying import Verifying
+from rescheduling.course import Action, Course, Sight, State, advance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from controller.rescheduling.context import Context
+    from kube.workqueue import WorkQueue
+    from rescheduling.course import Next
+    from rescheduling.model import PendingPod
+
+POD: Final = "pod"
+NODE: Final = "node"
+SWITCH: Final = "switch"
+PLANS: Final = "plans"
+HOUSEKEEPING: Final = "housekeeping"
+CLOSING: Final = 2.0
+"""Seconds for giving back, at the end, what no pod was evicted for."""
+STANDING: Final = 1.0
+"""Seconds between two counts of all courses, of which there may be one for each node."""
+_SETTLED: Final = frozenset((State.NOFIT, State.WAIT_FIT))
+"""States that only a change of the cluster ends."""
+_STEPS: Final = 32
+"""Steps of one pod before another one has its turn."""
+
+
+def key_of(kind: str, name: str = "") -> str:
+    """A key of the queue."""
+    return f"{kind} {name}"
+
+
+class Term:
+    """The reconciler. What it knows of earlier terms stands on the nodes."""
+
+    def __init__(self, context: Context, queue: WorkQueue, is_stopping: Callable[[], bool]) -> None:
+        self._context = context
+        self._is_stopping = is_stopping
+        self._queue = queue
+        self._board = Board(context.caches, context.notices)
+        self._sights = Sights(context, self._board)
+        evictions = Evictions(context.client)
+        reservations = Reservations(context.client, context.sleep)
+        self._verifying = Verifying(context, self._board, evictions)
+        self._shortening = Shortening(context, evictions)
+        self._evicting = Evicting(context, self._board, evictions)
+        self._planning = Planning(
+            context, self._board, reservations, self._verifying, self._wake_pod
+        )
+        self._planning.nominated = self._sights.stuck_on
+        self._adoption = Adoption(context, self._board, self._planning, reservations)
+        self._qualifying = Qualifying(context, context.clock())
+        self._planning.qualify = self._qualifying.wait
+        self._endings = Endings(context, self._board, self._wake)
+        self._told_at = -STANDING
+        self._counted: set[str] = set()
+        """The uids of the pods that were counted as unschedulable."""
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """What to look at; at the beginning, all that an earlier leader has left comes first."""
+        if keys is None:
+            yield from self._everything()
+            return
+        victims = self._board.of_victims()
+        kept = self._board.nodes()
+        for key in keys:
+            kind, _, name = key.partition(" ")
+            if kind == POD:
+                yield from self._due_of_pod(name, victims.get(name, ()), kept)
+            elif kind == NODE:
+                yield from self._due_of_node(name, kept)
+            else:
+                yield from self._everything()
+
+    async def reconcile(self, key: str) -> float | None:
+        """Take a pod, or a node, as far as it can go now."""
+        kind, _, name = key.partition(" ")
+        if kind == POD:
+            return await self._pod(name)
+        if kind == NODE:
+            for course in await self._adoption.settle(name):
+                self._wake_pod(course.key)
+        elif kind == PLANS:
+            await self._planning.plan_all()
+        elif kind == HOUSEKEEPING:
+            return self._keep_house()
+        return None
+
+    async def close(self) -> None:
+        """Where the process ends: give back the nodes for which nothing has been evicted.
+
+        Who follows us adopts the rest. Where only the term ends, all of it is another's by now.
+        """
+        if not self._is_stopping():
+            return
+        for course in list(self._board.live()):
+            if not course.accepted:
+                self._board.drop(course)
+                self._board.released[course.node, course.uid] = None
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CLOSING):
+                for name in {node for (node, _), gone in self._board.released.items() if not gone}:
+                    await self._adoption.settle(name)
+
+    def _everything(self) -> Iterator[str]:
+        for node in list(self._adoption.marked()):
+            self._adoption.adopt(node)
+            yield key_of(NODE, node.name)
+        for pending in list(self._context.caches.cluster.pending.values()):
+            if pending.pod.is_critical:
+                yield key_of(POD, pending.pod.key)
+        for key in list(self._board.courses):
+            yield key_of(POD, key)
+        yield key_of(HOUSEKEEPING)
+
+    def _due_of_pod(self, name: str, waiting: Iterable[str], kept: set[str]) -> Iterator[str]:
+        for key in waiting:
+            yield key_of(POD, key)
+        if name in self._board.courses:
+            yield key_of(POD, name)
+            return
+        pending = self._context.caches.pending(name)
+        if pending is not None:
+            if pending.pod.is_critical:
+                yield key_of(POD, name)
+            return
+        pod = self._context.caches.pod(name)
+        if pod is not None and pod.node in kept:
+            for course in self._board.on(pod.node):
+                yield key_of(POD, course.key)
+        if pod is not None and pod.deletion is not None:
+            for key in self._sights.nominated_to(pod.node):
+                yield key_of(POD, key)
+
+    def _due_of_node(self, name: str, kept: set[str]) -> Iterator[str]:
+        node = self._context.caches.cluster.node(name)
+        if name in kept:
+            for course in self._board.on(name):
+                yield key_of(POD, course.key)
+        is_released = any(each == name for each, _ in self._board.released)
+        if name in kept or is_released or (node is not None and self._adoption.has_ours(node)):
+            yield key_of(NODE, name)
+
+    async def _pod(self, key: str) -> float | None:
+        try:
+            for _ in range(_STEPS):
+                course = self._course(key)
+                if course is None:
+                    return None
+                following = advance(
+                    course,
+                    self._sights.look(course),
+                    self._context.clock(),
+                    self._context.settings.times,
+                )
+                self._board.put(following.course)
+                if following.action is Action.WAIT:
+                    await self._shorten(following.course)
+                    return following.wait
+                wait = await self._act(following)
+                if wait is not None:
+                    return wait
+        finally:
+            if self._context.clock() - self._told_at >= STANDING:
+                self._tell_standing()
+        return 0.0
+
+    def _course(self, key: str) -> Course | None:
+        """The course of the pod of that name; a new one where it is unschedulable and critical."""
+        pending = self._context.caches.pending(key)
+        course = self._board.courses.get(key)
+        if course is not None:
+            return course
+        if pending is None or not self._sights.is_wanted(pending):
+            return None
+        now, pod = self._context.clock(), pending.pod
+        if pod.uid not in self._counted:
+            self._counted.add(pod.uid)
+            self._context.notices.seen(pending.k8s_app)
+        begun = Course(uid=pod.uid, key=key, owner=pod.owner, since=now, seen=now)
+        return self._board.put(begun)
+
+    async def _act(self, following: Next) -> float | None:
+        """Do what is due; returns seconds to wait, or None for the next step at once."""
+        course, now = following.course, self._context.clock()
+        pending = self._context.caches.pending(course.key)
+        match following.action:
+            case Action.QUALIFY if pending is not None:
+                wait = await self._qualifying.wait(course, pending)
+                if wait is None and self._board.is_current(course):
+                    self._board.put(course.at(State.PLAN, now))
+                return wait
+            case Action.PLAN:
+                self._queue.add(key_of(PLANS))
+                return self._context.settings.housekeeping_interval_seconds
+            case Action.RESERVE:
+                why = await self._planning.reserve(course)
+                if why:
+                    self._endings.replan(course, why)
+            case Action.VERIFY if pending is not None:
+                await self._verify(course, pending)
+            case Action.EVICT:
+                await self._evict(course)
+            case Action.QUALIFY | Action.VERIFY:
+                return self._context.settings.housekeeping_interval_seconds
+            case _:
+                return self._endings.end(following)
+        return None
+
+    async def _shorten(self, course: Course) -> None:
+        """Help the scheduler's preemption on, where it is at work and that is wanted."""
+        pending = self._context.caches.pending(course.key)
+        is_its = self._sights.of(course) is Sight.NOMINATED and not course.is_live
+        if self._context.settings.shorten_preemption and is_its and pending is not None:
+            await self._shortening.shorten(pending)
+
+    async def _verify(self, course: Course, pending: PendingPod) -> None:
+        context = self._context
+        checked = await self._verifying.check(course, pending)
+        now = context.clock()
+        if not self._board.is_current(course):
+            return
+        if checked.fault:
+            self._endings.replan(course, checked.fault, elsewhere=checked.elsewhere)
+            return
+        if checked.candidate is None:
+            self._board.put(checked.course)
+            return
+        found, budgets = checked.course, context.ledger.budgets
+        fresh = replace(
+            checked.candidate,
+            victims=tuple(
+                each for each in checked.candidate.victims if each.uid not in found.accepted
+            ),
+        )
+        wanted = costs(fresh)
+        budgets.give_back(*course.tokens, now)
+        wait = budgets.wait(*wanted, now)
+        if wait is None or wait > 0:
+            spent = replace(course, tokens=(0, 0))
+            self._endings.replan(spent, "more pods would have to go than may be evicted now")
+            return
+        budgets.take(*wanted, now)
+        found = replace(found, tokens=wanted, busy=0, retry_at=0.0)
+        if {each.uid for each in found.victims} != {each.uid for each in course.victims}:
+            # Who follows us must know of them before they go.
+            self._board.put(found)
+            await self._planning.renew(found)
+            if not self._board.is_current(found):
+                return
+        self._board.put(found.at(State.EVICT, context.clock()))
+
+    async def _evict(self, course: Course) -> None:
+        def may_go_on(at: Course) -> bool:
+            seen = self._sights.look(at)
+            following = advance(at, seen, self._context.clock(), self._context.settings.times)
+            return following.action is Action.EVICT
+
+        ended = await self._evicting.evict(course, may_go_on)
+        if ended.action is Action.REPLAN:
+            self._endings.replan(ended.course, ended.why, elsewhere=False)
+        elif ended.action is Action.MOVE:
+            self._endings.move(ended.course, ended.why)
+        else:
+            self._board.put(ended.course, ended.why)
+
+    def _keep_house(self) -> float:
+        """The safety net: what an event was missed for, and what only time brings."""
+        context, board = self._context, self._board
+        now = context.clock()
+        board.sweep(now)
+        for course in list(board.courses.values()):
+            if course.state in _SETTLED and self._planning.is_old(course):
+                board.put(replace(course, state=State.PLAN))
+        self._planning.forget_but({each.uid for each in board.courses.values()})
+        self._evicting.forget_but(
+            {victim.uid for course in board.live() for victim in course.victims}
+        )
+        self._shortening.sweep()
+        waiting = context.caches.cluster.pending.keys()
+        self._counted &= waiting
+        context.ledger.attempts.forget_but(waiting)
+        for key in self._everything():
+            if key != key_of(HOUSEKEEPING):
+                self._queue.add(key)
+        self._tell_standing()
+        return context.settings.housekeeping_interval_seconds
+
+    def _tell_standing(self) -> None:
+        context, now = self._context, self._context.clock()
+        self._told_at = now
+        waiting = sum(
+            self._sights.of(each) in {Sight.WAITING, Sight.NOMINATED}
+            for each in self._board.courses.values()
+        )
+        is_open = context.ledger.breaker.is_open(now) or bool(self._qualifying.why_open)
+        context.notices.standing(
+            waiting, len(self._board.nodes()), context.ledger.budgets.left(now), is_open=is_open
+        )
+
+    def _wake(self, kind: str, name: str = "") -> None:
+        self._queue.add(key_of(kind, name))
+
+    def _wake_pod(self, key: str) -> None:
+        self._queue.add(key_of(POD, key))
