@@ -1,0 +1,670 @@
+"""Analyses step by step: the test moves the clock, fills the caches and answers the queries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from controller.evaluation.analyses import Analyses
+from controller.evaluation.caches import MetricCaches
+from controller.evaluation.context import MetricContext
+from controller.metrics_settings import MetricsSettings
+from evaluation.model import Analysis, AnalysisDefinition, AnalysisValueTemplate, Provider
+from kube.errors import ConflictError
+from kube.resources import (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
+    ANALYSIS_VALUE_TEMPLATES,
+    METRICS_PROVIDERS,
+)
+from providers.errors import (
+    BadCredentialsError,
+    BadQueryError,
+    NotFiniteError,
+    NoValuesError,
+    UnreachableError,
+)
+from providers.model import Answer, Question, Sample
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+END = START.timestamp()
+FROZEN = {"from": "2026-03-01T11:55:00Z", "to": "2026-03-01T12:00:00Z"}
+
+
+def answer(value, time=END - 300):
+    return Answer(value, (Sample(time, float(value)),))
+
+
+class Questions:
+    """In place of the providers: what each query gets, and who asked what.
+
+    A query is answered by a value, an error, or a future; a list has one of them for each time.
+    """
+
+    def __init__(self):
+        self.answers = {}
+        self.asked = []
+        self.providers = []
+
+    async def ask(self, provider, question, _shared=None):
+        self.providers.append(provider.metadata.key)
+        self.asked.append((provider.metadata.name, question))
+        found = self.answers[question.query]
+        if isinstance(found, list):
+            found = found.pop(0)
+        if isinstance(found, asyncio.Future):
+            found = await found
+        if isinstance(found, Exception):
+            raise found
+        return found if isinstance(found, Answer) else answer(found)
+
+    @property
+    def queries(self):
+        return [question.query for _, question in self.asked]
+
+
+class World:
+    """One controller, at a time that only the test moves."""
+
+    def __init__(self, api, client, events):
+        self.api = api
+        self.client = client
+        self.events = events
+        self.now = START
+        self.questions = Questions()
+        self.restart()
+
+    def restart(self):
+        """Forget all that a process knows."""
+        self.caches = MetricCaches(self.client)
+        self.woken = asyncio.Event()
+        self.analyses = Analyses(
+            MetricContext(
+                client=self.client,
+                caches=self.caches,
+                settings=MetricsSettings(),
+                questions=self.questions,
+                events=self.events,
+                now=lambda: self.now,
+            ),
+            lambda _key: self.woken.set(),
+        )
+        self.sync()
+
+    def sync(self):
+        """Bring the caches to what is stored."""
+        for mirror, resource, kind in (
+            (self.caches.analyses, ANALYSES, Analysis),
+            (self.caches.definitions, ANALYSIS_DEFINITIONS, AnalysisDefinition),
+            (self.caches.templates, ANALYSIS_VALUE_TEMPLATES, AnalysisValueTemplate),
+            (self.caches.providers, METRICS_PROVIDERS, Provider),
+        ):
+            mirror.store.replace_all(
+                {
+                    f"{namespace}/{name}": msgspec.convert(obj, kind)
+                    for (namespace, name), obj in self.api.objects.all(resource).items()
+                }
+            )
+
+    def analysis(self, *, timeframe=None, status=None, definition=None, **args):
+        obj = {
+            "metadata": {"name": "release", "namespace": "prod"},
+            "spec": {
+                "timeframe": timeframe or {"recent": "5m"},
+                "analysisDefinition": definition or {"name": "checks"},
+                "args": args,
+            },
+        }
+        self.api.put(ANALYSES, obj if status is None else {**obj, "status": status})
+
+    def definition(self, *objectives, namespace="prod", passing=90):
+        """Each objective is a template's name and its fields."""
+        spec = {
+            "objectives": [
+                {"analysisValueTemplateRef": {"name": name, **place}, **fields}
+                for name, place, fields in objectives
+            ],
+            "totalScore": {"passPercentage": passing, "warningPercentage": 50},
+        }
+        metadata = {"name": "checks", "namespace": namespace}
+        self.api.put(ANALYSIS_DEFINITIONS, {"metadata": metadata, "spec": spec})
+
+    def template(self, name, query=None, namespace="prod", provider=None):
+        spec = {"provider": provider or {"name": "prom"}, "query": query or name}
+        metadata = {"name": name, "namespace": namespace}
+        self.api.put(ANALYSIS_VALUE_TEMPLATES, {"metadata": metadata, "spec": spec})
+
+    def provider(self, name="prom", namespace="prod", kind="prometheus", server="http://prom"):
+        spec = {"type": kind, "targetServer": server}
+        metadata = {"name": name, "namespace": namespace}
+        self.api.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": spec})
+
+    async def look(self, seconds=0.0):
+        """Reconcile so many seconds later, with up-to-date caches."""
+        self.now += timedelta(seconds=seconds)
+        self.sync()
+        return await self.analyses.reconcile("prod/release")
+
+    async def settle(self, seconds=0.0):
+        """Reconcile as often as something has changed, and return the last wait."""
+        self.woken.clear()
+        await self.look(seconds)
+        while True:
+            before = self.state()
+            if self.is_asking:
+                await self.woken.wait()
+                self.woken.clear()
+            wait = await self.look()
+            if not self.is_asking and self.state() == before:
+                return wait
+
+    @property
+    def is_asking(self):
+        run = self.analyses._runs.get("prod/release")
+        return run is not None and bool(run.asked)
+
+    def state(self):
+        return json.dumps(self.status)
+
+    @property
+    def status(self):
+        return self.api.get(ANALYSES, "release", "prod").get("status")
+
+    @property
+    def writes(self):
+        return len([each for each in self.api.requests if each.verb == "patch"])
+
+
+@pytest.fixture
+def world(api, client, events):
+    return World(api, client, events)
+
+
+def objective(name, weight=1, **target):
+    return (name, {}, {"target": target, "weight": weight})
+
+
+@pytest.fixture
+def ready(world):
+    """One objective, whose query is answered by 4."""
+    world.provider()
+    world.template("ready", "sum(up)")
+    world.definition(objective("ready", failure={"lessThan": {"fixedValue": "2"}}))
+    world.questions.answers["sum(up)"] = "4"
+    return world
+
+
+async def test_it_runs_to_its_verdict(ready):
+    ready.analysis()
+    assert await ready.look() is None
+    assert ready.status == {"timeframe": FROZEN, "state": "Progressing"}
+    assert ready.questions.asked == []
+    assert await ready.settle(2) is None
+    status = ready.status
+    raw = json.loads(status.pop("raw"))
+    assert status == {"timeframe": FROZEN, "state": "Completed", "pass": True}
+    assert raw["objectiveResults"][0]["value"] == 4
+    assert raw["objectiveResults"][0]["query"] == "sum(up)"
+    assert ready.questions.asked == [("prom", Question("sum(up)", END - 300, END))]
+    assert ready.writes == 2
+    assert ready.events.sent == [
+        (
+            "Analysis",
+            "release",
+            "Normal",
+            "AnalysisCompleted",
+            "the analysis passed: 1 of 1 points, 100 %",
+        )
+    ]
+
+
+async def test_a_verdict_is_never_touched_again(ready):
+    ready.analysis()
+    await ready.settle()
+    before, writes = ready.status, ready.writes
+    ready.definition(objective("other"))
+    ready.questions.answers["sum(up)"] = "0"
+    ready.sync()
+    assert list(ready.analyses.due(None)) == []
+    assert await ready.settle(1000) is None
+    ready.restart()
+    assert await ready.settle(1000) is None
+    assert (ready.status, ready.writes) == (before, writes)
+
+
+async def test_without_its_definition_it_waits_with_the_time_frozen(ready):
+    ready.analysis(definition={"name": "checks", "namespace": "other"})
+    assert await ready.settle() is None
+    assert ready.status == {"timeframe": FROZEN, "state": "Pending"}
+    assert await ready.settle(100) is None
+    assert ready.writes == 1
+    assert ready.events.of("AnalysisDefinitionNotFound") == [
+        "analysisdefinition other/checks not found"
+    ]
+    # Names are looked up where the definition is.
+    ready.definition(objective("ready"), namespace="other")
+    ready.template("ready", "sum(there)", namespace="other")
+    ready.provider("prom", namespace="other")
+    ready.questions.answers["sum(there)"] = "1"
+    assert await ready.settle(100) is None
+    assert (ready.status["state"], ready.status["timeframe"]) == ("Completed", FROZEN)
+
+
+async def test_templates_and_providers_of_other_namespaces(world):
+    world.provider("far", namespace="monitoring")
+    provider = {"name": "far", "namespace": "monitoring"}
+    world.template("ready", "a", namespace="shared", provider=provider)
+    world.definition(("ready", {"namespace": "shared"}, {}))
+    world.questions.answers["a"] = "1"
+    world.analysis()
+    await world.settle()
+    assert world.status["state"] == "Completed"
+    assert [name for name, _ in world.questions.asked] == ["far"]
+
+
+async def test_a_provider_is_by_default_where_the_definition_is(world):
+    world.provider("prom", kind="static")
+    world.provider("prom", namespace="shared")
+    world.template("ready", "a", namespace="shared")
+    world.definition(("ready", {"namespace": "shared"}, {}))
+    world.questions.answers["a"] = "1"
+    world.analysis()
+    await world.settle()
+    assert world.status["state"] == "Completed"
+    assert world.questions.providers == ["prod/prom"]
+
+
+async def test_a_time_that_is_none_is_told_once(ready):
+    ready.analysis(timeframe={"recent": "five minutes"})
+    assert await ready.settle() is None
+    assert await ready.settle() is None
+    assert ready.status == {"timeframe": {}, "state": "Pending"}
+    (text,) = ready.events.of("AnalysisTimeframeInvalid")
+    assert text.startswith('timeframe.recent "five minutes" is no duration')
+    ready.analysis(timeframe={"recent": "5m"}, status=ready.status)
+    await ready.settle()
+    assert ready.status["state"] == "Completed"
+
+
+async def test_what_is_missing_is_asked_again_and_what_is_known_is_kept(world):
+    world.provider()
+    for name in ("a", "b", "c"):
+        world.template(name)
+    world.definition(objective("a"), objective("b"), objective("c"))
+    world.questions.answers = {
+        "a": "1",
+        "b": [UnreachableError("no connection"), UnreachableError("no connection"), "2"],
+        "c": [NoValuesError("no values in query result")] * 2 + ["3"],
+    }
+    world.analysis()
+    assert await world.settle() == 10
+    assert world.status == {
+        "timeframe": FROZEN,
+        "state": "Progressing",
+        "storedValues": {
+            "a": {"objectiveReference": {"name": "a"}, "query": "a", "value": "1"},
+            "b": {"objectiveReference": {"name": "b"}, "query": "b", "errMsg": "no connection"},
+            "c": {
+                "objectiveReference": {"name": "c"},
+                "query": "c",
+                "errMsg": "no values in query result",
+            },
+        },
+    }
+    asked = len(world.questions.asked)
+    assert await world.settle(9) == 1
+    assert len(world.questions.asked) == asked
+    world.questions.answers["c"] = "3"
+    assert await world.settle(1) == 20
+    stored = world.status["storedValues"]
+    assert (stored["a"]["value"], stored["c"]["value"]) == ("1", "3")
+    assert await world.settle(20) is None
+    status = world.status
+    assert (status["state"], status["pass"], "storedValues" in status) == ("Completed", True, False)
+    assert world.questions.queries.count("a") == 1
+    # Nobody needs to do anything about those.
+    assert world.events.of("AnalysisValueMissing") == []
+
+
+async def test_another_process_goes_on_from_what_is_stored(world):
+    world.provider()
+    world.template("a")
+    world.template("b")
+    world.definition(objective("a"), objective("b"))
+    world.questions.answers = {"a": "1", "b": [UnreachableError("no connection"), "2"]}
+    world.analysis()
+    await world.settle()
+    world.restart()
+    assert await world.settle(3) is None
+    assert world.status["state"] == "Completed"
+    assert world.questions.queries == ["a", "b", "b"]
+
+
+async def test_a_restart_before_the_answer_asks_about_the_same_time(ready):
+    ready.analysis()
+    await ready.look()
+    ready.questions.answers["sum(up)"] = asyncio.get_running_loop().create_future()
+    assert await ready.look() is None
+    await asyncio.sleep(0)
+    ready.restart()
+    ready.questions.answers["sum(up)"] = "4"
+    await ready.settle(100)
+    assert ready.status["state"] == "Completed"
+    assert ready.questions.asked[0] == ready.questions.asked[1]
+
+
+async def test_a_query_that_hangs_holds_up_no_worker(ready):
+    hanging = ready.questions.answers["sum(up)"] = asyncio.get_running_loop().create_future()
+    ready.analysis()
+    await ready.look()
+    async with asyncio.timeout(1):
+        assert await ready.look() is None
+        await asyncio.sleep(0)
+        assert await ready.look() is None
+    assert len(ready.questions.asked) == 1
+    ready.woken.clear()
+    hanging.set_result("4")
+    await ready.woken.wait()
+    await ready.look()
+    assert ready.status["state"] == "Completed"
+
+
+@pytest.mark.parametrize(
+    ("error", "wait"),
+    [(BadQueryError("parse error"), 300), (BadCredentialsError("secret x not found"), 300)],
+)
+async def test_a_fault_that_waiting_does_not_mend_is_told_once(ready, error, wait):
+    ready.questions.answers["sum(up)"] = error
+    ready.analysis()
+    assert await ready.settle() == wait
+    assert await ready.settle(wait) == wait
+    assert ready.status["state"] == "Progressing"
+    assert ready.status["storedValues"]["ready"]["errMsg"] == str(error)
+    assert ready.events.of("AnalysisValueMissing") == [f"ready: {error}"]
+    # Nobody watches Secrets, so it is tried from time to time.
+    ready.questions.answers["sum(up)"] = "4"
+    await ready.settle(wait)
+    assert ready.status["state"] == "Completed"
+
+
+@pytest.mark.parametrize(
+    ("template", "provider", "text"),
+    [
+        ("up{{.x}}", {}, "the query needs the argument 'x', which is not among the args"),
+        ("{{if .x}}", {}, "the query has the action '{{if .x}}': only arguments"),
+        ('{a="{{.evil}}"}', {}, "the argument 'evil' has control characters or line ends"),
+        ("up", {"kind": "nagios"}, "unsupported provider: nagios"),
+        ("{}", {"kind": "elastic"}, "a provider of type elastic needs the argument metricPath"),
+    ],
+)
+async def test_what_can_not_be_asked_waits_for_objects_to_change(ready, template, provider, text):
+    ready.template("ready", template)
+    ready.provider(**provider)
+    ready.analysis(evil='"\n')
+    assert await ready.settle() is None
+    assert await ready.settle(1000) is None
+    assert ready.questions.asked == []
+    (stored,) = ready.status["storedValues"].values()
+    assert stored["errMsg"].startswith(text)
+    assert "value" not in stored
+    (told,) = ready.events.of("AnalysisValueMissing")
+    assert told.startswith(f"ready: {text}")
+    ready.template("ready", "sum(up)")
+    ready.provider()
+    assert await ready.settle() is None
+    assert ready.status["state"] == "Completed"
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        ("template", "analysisvaluetemplate prod/ready not found"),
+        ("provider", "keptnmetricsprovider prod/prom not found"),
+    ],
+)
+async def test_what_comes_later_is_waited_for(world, missing, text):
+    world.questions.answers["ready"] = "1"
+    world.definition(objective("ready"))
+    make = {"template": lambda: world.template("ready"), "provider": world.provider}
+    for name, put in make.items():
+        if name != missing:
+            put()
+    world.analysis()
+    assert await world.settle() is None
+    assert world.status["storedValues"]["ready"] == {
+        "objectiveReference": {"name": "ready"},
+        "errMsg": text,
+    }
+    make[missing]()
+    await world.settle()
+    assert world.status["state"] == "Completed"
+
+
+async def test_a_provider_that_is_mended_is_asked_at_once(ready):
+    ready.questions.answers["sum(up)"] = [UnreachableError("no connection"), "4"]
+    ready.analysis()
+    assert await ready.settle() == 10
+    ready.provider(server="http://other")
+    assert await ready.settle() is None
+    assert ready.status["state"] == "Completed"
+
+
+async def test_a_template_that_changes_meanwhile_is_asked_anew(ready):
+    ready.template("b")
+    ready.definition(objective("ready"), objective("b"))
+    ready.questions.answers |= {"b": [UnreachableError("x"), "1"], "sum(down)": "7"}
+    ready.analysis()
+    await ready.settle()
+    ready.template("ready", "sum(down)")
+    await ready.settle(10)
+    raw = json.loads(ready.status["raw"])
+    found = [(each["query"], each["value"]) for each in raw["objectiveResults"]]
+    assert found == [("sum(down)", 7), ("b", 1)]
+
+
+async def test_a_fault_is_not_told_again_when_something_else_changes(world):
+    world.provider()
+    for name in ("a", "b", "c"):
+        world.template(name)
+    world.definition(objective("a"), objective("b"), objective("c"))
+    world.questions.answers = {
+        "a": BadQueryError("parse error"),
+        "b": [UnreachableError("no connection"), "1"],
+        "c": UnreachableError("no connection"),
+    }
+    world.analysis()
+    await world.settle()
+    await world.settle(10)
+    assert world.status["storedValues"]["b"]["value"] == "1"
+    assert world.events.of("AnalysisValueMissing") == ["a: parse error"]
+
+
+async def test_an_answer_that_comes_as_the_query_changes_is_ignored(ready):
+    ready.questions.answers["sum(down)"] = asyncio.get_running_loop().create_future()
+    ready.analysis()
+    await ready.look()
+    await ready.look()
+    ready.template("ready", "sum(down)")
+    ready.sync()
+    (asked,) = ready.analyses._runs["prod/release"].asked.values()
+    await asyncio.sleep(0)
+    assert asked[1].done()
+    # Nobody has been told of the answer yet.
+    await ready.analyses.reconcile("prod/release")
+    ready.questions.answers["sum(down)"].set_result("7")
+    await ready.settle()
+    (result,) = json.loads(ready.status["raw"])["objectiveResults"]
+    assert (result["query"], result["value"]) == ("sum(down)", 7)
+
+
+async def test_an_answer_that_nobody_wants_any_more_is_ignored(ready):
+    faults = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    hanging = ready.questions.answers["sum(up)"] = asyncio.get_running_loop().create_future()
+    ready.questions.answers["sum(down)"] = "7"
+    ready.analysis()
+    await ready.look()
+    await ready.look()
+    await asyncio.sleep(0)
+    ready.template("ready", "sum(down)")
+    await ready.settle()
+    assert hanging.cancelled()
+    assert faults == []
+    assert json.loads(ready.status["raw"])["objectiveResults"][0]["query"] == "sum(down)"
+
+
+async def test_an_analysis_that_is_deleted_is_forgotten(ready):
+    hanging = ready.questions.answers["sum(up)"] = asyncio.get_running_loop().create_future()
+    ready.analysis()
+    await ready.look()
+    await ready.look()
+    await asyncio.sleep(0)
+    ready.api.objects.delete(ANALYSES, "prod", "release")
+    ready.sync()
+    assert list(ready.analyses.due(["prod/release"])) == ["prod/release"]
+    assert await ready.look() is None
+    await asyncio.sleep(0)
+    assert hanging.cancelled()
+    assert list(ready.analyses.due(None)) == []
+
+
+async def test_a_value_that_is_not_finite_has_no_points(ready):
+    ready.questions.answers["sum(up)"] = NotFiniteError(
+        "the value is +Inf, which is no measurement"
+    )
+    ready.analysis()
+    await ready.settle()
+    status = ready.status
+    assert (status["state"], status.get("pass"), status.get("warning")) == ("Completed", None, None)
+    (result,) = json.loads(status["raw"])["objectiveResults"]
+    assert (result["value"], result["error"]) == (0, "value '+Inf' is no measurement")
+
+
+@pytest.mark.parametrize("first", [answer("9", END), NoValuesError("no values in query result")])
+async def test_the_first_value_within_the_time_counts_with_prometheus(ready, first):
+    # A series that begins later has its first value at some minute, as Keptn asks.
+    ready.questions.answers["sum(up)"] = [
+        first,
+        Answer("4", (Sample(END - 60, 4.0), Sample(END, 9.0))),
+    ]
+    ready.analysis()
+    await ready.settle()
+    assert json.loads(ready.status["raw"])["objectiveResults"][0]["value"] == 4
+    assert [question.step for _, question in ready.questions.asked] == [None, 60]
+
+
+async def test_elastic_is_asked_for_the_number_at_a_path(ready):
+    ready.provider(kind="elastic")
+    ready.template("ready", '{"term": {"app": "{{.app}}"}}')
+    query = '{"term": {"app": "sh\\"op"}}'
+    ready.questions.answers[query] = "4.000000"
+    ready.analysis(app='sh"op', metricPath="hits.total")
+    await ready.settle()
+    assert ready.questions.asked == [("prom", Question(query, END - 300, END, path="hits.total"))]
+    assert json.loads(ready.status["raw"])["objectiveResults"][0]["value"] == 4
+
+
+async def test_a_provider_without_a_type_has_that_of_its_name(ready):
+    ready.provider("prometheus", kind="")
+    ready.template("ready", "sum(up)", provider={"name": "prometheus"})
+    ready.analysis()
+    await ready.settle()
+    assert ready.status["state"] == "Completed"
+
+
+async def test_a_template_that_stands_twice_is_asked_once(ready):
+    ready.definition(
+        objective("ready", failure={"lessThan": {"fixedValue": 2}}),
+        objective("ready", failure={"greaterThan": {"fixedValue": 3}}),
+        passing=50,
+    )
+    ready.analysis()
+    await ready.settle()
+    assert ready.questions.queries == ["sum(up)"]
+    raw = json.loads(ready.status["raw"])
+    assert [each["score"] for each in raw["objectiveResults"]] == [1, 0]
+
+
+async def test_a_conflict_is_left_to_the_queue_and_nothing_is_lost(ready):
+    ready.analysis()
+    await ready.look()
+    ready.sync()
+    await ready.analyses.reconcile("prod/release")
+    await ready.woken.wait()
+    found = ready.api.get(ANALYSES, "release", "prod")
+    ready.api.put(
+        ANALYSES,
+        {**found, "metadata": {"name": "release", "namespace": "prod", "labels": {"a": "b"}}},
+    )
+    with pytest.raises(ConflictError):
+        await ready.analyses.reconcile("prod/release")
+    await ready.settle()
+    assert ready.status["state"] == "Completed"
+    assert len(ready.questions.asked) == 1
+
+
+async def test_what_it_has_just_written_is_not_done_twice(ready):
+    ready.analysis()
+    ready.sync()
+    await ready.analyses.reconcile("prod/release")
+    # The watch is behind.
+    assert await ready.analyses.reconcile("prod/release") is None
+    assert ready.writes == 1
+
+
+async def test_a_query_that_crashes_is_a_fault_like_others(ready):
+    ready.questions.answers["sum(up)"] = [RuntimeError("a bug"), "4"]
+    ready.analysis()
+    assert await ready.settle() == 10
+    assert ready.status["storedValues"]["ready"]["errMsg"] == (
+        "the query can't be asked: the controller's log says why"
+    )
+    await ready.settle(10)
+    assert ready.status["state"] == "Completed"
+
+
+async def test_without_objectives_there_is_nothing_to_reach(ready):
+    ready.definition()
+    ready.analysis()
+    await ready.settle()
+    assert ready.status["raw"] == (
+        '{"objectiveResults":[],"totalScore":0,"maximumScore":0,"pass":false,"warning":false}'
+    )
+
+
+async def test_who_leads_no_more_wants_no_answer_and_shows_no_result(ready):
+    ready.analysis()
+    await ready.settle()
+    verdicts = ready.analyses._context.verdicts
+    ready.sync()
+    assert [len(family.samples) for family in verdicts.collect()] == [1, 1]
+    hanging = ready.questions.answers["sum(up)"] = asyncio.get_running_loop().create_future()
+    ready.api.put(ANALYSES, {**ready.api.get(ANALYSES, "release", "prod"), "status": {}})
+    await ready.look()
+    await ready.look()
+    await asyncio.sleep(0)
+    await ready.analyses.close()
+    await asyncio.sleep(0)
+    assert hanging.cancelled()
+    assert [len(family.samples) for family in verdicts.collect()] == [0, 0]
+
+
+async def test_another_analysis_of_that_name_asks_for_itself(ready):
+    hanging = ready.questions.answers["sum(up)"] = asyncio.get_running_loop().create_future()
+    ready.analysis()
+    await ready.look()
+    await ready.look()
+    await asyncio.sleep(0)
+    ready.api.objects.delete(ANALYSES, "prod", "release")
+    ready.analysis()
+    ready.questions.answers["sum(up)"] = "5"
+    await ready.look(60)
+    await asyncio.sleep(0)
+    assert hanging.cancelled()
+    await ready.settle()
+    assert json.loads(ready.status["raw"])["objectiveResults"][0]["value"] == 5
+    assert [question.end for _, question in ready.questions.asked] == [END, END + 60]

@@ -1,0 +1,535 @@
+"""KeptnEvaluations one look after the other: the test moves the clock and fills the caches."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from controller.evaluation.evaluations import Evaluations
+from controller.lifecycle.caches import Caches
+from controller.lifecycle.context import Context
+from controller.lifecycle_settings import LifecycleSettings
+from evaluation.model import Metric
+from evaluation.times import stamp
+from helpers.signals import RecordedSignals
+from kube.errors import ApiError, ConflictError, ServerError
+from kube.resources import EVALUATION_DEFINITIONS, EVALUATIONS, KEPTN_METRICS
+from lifecycle.configuration import Configuration
+from lifecycle.model import Evaluation, EvaluationDefinition
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Holder:
+    current = Configuration()
+
+
+class World:
+    """One controller, at a time that only the test moves."""
+
+    def __init__(self, api, client):
+        self.api = api
+        self.client = client
+        self.now = START
+        self.settings = LifecycleSettings()
+        self.restart()
+
+    def restart(self):
+        """Forget all that a process knows."""
+        self.signals = RecordedSignals()
+        self.caches = Caches(self.client)
+        self.evaluations = Evaluations(
+            Context(
+                client=self.client,
+                caches=self.caches,
+                settings=self.settings,
+                configuration=Holder(),
+                signals=self.signals,
+                now=lambda: self.now,
+                namespace="harbour",
+            )
+        )
+        self.sync()
+
+    def sync(self):
+        """Bring the caches to what is stored."""
+        for mirror, resource, kind in (
+            (self.caches.evaluations, EVALUATIONS, Evaluation),
+            (self.caches.evaluation_definitions, EVALUATION_DEFINITIONS, EvaluationDefinition),
+            (self.caches.metrics, KEPTN_METRICS, Metric),
+        ):
+            mirror.store.replace_all(
+                {
+                    f"{namespace}/{name}": msgspec.convert(obj, kind)
+                    for (namespace, name), obj in self.api.objects.all(resource).items()
+                }
+            )
+
+    def evaluation(self, name="pre-eval-checks-1", *, status=None, managed=(), **spec):
+        metadata = {"name": name, "namespace": "prod", "managedFields": list(managed)}
+        spec = {
+            "evaluationDefinition": "checks",
+            "workloadVersion": "",
+            "retries": 2,
+            "retryInterval": "3s",
+            **spec,
+        }
+        obj = {"metadata": metadata, "spec": spec}
+        self.api.put(EVALUATIONS, obj if status is None else {**obj, "status": status})
+
+    def definition(self, *objectives, namespace="prod"):
+        """Each objective is a metric's name, its target, and perhaps a namespace."""
+        found = [
+            {
+                "keptnMetricRef": {"name": name, **({"namespace": rest[0]} if rest else {})},
+                "evaluationTarget": target,
+            }
+            for name, target, *rest in objectives
+        ]
+        metadata = {"name": "checks", "namespace": namespace}
+        self.api.put(EVALUATION_DEFINITIONS, {"metadata": metadata, "spec": {"objectives": found}})
+
+    def metric(self, name, value, namespace="prod", raw="MTA="):
+        status = {"value": value, "rawValue": raw, "lastUpdated": stamp(self.now)}
+        metadata = {"name": name, "namespace": namespace}
+        spec = {"fetchIntervalSeconds": 60}
+        self.api.put(KEPTN_METRICS, {"metadata": metadata, "spec": spec, "status": status})
+
+    async def look(self, seconds=0.0):
+        """Reconcile so many seconds later, with up-to-date caches."""
+        self.now += timedelta(seconds=seconds)
+        self.sync()
+        return await self.evaluations.reconcile("prod/pre-eval-checks-1")
+
+    @property
+    def status(self):
+        return self.api.get(EVALUATIONS, "pre-eval-checks-1", "prod").get("status")
+
+    @property
+    def message(self):
+        return self.status["evaluationStatus"]["cpus"]["message"]
+
+    @property
+    def writes(self):
+        return len([each for each in self.api.requests if each.verb == "patch"])
+
+
+@pytest.fixture
+def world(api, client):
+    return World(api, client)
+
+
+async def test_a_value_that_is_good_ends_it_at_once(world):
+    world.evaluation()
+    world.definition(("cpus", "<10"))
+    world.metric("cpus", "5")
+    assert await world.look() is None
+    assert world.status == {
+        "retryCount": 1,
+        "evaluationStatus": {
+            "cpus": {
+                "value": "5",
+                "status": "Succeeded",
+                "message": "value '5' met objective '<10'",
+            }
+        },
+        "overallStatus": "Succeeded",
+        "startTime": "2026-03-01T12:00:00Z",
+        "endTime": "2026-03-01T12:00:00Z",
+    }
+    assert world.signals.reasons == ["completed"]
+
+
+async def test_without_objectives_it_succeeds(world):
+    world.evaluation()
+    world.definition()
+    assert await world.look() is None
+    assert world.status["retryCount"] == 1
+    assert world.status["evaluationStatus"] == {}
+    assert world.status["overallStatus"] == "Succeeded"
+
+
+async def test_c74_what_is_missing_is_said_and_tried_again_until_it_is_there(world):
+    world.evaluation(retries=5)
+    world.definition(("cpus", ">5"))
+    assert await world.look() == 3.0
+    assert world.message == 'inconclusive: keptnmetrics.metrics.keptn.sh "cpus" not found'
+    assert world.status["evaluationStatus"]["cpus"]["value"] == ""
+    world.metric("cpus", "")
+    assert await world.look(3) == 3.0
+    assert world.message == "inconclusive: empty value for: cpus"
+    world.metric("cpus", "10", raw="")
+    assert await world.look(3) == 3.0
+    assert world.message == "inconclusive: empty rawValue for: cpus"
+    assert world.status["overallStatus"] == "Progressing"
+    world.metric("cpus", "10")
+    assert await world.look(3) is None
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (4, "Succeeded")
+
+
+async def test_c75_it_fails_one_interval_after_the_last_try(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    world.metric("cpus", "3")
+    assert await world.look() == 3.0
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (1, "Progressing")
+    assert await world.look(3) == 3.0
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (2, "Progressing")
+    assert world.signals.reasons == []
+    assert await world.look(3) is None
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (2, "Failed")
+    assert world.status["startTime"] == stamp(START)
+    assert world.status["endTime"] == stamp(START + timedelta(seconds=6))
+    assert world.message == "value '3' did not meet objective '>5'"
+    assert world.signals.reasons == ["ReconcileEvaluationReconcileTimeout", "completed"]
+    # Who is told finds the verdict.
+    assert {each.obj.status.overall_status for each in world.signals.kept} == {"Failed"}
+
+
+async def test_nothing_but_time_causes_a_try(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    await world.look()
+    world.metric("cpus", "10")
+    assert await world.look(1) == 2.0
+    # Nor does the definition.
+    world.definition(("cpus", ">6"))
+    assert await world.look(1) == 1.0
+    assert world.writes == 1
+    assert await world.look(1) is None
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (2, "Succeeded")
+
+
+async def test_a_cache_that_is_behind_counts_no_try_twice(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    await world.look()
+    # The write has not come back yet, and something wakes the object.
+    assert await world.evaluations.reconcile("prod/pre-eval-checks-1") == 3.0
+    assert world.writes == 1
+
+
+async def test_a_value_changed_by_another_is_a_conflict_and_no_try(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    world.sync()
+    world.evaluation(status={"retryCount": 1, "evaluationStatus": {}, "overallStatus": ""})
+    with pytest.raises(ConflictError):
+        await world.evaluations.reconcile("prod/pre-eval-checks-1")
+    assert world.status["retryCount"] == 1
+    assert world.signals.reasons == []
+
+
+PROGRESSING = {
+    "retryCount": 1,
+    "evaluationStatus": {"cpus": {"value": "3", "status": "Failed", "message": ""}},
+    "overallStatus": "Progressing",
+    "startTime": stamp(START),
+}
+
+
+async def test_after_a_restart_the_rest_of_the_interval_is_waited_for(world):
+    written = {"time": stamp(START), "subresource": "status", "manager": "x"}
+    earlier = {**written, "time": stamp(START - timedelta(seconds=9))}
+    of_spec = {"time": stamp(START + timedelta(seconds=9)), "manager": "x"}
+    world.evaluation(status=PROGRESSING, managed=[earlier, written, of_spec])
+    world.definition(("cpus", ">5"))
+    # One second more, for the time is cut to its second.
+    assert await world.look(1.5) == 2.5
+    assert world.writes == 0
+    assert await world.look(2.5) == 3.0
+    assert world.status["retryCount"] == 2
+    assert world.status["startTime"] == stamp(START)
+
+
+async def test_a_whole_interval_is_waited_for_where_nothing_tells_of_the_last_try(world):
+    world.evaluation(status=PROGRESSING)
+    world.definition(("cpus", ">5"))
+    assert await world.look() == 3.0
+    assert await world.look(2) == 1.0
+    assert await world.look(1) == 3.0
+    assert world.status["retryCount"] == 2
+
+
+async def test_a_clock_that_is_behind_the_servers_delays_by_an_interval_at_most(world):
+    written = {"time": stamp(START + timedelta(hours=1)), "subresource": "status"}
+    world.evaluation(status=PROGRESSING, managed=[written])
+    world.definition(("cpus", ">5"))
+    assert await world.look() == 3.0
+
+
+async def test_the_verdict_comes_after_a_restart_too(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    await world.look()
+    await world.look(3)
+    world.restart()
+    assert await world.look() == 3.0
+    assert await world.look(3) is None
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (2, "Failed")
+
+
+async def test_c77_a_success_on_the_last_try_stays_one_after_a_restart(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    world.metric("cpus", "3")
+    await world.look()
+    world.metric("cpus", "10")
+    assert await world.look(3) is None
+    before = world.status
+    assert (before["retryCount"], before["overallStatus"]) == (2, "Succeeded")
+    world.restart()
+    world.metric("cpus", "3")
+    assert list(world.evaluations.due(None)) == []
+    assert await world.look(60) is None
+    assert world.status == before
+    assert world.signals.reasons == []
+
+
+@pytest.mark.parametrize("state", ["Succeeded", "Failed"])
+async def test_a_verdict_is_never_touched_again(world, state):
+    status = {**PROGRESSING, "overallStatus": state, "endTime": stamp(START)}
+    world.evaluation(status=status)
+    world.definition(("cpus", ">5"))
+    assert await world.look() is None
+    assert world.writes == 0
+
+
+async def test_c76_an_objective_once_met_stays_met(world):
+    world.evaluation(retries=10)
+    world.definition(("cpus", ">5"), ("errors", "<1"))
+    world.metric("cpus", "10")
+    world.metric("errors", "3")
+    await world.look()
+    world.metric("cpus", "0")
+    await world.look(3)
+    world.metric("errors", "0")
+    assert await world.look(3) is None
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (3, "Succeeded")
+    assert world.message == "value '10' met objective '>5'"
+
+
+async def test_c78_without_its_definition_it_is_pending_until_one_comes(world):
+    world.evaluation()
+    assert await world.look() is None
+    message = "keptnevaluationdefinition 'checks' not found"
+    assert world.status == {
+        "retryCount": 0,
+        "evaluationStatus": {"checks": {"value": "", "status": "Pending", "message": message}},
+        "overallStatus": "Pending",
+        "startTime": stamp(START),
+    }
+    # It is told once, however often it is looked at.
+    assert await world.look(60) is None
+    assert world.writes == 1
+    assert world.signals.reasons == ["CreateEvaluationNotFound"]
+    world.definition(("cpus", ">5"))
+    world.metric("cpus", "10")
+    assert await world.look() is None
+    assert list(world.status["evaluationStatus"]) == ["cpus"]
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (1, "Succeeded")
+
+
+async def test_a_definition_that_is_lost_meanwhile_costs_no_try(world):
+    world.evaluation(retries=3)
+    world.definition(("cpus", ">5"))
+    await world.look()
+    world.api.remove(EVALUATION_DEFINITIONS, "checks", "prod")
+    assert await world.look(3) is None
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (1, "Progressing")
+    assert world.status["evaluationStatus"]["checks"]["status"] == "Pending"
+    world.definition(("cpus", ">5"))
+    assert await world.look(60) == 3.0
+    assert world.status["retryCount"] == 2
+
+
+@pytest.mark.parametrize("namespace", ["prod", "harbour", "keptn-system"])
+@pytest.mark.parametrize("of_metric", ["prod", "harbour", "keptn-system"])
+async def test_c79_definition_and_metric_are_looked_up_in_their_namespaces(
+    world, namespace, of_metric
+):
+    world.evaluation()
+    world.definition(("cpus", ">5"), namespace=namespace)
+    world.metric("cpus", "10", of_metric)
+    await world.look()
+    assert world.status["overallStatus"] == "Succeeded"
+
+
+async def test_c79_the_own_namespace_comes_first(world):
+    world.evaluation()
+    world.definition(("cpus", "<1"), namespace="keptn-system")
+    world.definition(("cpus", "<2"), namespace="harbour")
+    world.definition(("cpus", ">5"))
+    world.metric("cpus", "0", "keptn-system")
+    world.metric("cpus", "1", "harbour")
+    world.metric("cpus", "10")
+    await world.look()
+    assert world.message == "value '10' met objective '>5'"
+
+
+async def test_c79_a_namespace_in_the_objective_is_the_only_one(world):
+    world.evaluation()
+    world.definition(("cpus", ">5", "other"))
+    world.metric("cpus", "10")
+    world.metric("cpus", "10", "keptn-system")
+    await world.look()
+    assert world.message == 'inconclusive: keptnmetrics.metrics.keptn.sh "cpus" not found'
+    world.metric("cpus", "10", "other")
+    assert await world.look(3) is None
+    assert world.status["overallStatus"] == "Succeeded"
+
+
+async def test_two_objectives_for_one_metric_both_count(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"), ("cpus", "<10"), ("cpus", ">50", "other"))
+    world.metric("cpus", "7")
+    world.metric("cpus", "70", "other")
+    assert await world.look() is None
+    assert world.status["overallStatus"] == "Succeeded"
+    values = {key: each["value"] for key, each in world.status["evaluationStatus"].items()}
+    assert values == {"cpus": "7", "cpus#2": "7", "cpus/other": "70"}
+
+
+async def test_zero_retries_are_one_measurement(world):
+    world.evaluation(retries=0)
+    world.definition(("cpus", ">5"))
+    world.metric("cpus", "3")
+    assert await world.look() == 3.0
+    assert await world.look(3) is None
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (1, "Failed")
+
+
+@pytest.mark.parametrize(
+    ("interval", "seconds"), [("1m30s", 90.0), ("500ms", 0.5), ("0", 0.1), ("0s", 0.1), ("", 5.0)]
+)
+async def test_the_interval_is_a_duration(world, interval, seconds):
+    world.evaluation(retryInterval=interval)
+    world.definition(("cpus", ">5"))
+    assert await world.look() == seconds
+    assert world.signals.reasons == []
+
+
+async def test_an_interval_that_is_none_is_told_once_and_replaced(world):
+    world.evaluation(retryInterval="0 days")
+    world.definition(("cpus", ">5"))
+    assert await world.look() == 5.0
+    assert await world.look(5) == 5.0
+    (told,) = world.signals.kept
+    assert (told.reason, told.warning) == ("ReconcileEvaluationReconcileError", True)
+    assert told.text.startswith('retryInterval "0 days" is no duration')
+    assert told.text.endswith("5s is used instead")
+
+
+async def test_a_write_that_fails_is_told_and_is_no_try(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    world.api.fail_next("patch", status=500)
+    world.sync()
+    with pytest.raises(ServerError):
+        await world.evaluations.reconcile("prod/pre-eval-checks-1")
+    assert world.signals.reasons == ["ReconcileEvaluationReconcileError"]
+    assert await world.look() == 3.0
+    assert world.status["retryCount"] == 1
+
+
+async def test_a_write_whose_answer_is_lost_counts_once(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    world.sync()
+    world.api.fail_next("patch", kind="torn")
+    # Sent again, it finds another version than the one that it is for.
+    with pytest.raises(ApiError):
+        await world.evaluations.reconcile("prod/pre-eval-checks-1")
+    assert await world.look() == 3.0
+    assert world.status["retryCount"] == 1
+    assert await world.look(3) == 3.0
+    assert world.status["retryCount"] == 2
+
+
+async def test_what_is_gone_is_forgotten(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    world.sync()
+    world.api.remove(EVALUATIONS, "pre-eval-checks-1", "prod")
+    assert await world.evaluations.reconcile("prod/pre-eval-checks-1") is None
+    assert world.signals.reasons == []
+    assert await world.look() is None
+
+
+async def test_what_ends_is_not_measured(world):
+    world.evaluation()
+    obj = world.api.get(EVALUATIONS, "pre-eval-checks-1", "prod")
+    metadata = {**obj["metadata"], "deletionTimestamp": stamp(START)}
+    world.api.objects.all(EVALUATIONS)["prod", "pre-eval-checks-1"] = {**obj, "metadata": metadata}
+    world.definition(("cpus", ">5"))
+    assert await world.look() is None
+    assert world.writes == 0
+
+
+async def test_one_of_the_same_name_begins_anew(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    await world.look()
+    world.api.remove(EVALUATIONS, "pre-eval-checks-1", "prod")
+    world.evaluation()
+    assert await world.look() == 3.0
+    assert world.status["retryCount"] == 1
+
+
+async def test_due_are_those_without_a_verdict_and_those_to_be_forgotten(world):
+    world.evaluation()
+    world.evaluation("other", status={**PROGRESSING, "overallStatus": "Failed"})
+    world.definition(("cpus", ">5"))
+    world.sync()
+    assert list(world.evaluations.due(None)) == ["prod/pre-eval-checks-1"]
+    assert list(world.evaluations.due(["prod/other", "prod/none"])) == []
+    await world.look()
+    world.api.remove(EVALUATIONS, "pre-eval-checks-1", "prod")
+    world.sync()
+    assert list(world.evaluations.due(["prod/pre-eval-checks-1"])) == ["prod/pre-eval-checks-1"]
+    await world.evaluations.reconcile("prod/pre-eval-checks-1")
+    assert list(world.evaluations.due(["prod/pre-eval-checks-1"])) == []
+
+
+async def test_a_stale_value_never_passes(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    world.metric("cpus", "10")
+    await world.look(131)
+    text = "inconclusive: the value of cpus is 2m11s old, and counts for 2m10s"
+    assert world.message == text
+    assert world.status["overallStatus"] == "Progressing"
+    world.metric("cpus", "10")
+    await world.look(3)
+    assert world.status["overallStatus"] == "Succeeded"
+
+
+async def test_the_verdict_tells_what_was_not_met_from_what_nobody_could_judge(world):
+    world.evaluation(retries=1)
+    world.definition(("cpus", ">5"), ("errors", "<1"))
+    world.metric("cpus", "3")
+    await world.look()
+    await world.look(3)
+    assert world.status["overallStatus"] == "Failed"
+    said = [each.text for each in world.signals.kept if each.text.startswith("retryCount exceeded")]
+    assert said == ["retryCount exceeded; not met: cpus; inconclusive: errors"]
+
+
+async def test_without_sticky_successes_all_must_be_met_by_one_measurement(world):
+    world.settings = LifecycleSettings(sticky_evaluations=False)
+    world.restart()
+    world.evaluation(retries=9)
+    world.definition(("cpus", ">5"), ("errors", "<1"))
+    world.metric("cpus", "10")
+    world.metric("errors", "1")
+    await world.look()
+    world.metric("cpus", "0")
+    world.metric("errors", "0")
+    await world.look(3)
+    assert world.status["overallStatus"] == "Progressing"
+    assert world.message == "value '0' did not meet objective '>5'"
+    world.metric("cpus", "10")
+    await world.look(3)
+    assert world.status["overallStatus"] == "Succeeded"

@@ -1,0 +1,249 @@
+"""Providers' objects and their Secrets, on a fake API server; the test answers the questions."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+import pytest
+
+from controller.evaluation.questions import Questions, question, target
+from evaluation.model import (
+    KafkaTable,
+    MetricRange,
+    MetricSpec,
+    Provider,
+    ProviderSpec,
+    SecretKey,
+    StaticMetrics,
+)
+from evaluation.objects import Metadata
+from kube.resources import SECRETS
+from providers.errors import (
+    BadAnswerError,
+    BadCredentialsError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from providers.model import Answer, Question, Sample, Table
+
+QUESTION = Question("up")
+KEY = "login"
+ANSWER = Answer("1", (Sample(0.0, 1.0),))
+
+
+class Asker:
+    """Takes only the ``right`` token, where one is set."""
+
+    def __init__(self):
+        self.targets = []
+        self.right = None
+
+    async def ask(self, target, question, shared=None):
+        self.targets.append(target)
+        await asyncio.sleep(0)
+        if self.right is not None and target.secret["login"] != self.right:
+            raise UnauthorizedError("the provider refuses the credentials (HTTP 401)")
+        return ANSWER
+
+
+class World:
+    def __init__(self, api, client):
+        self.api = api
+        self.time = 1000.0
+        self.asker = Asker()
+        self.questions = Questions(client, self.asker, clock=lambda: self.time)
+
+    def secret(self, **values):
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+        self.api.put(SECRETS, {"metadata": {"name": "token", "namespace": "prod"}, "data": data})
+
+    async def ask(self, **spec):
+        return await self.questions.ask(provider(**spec), QUESTION)
+
+    @property
+    def reads(self):
+        return len([each for each in self.api.requests if each.verb == "get"])
+
+
+def provider(kind="dynatrace", *, name="main", named="token", optional=None, **spec):
+    reference = None if named is None else SecretKey(name=named, key=KEY, optional=optional)
+    return Provider(
+        metadata=Metadata(name=name, namespace="prod", uid="8c1f", generation=1),
+        spec=ProviderSpec(
+            type=kind, target_server="https://example.com", secret_key_ref=reference, **spec
+        ),
+    )
+
+
+@pytest.fixture
+def world(api, client):
+    return World(api, client)
+
+
+async def test_a_provider_without_a_secret_is_asked_at_once(world):
+    assert await world.ask(named=None) == ANSWER
+    assert world.asker.targets[0].secret is None
+    assert world.reads == 0
+
+
+async def test_the_secret_is_read_once_a_minute(world):
+    world.secret(login="one")
+    for _ in range(3):
+        await world.ask()
+        world.time += 20
+    assert world.reads == 1
+    await world.ask()
+    assert world.reads == 2
+    assert {each.secret["login"] for each in world.asker.targets} == {b"one"}
+    assert world.asker.targets[0].secret_key == KEY
+
+
+async def test_many_who_ask_at_once_read_it_once(world):
+    world.secret(login="one")
+    answers = await asyncio.gather(*(world.ask() for _ in range(20)))
+    assert answers == [ANSWER] * 20
+    assert world.reads == 1
+
+
+async def test_a_reader_that_is_cancelled_leaves_the_others_theirs(world):
+    world.secret(login="one")
+    world.api.fail_next("get", "secrets", kind="hang")
+    first = asyncio.create_task(world.ask())
+    await world.api.until_seen("get", "secrets")
+    second = asyncio.create_task(world.ask())
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == ANSWER
+
+
+async def test_credentials_that_were_renewed_are_read_as_soon_as_the_old_ones_are_refused(world):
+    world.secret(login="one")
+    world.asker.right = b"one"
+    await world.ask()
+    world.secret(login="two")
+    world.asker.right = b"two"
+    world.time += 10
+    assert await asyncio.gather(*(world.ask() for _ in range(5))) == [ANSWER] * 5
+    assert world.reads == 2
+    assert await world.ask() == ANSWER
+    assert world.reads == 2
+
+
+async def test_wrong_credentials_are_not_read_for_each_who_asks(world):
+    world.secret(login="one")
+    world.asker.right = b"two"
+    for _ in range(5):
+        with pytest.raises(UnauthorizedError):
+            await world.ask()
+    assert world.reads == 1
+    world.time += 10
+    with pytest.raises(UnauthorizedError):
+        await world.ask()
+    assert world.reads == 2
+    assert len(world.asker.targets) == 6
+
+
+async def test_a_secret_that_is_absent_is_said_and_found_when_it_comes(world):
+    for _ in range(3):
+        with pytest.raises(BadCredentialsError, match="secret token not found"):
+            await world.ask()
+    assert world.reads == 1
+    world.secret(login="one")
+    world.time += 5
+    assert await world.ask() == ANSWER
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+async def test_a_secret_without_a_name_is_said(world, name):
+    with pytest.raises(BadCredentialsError, match="names no Secret"):
+        await world.ask(named=name)
+
+
+async def test_a_secret_that_is_optional_may_be_absent(world):
+    assert await world.ask(optional=True) == ANSWER
+    assert world.asker.targets[0].secret is None
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("elastic", None), ("prometheus", {"user": b"a"})])
+async def test_a_key_that_is_optional_may_be_absent(world, kind, expected):
+    world.secret(user="a")
+    await world.ask(kind=kind, optional=True)
+    assert world.asker.targets[0].secret == expected
+
+
+async def test_a_secret_without_data_is_empty(world):
+    world.api.put(SECRETS, {"metadata": {"name": "token", "namespace": "prod"}})
+    await world.ask()
+    assert world.asker.targets[0].secret == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "text"),
+    [
+        (403, BadCredentialsError, "secret token may not be read: on demand"),
+        (500, UnreachableError, "secret token can't be read: ServerError"),
+    ],
+)
+async def test_a_secret_that_can_not_be_read_is_said(world, status, error, text):
+    world.secret(login="one")
+    world.api.fail_next("get", "secrets", status=status)
+    with pytest.raises(error) as raised:
+        await world.ask()
+    assert str(raised.value) == text
+
+
+async def test_what_is_no_secret_is_not_shown(world):
+    obj = {"metadata": {"name": "token", "namespace": "prod"}, "data": {"login": "8c1f!"}}
+    world.api.put(SECRETS, obj)
+    with pytest.raises(BadAnswerError) as raised:
+        await world.ask()
+    assert "8c1f" not in str(raised.value)
+
+
+async def test_nothing_shows_a_secret(world):
+    world.secret(login="8c1fbad")
+    await world.ask()
+    (found,) = world.asker.targets
+    for each in (found, world.questions, *world.questions._read.values()):
+        assert "8c1fbad" not in repr(each)
+
+
+async def test_secrets_that_nobody_asks_for_are_not_kept(world):
+    world.secret(login="one")
+    await world.ask()
+    world.time += 61
+    with pytest.raises(BadCredentialsError):
+        await world.ask(named="other")
+    assert list(world.questions._read) == [("prod", "other")]
+    assert list(world.questions._turns) == [("prod", "other")]
+
+
+def test_a_provider_without_a_type_has_its_name_for_one():
+    assert target(provider("", name="Prometheus"), None).type == "prometheus"
+    assert target(provider("Thanos"), None).type == "thanos"
+
+
+def test_a_target_has_what_the_provider_says():
+    kafka = KafkaTable(table="t", comparison_column="c", value_column="v")
+    static = StaticMetrics(metrics={"up": 1})
+    found = target(provider(insecure_skip_tls_verify=True, kafka=kafka, static=static), None)
+    assert found.server == "https://example.com"
+    assert found.skip_verify
+    assert found.table == Table("t", "c", "v")
+    assert found.static == {"up": 1}
+
+
+def test_a_question_without_a_range_is_of_now():
+    assert question(MetricSpec(query="up"), 1000.0) == Question("up")
+
+
+def test_a_range_ends_now():
+    span = MetricRange(interval="3m")
+    assert question(MetricSpec(query="up", range=span), 1000.0) == Question("up", 820.0, 1000.0)
+
+
+def test_a_range_with_a_step():
+    span = MetricRange(interval="1h", step="1m30s", aggregation="p90")
+    found = question(MetricSpec(query="up", range=span), 4000.0)
+    assert found == Question("up", 400.0, 4000.0, 90.0)

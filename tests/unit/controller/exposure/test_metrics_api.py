@@ -1,0 +1,363 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+import msgspec
+import pytest
+import trustme
+from yarl import URL
+
+from certs.reload import CertificateHolder
+from certs.store import ensure
+from certs.watch import utc_now
+from controller.exposure import access
+from controller.exposure.access import Access, Wish
+from controller.exposure.exposure import CLIENTS
+from controller.exposure.front_proxy import User, decode_front_proxy
+from controller.exposure.metrics_api import MetricsApiHandler
+from helpers import fronting
+from helpers.fronting import Aggregator, headers_of
+from helpers.valued import metric, since, values
+from kube.errors import ServerError
+from serving.site import Site
+
+GROUP = "custom.metrics.k8s.io"
+BASE = f"/apis/{GROUP}"
+KIND = "keptnmetrics.metrics.keptn.sh"
+CPU = f"{BASE}/v1beta2/namespaces/prod/{KIND}/cpu/cpu"
+VALUES = (
+    metric("cpu", "0.5", age=3, labels={"app": "web"}),
+    metric("disk", "1000", labels={"app": "db"}),
+    metric("none"),
+    metric("old", "7", age=3600),
+    metric("cpu", "9", namespace="dev"),
+)
+
+
+class Reviews:
+    """In place of the API server: says who may, and remembers what it was asked."""
+
+    def __init__(self):
+        self.specs = []
+        self.allowed = True
+        self.fault = None
+        self.held = None
+
+    async def create(self, _resource, obj):
+        self.specs.append(obj["spec"])
+        if self.held is not None:
+            await self.held.wait()
+        if self.fault is not None:
+            raise self.fault
+        return json.dumps({"status": {"allowed": self.allowed}}).encode()
+
+
+class Place:
+    """A served API and its callers."""
+
+    def __init__(self, aggregator, bundle):
+        self.aggregator = aggregator
+        self.reviews = Reviews()
+        self.now = 0.0
+        self.config = aggregator.config_map()
+        self.holder = CertificateHolder(bundle, CLIENTS)
+        self.trusted = bundle.files.ca_crt
+        handler = MetricsApiHandler(
+            values(*VALUES), Access(self.reviews, lambda: self.now), self.front_proxy
+        )
+        self.site = Site(handler, host="127.0.0.1", port=0, tls=self.holder.context)
+
+    def front_proxy(self):
+        return decode_front_proxy(json.dumps(self.config).encode()) if self.config else None
+
+    async def get(self, path, headers=None, method="GET", **client):
+        context = self.aggregator.context(self.trusted, **client)
+        headers = headers_of() if headers is None else headers
+        return await fronting.get(self.site, path, context, headers, method)
+
+    async def items(self, path):
+        status, body = await self.get(path)
+        assert status == 200, body
+        return msgspec.json.decode(body)["items"]
+
+
+@pytest.fixture
+async def place(tmp_path):
+    aggregator = Aggregator(tmp_path)
+    (tmp_path / "certs").mkdir()
+    found = Place(aggregator, ensure(tmp_path / "certs", ("localhost",), utc_now()))
+    found.holder.trust(aggregator.authority.cert_pem.bytes())
+    await found.site.start()
+    yield found
+    await found.site.stop()
+
+
+def status_of(body):
+    found = msgspec.json.decode(body)
+    assert (found["kind"], found["apiVersion"], found["status"]) == ("Status", "v1", "Failure")
+    assert "\n" not in found["message"]
+    return found["code"], found["reason"]
+
+
+DESCRIBED = {
+    "kind": "KeptnMetric",
+    "namespace": "prod",
+    "name": "cpu",
+    "apiVersion": "metrics.keptn.sh/v1",
+}
+
+
+async def test_one_value_in_v1beta1(place):
+    status, body = await place.get(CPU.replace("v1beta2", "v1beta1"))
+    assert status == 200
+    assert msgspec.json.decode(body) == {
+        "kind": "MetricValueList",
+        "apiVersion": f"{GROUP}/v1beta1",
+        "metadata": {},
+        "items": [
+            {
+                "describedObject": DESCRIBED,
+                "metricName": "cpu",
+                "timestamp": since(3),
+                "value": "500m",
+                "selector": None,
+            }
+        ],
+    }
+
+
+async def test_one_value_in_v1beta2(place):
+    (found,) = await place.items(CPU)
+    assert found == {
+        "describedObject": DESCRIBED,
+        "metric": {"name": "cpu", "selector": None},
+        "timestamp": since(3),
+        "value": "500m",
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("*/*", {"cpu": "500m", "disk": "1k"}),
+        ("%2A/%2A", {"cpu": "500m", "disk": "1k"}),
+        ("*/cpu", {"cpu": "500m"}),
+        ("cpu/*", {"cpu": "500m"}),
+        ("*/other", {}),
+        ("*/*?labelSelector=app%3Dweb", {"cpu": "500m"}),
+        ("*/*?labelSelector=app+in+(db,x)", {"disk": "1k"}),
+        ("*/*?metricLabelSelector=app%3Ddb", {"disk": "1k"}),
+        ("*/*?labelSelector=app%3Dweb&metricLabelSelector=app%3Ddb", {}),
+        ("cpu/cpu?metricLabelSelector=app%3Dweb", {"cpu": "500m"}),
+        ("cpu/cpu/", {"cpu": "500m"}),
+    ],
+)
+async def test_stars_and_selectors(place, path, expected):
+    found = await place.items(f"{BASE}/v1beta2/namespaces/prod/{KIND}/{path}")
+    assert {each["describedObject"]["name"]: each["value"] for each in found} == expected
+
+
+@pytest.mark.parametrize(
+    "path", ["none/none", "old/old", "absent/absent", "cpu/disk", "cpu/cpu?metricLabelSelector=x"]
+)
+async def test_what_has_no_value_that_counts_is_not_found(place, path):
+    status, body = await place.get(f"{BASE}/v1beta2/namespaces/prod/{KIND}/{path}")
+    assert status == 404
+    assert status_of(body) == (404, "NotFound")
+
+
+async def test_discovery(place):
+    status, body = await place.get("/apis")
+    (group,) = msgspec.json.decode(body)["groups"]
+    assert (status, group["name"]) == (200, GROUP)
+    found = msgspec.json.decode((await place.get(BASE))[1])
+    assert found == {"kind": "APIGroup", "apiVersion": "v1", **group}
+    assert [each["version"] for each in found["versions"]] == ["v1beta2", "v1beta1"]
+    for version in ("v1beta1", "v1beta2"):
+        found = msgspec.json.decode((await place.get(f"{BASE}/{version}"))[1])
+        assert (found["kind"], found["groupVersion"]) == ("APIResourceList", f"{GROUP}/{version}")
+        (resource,) = found["resources"]
+        assert (resource["name"], resource["namespaced"]) == (f"{KIND}/*", True)
+        assert resource["verbs"] == ["get"]
+    assert place.reviews.specs == []
+
+
+async def test_openapi_is_valid_and_adds_nothing_to_the_cluster_s(place):
+    assert msgspec.json.decode((await place.get("/openapi/v2"))[1])["paths"] == {}
+    index = msgspec.json.decode((await place.get("/openapi/v3"))[1])["paths"]
+    assert set(index) == {f"apis/{GROUP}/v1beta1", f"apis/{GROUP}/v1beta2"}
+    for each in index.values():
+        status, body = await place.get(each["serverRelativeURL"])
+        assert (status, msgspec.json.decode(body)["openapi"]) == (200, "3.0.0")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+async def test_health_needs_no_name(place, path):
+    assert await place.get(path, (), name=None) == (200, b"ok")
+
+
+@pytest.mark.parametrize("path", [CPU, "/apis", BASE, "/openapi/v2", "/other"])
+async def test_without_a_certificate_nobody_is_anybody(place, path):
+    status, body = await place.get(path, name=None)
+    assert status == 401
+    assert status_of(body) == (401, "Unauthorized")
+    assert place.reviews.specs == []
+
+
+async def test_a_certificate_of_another_authority_ends_the_handshake(place):
+    with pytest.raises((aiohttp.ClientError, OSError)):
+        await place.get(CPU, authority=trustme.CA())
+    assert place.reviews.specs == []
+
+
+async def test_a_certificate_of_another_name_is_nobody_s(place):
+    status, _ = await place.get(CPU, name="kubelet")
+    assert status == 401
+    place.config = place.aggregator.config_map(**{"requestheader-allowed-names": "[]"})
+    assert (await place.get(CPU, name="kubelet"))[0] == 200
+
+
+@pytest.mark.parametrize("headers", [[], headers_of(user=""), [("X-Remote-User", "")]])
+async def test_a_request_for_nobody_is_refused(place, headers):
+    assert (await place.get(CPU, headers))[0] == 401
+    assert (await place.get(BASE, headers))[0] == 401
+
+
+async def test_the_unauthenticated_learn_nothing(place):
+    anonymous = headers_of("system:anonymous", ["system:unauthenticated"])
+    for path in (BASE, CPU):
+        status, body = await place.get(path, anonymous)
+        assert status_of(body) == (403, "Forbidden")
+        assert status == 403
+
+
+async def test_before_it_is_known_who_the_aggregator_is_nobody_gets_in(place):
+    place.config = None
+    assert (await place.get(CPU))[0] == 401
+
+
+async def test_the_api_server_decides_for_whom_it_asks(place):
+    extra = {"X-Remote-Extra-Example.com%2fScopes": "read", "X-Remote-Uid": "7"}
+    await place.get(CPU, headers_of(**extra))
+    assert place.reviews.specs == [
+        {
+            "user": "jane",
+            "groups": ["team", "system:authenticated"],
+            "uid": "7",
+            "extra": {"example.com/scopes": ["read"]},
+            "resourceAttributes": {
+                "namespace": "prod",
+                "verb": "get",
+                "group": GROUP,
+                "version": "v1beta2",
+                "resource": KIND,
+                "subresource": "cpu",
+                "name": "cpu",
+            },
+        }
+    ]
+
+
+async def test_who_may_not_is_forbidden_whether_there_is_a_value_or_not(place):
+    place.reviews.allowed = False
+    for path in (CPU, CPU.replace("cpu", "absent")):
+        status, body = await place.get(path)
+        assert status == 403
+        assert status_of(body) == (403, "Forbidden")
+        assert 'user "jane" cannot get resource' in body.decode().replace("\\", "")
+
+
+async def test_a_decision_holds_for_a_moment_and_for_this_wish_only(place):
+    for path in (CPU, CPU, CPU.replace("cpu/cpu", "disk/disk"), CPU):
+        await place.get(path)
+    assert len(place.reviews.specs) == 2
+    await place.get(CPU, headers_of("john"))
+    await place.get(CPU, headers_of("jane", ["other"]))
+    assert len(place.reviews.specs) == 4
+    place.now += access.HELD
+    place.reviews.allowed = False
+    assert (await place.get(CPU))[0] == 403
+
+
+async def test_decisions_do_not_pile_up(place, monkeypatch):
+    monkeypatch.setattr(access, "LIMIT", 3)
+    for name in "abcdef":
+        await place.get(CPU.replace("cpu/cpu", f"{name}/{name}"))
+    await place.get(CPU.replace("cpu/cpu", "f/f"))
+    assert len(place.reviews.specs) == 6
+    await place.get(CPU.replace("cpu/cpu", "a/a"))
+    assert len(place.reviews.specs) == 7
+
+
+async def test_one_who_goes_away_takes_no_decision_from_the_others(place):
+    place.reviews.held = asyncio.Event()
+    asked = Access(place.reviews, lambda: 0.0)
+    wish = Wish(User("jane"), "v1beta2", "prod", "cpu", "cpu")
+    first, second = (asyncio.create_task(asked.is_allowed(wish)) for _ in range(2))
+    while not place.reviews.specs:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    place.reviews.held.set()
+    assert await second
+    assert len(place.reviews.specs) == 1
+
+
+@pytest.mark.parametrize("fault", [TimeoutError(), ServerError("gone", status=500)])
+async def test_without_a_decision_nothing_is_told(place, fault):
+    place.reviews.fault = fault
+    status, body = await place.get(CPU)
+    assert status == 503
+    assert status_of(body) == (503, "ServiceUnavailable")
+    place.reviews.fault = None
+    assert (await place.get(CPU))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/api",
+        "/apis/apps",
+        f"{BASE}/v1",
+        f"{BASE}/v1/namespaces/prod/{KIND}/cpu/cpu",
+        f"{BASE}/v1beta2/namespaces/prod/pods/cpu/cpu",
+        f"{BASE}/v1beta2/namespaces/prod/{KIND}",
+        f"{BASE}/v1beta2/namespaces/prod/{KIND}/cpu",
+        f"{BASE}/v1beta2/namespaces/prod/{KIND}/cpu%2Fcpu",
+        f"{BASE}/v1beta2/namespaces/prod/{KIND}/cpu/cpu/x",
+        f"{BASE}/v1beta2/{KIND}/cpu/cpu",
+        f"/{BASE}/v1beta2",
+        f"{BASE}/v1beta2/../v1beta2",
+        "/%ff%fe",
+    ],
+)
+async def test_other_paths_are_not_there(place, path):
+    context = place.aggregator.context(place.trusted)
+    connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get(URL(f"{place.site.url}{path}", encoded=True), headers=headers_of()) as answer,
+    ):
+        assert answer.status == 404
+        assert status_of(await answer.read()) == (404, "NotFound")
+    assert place.reviews.specs == []
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("path", [CPU, BASE, "/healthz"])
+async def test_other_methods_are_refused(place, path, method):
+    status, body = await place.get(path, method=method)
+    assert status == 405
+    assert status_of(body) == (405, "MethodNotAllowed")
+
+
+@pytest.mark.parametrize(
+    "query", ["labelSelector=a%20b", "metricLabelSelector=%3D", "&".join(["a=b"] * 40)]
+)
+async def test_a_query_that_cannot_be_read_is_a_bad_request(place, query):
+    status, body = await place.get(f"{BASE}/v1beta2/namespaces/prod/{KIND}/*/*?{query}")
+    assert status == 400
+    assert status_of(body) == (400, "BadRequest")

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controller.exposure import plain
+from controller.exposure.plain import PlainHandler
+from helpers.raw_http import Connection, post
+from helpers.valued import metric, mirror, values
+from serving.site import Site
+
+
+@pytest.fixture
+async def ask():
+    """Return a function that starts a port for metrics and returns what asks it for a path."""
+    sites, connections = [], []
+
+    async def start(*metrics):
+        site = Site(PlainHandler(values(*metrics)), host="127.0.0.1", port=0)
+        sites.append(site)
+        await site.start()
+        connection = await Connection.open(site)
+        connections.append(connection)
+
+        async def get(path, method="GET"):
+            return await connection.ask(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+        get.site = site
+        return get
+
+    yield start
+    for each in connections:
+        await each.gone()
+    for each in sites:
+        await each.stop()
+
+
+async def test_the_values_are_a_page_for_prometheus(ask):
+    get = await ask(metric("cpu", "10"))
+    found = await get("/metrics")
+    assert found.status == 200
+    assert found.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert found.body == b"# HELP cpu cpu\n# TYPE cpu gauge\ncpu 10\n"
+    assert "server" not in found.headers
+
+
+async def test_a_value_is_told_as_keptn_tells_it(ask):
+    get = await ask(metric("cpu", "10"))
+    found = await get("/api/v1/metrics/prod/cpu")
+    assert found.status == 200
+    assert found.headers["content-type"] == "application/json"
+    assert json.loads(found.body) == {"metric": "cpu", "namespace": "prod", "value": "10"}
+
+
+@pytest.mark.parametrize("path", ["prod/other", "dev/cpu", "prod/none", "prod/old", "prod/c%2Fpu"])
+async def test_what_has_no_value_is_404_with_nothing_in_it(ask, path):
+    get = await ask(metric("cpu", "10"), metric("none"), metric("old", "10", age=999))
+    found = await get(f"/api/v1/metrics/{path}")
+    assert (found.status, found.body) == (404, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/metric",
+        "/metrics/x",
+        "//metrics",
+        "/api/v1/metrics",
+        "/api/v1/metrics/prod",
+        "/api/v1/metrics/prod/cpu/x",
+        "/api/v1/metrics/prod%2Fcpu",
+        "/api/v1/../v1/metrics/prod/cpu",
+        "/%6detrics/%00",
+        "/%ff",
+        "http://other/x",
+        "/" + "a" * 4000,
+    ],
+)
+async def test_other_paths_are_refused(ask, path):
+    get = await ask(metric("cpu", "10"))
+    found = await get(path)
+    assert found.status == 404
+    assert found.body.startswith(b"404: ")
+    assert found.body.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/metrics/prod/cpu"])
+async def test_other_methods_are_refused(ask, path, method):
+    get = await ask(metric("cpu", "10"))
+    found = await Connection.open(get.site)
+    found.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = await found.closed()
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert b"\r\nAllow: GET\r\n" in answer
+    await found.gone()
+
+
+async def test_a_body_that_never_comes_is_not_waited_for(ask):
+    get = await ask(metric("cpu", "10"))
+    connection = await Connection.open(get.site)
+    found = await connection.ask(post(b"", length=10**9, path="/metrics"))
+    assert found.status == 405
+    await connection.gone()
+
+
+async def test_many_who_ask_are_given_one_page(monkeypatch, ask):
+    rendered = []
+    original = plain.render
+    monkeypatch.setattr(plain, "HELD", 60.0)
+    monkeypatch.setattr(plain, "render", lambda found: rendered.append(1) or original(found))
+    get = await ask(metric("cpu", "10"))
+    pages = {(await get("/metrics")).body for _ in range(20)}
+    assert len(pages) == len(rendered) == 1
+
+
+async def test_a_page_is_rendered_anew_when_its_time_is_over(monkeypatch):
+    monkeypatch.setattr(plain, "HELD", 0.0)
+    store = mirror(metric("cpu", "10"))
+    shown = values()
+    shown._store = store
+    handler = PlainHandler(shown)
+    assert b"cpu 10" in handler._metrics().body
+    store.remove("prod/cpu")
+    assert handler._metrics().body == b""

@@ -1,0 +1,259 @@
+"""The port on which a scheduler is answered: TLS, limits, defects and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+from datetime import timedelta
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from certs.bundle import BundleFiles, parse_bundle
+from certs.handover import SPARE
+from certs.store import ensure
+from certs.watch import utc_now
+from controller.extender import extender as room
+from controller.extender.answers import FREE, OUTCOMES, REFUSED, VERBS, Answers
+from controller.extender.extender import CLIENTS, MAX_BODY_BYTES, Extender
+from controller.leaf import MirroredLeaf
+from helpers.extending import (
+    CHECKED,
+    NODES,
+    NOW,
+    PASSED,
+    Mirror,
+    filter_body,
+    preempt_body,
+    version,
+)
+from helpers.extending import pod as pod_of
+from helpers.handshakes import strict_client
+from telemetry.extender_metrics import ExtenderMetrics
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Place:
+    """A port, and a scheduler that asks there."""
+
+    def __init__(self, background, folder):
+        self._background, self._folder = background, folder
+        self.data = {}
+        self.mirror = Mirror(version(**PASSED))
+        self.registry = CollectorRegistry()
+        self.answers = Answers(
+            self.mirror, deadline=300, now=lambda: NOW, scheduler="keptn-scheduler"
+        )
+        self.late = timedelta()
+        self.leaf = MirroredLeaf(
+            "extender", CLIENTS, lambda: self.data, lambda: utc_now() + self.late, holds=True
+        )
+        self.extender = Extender(
+            self.answers,
+            self.leaf,
+            ExtenderMetrics(self.registry, VERBS, OUTCOMES),
+            host="127.0.0.1",
+            port=0,
+        )
+
+    def start(self):
+        return self._background(self.extender.run())
+
+    def issue(self, folder="certs", *, overlap=b""):
+        """A new authority in each folder, and its leaf; ``overlap`` is trusted besides."""
+        directory = self._folder / folder
+        directory.mkdir()
+        files = ensure(directory, ("localhost",), utc_now()).files
+        authorities = files.ca_crt + overlap
+        self.data = {"ca.crt": authorities, "tls.crt": files.tls_crt, "tls.key": files.tls_key}
+        self.leaf.changed()
+
+    async def ask(self, verb, body, *, headers=JSON, path=room.PATH, method="POST", authority=None):
+        context = strict_client(authority or self.data["ca.crt"])
+        connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.request(
+                method,
+                f"{self.extender.site.url}{path}/{verb}",
+                data=body,
+                headers=headers,
+                server_hostname="localhost",
+            ) as answer,
+        ):
+            return answer.status, await answer.text()
+
+    def counted(self, verb, outcome):
+        labels = {"verb": verb, "outcome": outcome}
+        return self.registry.get_sample_value("harbourmaster_extender_answers_total", labels)
+
+
+@pytest.fixture
+async def place(background, tmp_path):
+    found = Place(background, tmp_path)
+    found.issue()
+    found.start()
+    async with asyncio.timeout(10):
+        await found.extender.listening.wait()
+    return found
+
+
+async def test_both_verbs_are_answered_and_counted(place):
+    status, text = await place.ask("filter", filter_body())
+    assert (status, json.loads(text)) == (200, {"NodeNames": list(NODES)})
+    place.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
+    status, text = await place.ask("preempt", preempt_body())
+    assert (status, json.loads(text)) == (200, {"NodeNameToMetaVictims": {}})
+    assert place.counted("filter", FREE) == 1
+    assert place.counted("preempt", "waits") == 1
+    assert place.counted("filter", "defect") == 0
+
+
+async def test_a_certificate_of_another_authority_is_served_at_once(place):
+    place.issue("others")
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                status, _ = await place.ask("filter", filter_body())
+            except aiohttp.ClientConnectorCertificateError:
+                await asyncio.sleep(0.02)
+                continue
+            break
+    assert status == 200
+
+
+async def test_where_both_are_trusted_the_old_one_is_served_on_and_then_the_new_one(place):
+    old = place.data["ca.crt"]
+    place.issue("others", overlap=old)
+    await asyncio.sleep(0)
+    new = place.data["ca.crt"].removesuffix(old)
+    for authority in (old, place.data["ca.crt"]):
+        status, _ = await place.ask("filter", filter_body(), authority=authority)
+        assert status == 200
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        await place.ask("filter", filter_body(), authority=new)
+
+
+async def test_the_old_one_gives_way_by_itself_before_it_expires(place):
+    old = place.data["ca.crt"]
+    files = BundleFiles(ca_crt=old, tls_crt=place.data["tls.crt"], tls_key=place.data["tls.key"])
+    served = parse_bundle(files)
+    end = served.not_after - (served.not_after - served.not_before) / SPARE
+    place.late = end - utc_now() - timedelta(seconds=0.3)
+    place.issue("others", overlap=old)
+    new = place.data["ca.crt"].removesuffix(old)
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(aiohttp.ClientConnectorCertificateError):
+                status, _ = await place.ask("filter", filter_body(), authority=new)
+                break
+            await asyncio.sleep(0.02)
+    assert status == 200
+    assert utc_now() + place.late >= end
+
+
+async def test_it_listens_once_there_is_a_certificate(background, tmp_path):
+    place = Place(background, tmp_path)
+    place.start()
+    await asyncio.sleep(0.02)
+    assert place.extender.site is None
+    place.issue()
+    async with asyncio.timeout(10):
+        await place.extender.listening.wait()
+
+
+async def test_what_is_malformed_is_shown_and_logged(place, capsys):
+    status, text = await place.ask("filter", b"{")
+    assert status == 200
+    assert list(json.loads(text)) == ["Error"]
+    assert "question not understood" in capsys.readouterr().out
+    status, text = await place.ask("preempt", b"{")
+    assert (status, json.loads(text)) == (200, {"NodeNameToMetaVictims": {}})
+    assert (await place.ask("filter", filter_body()))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "start"),
+    [
+        (b" " * (MAX_BODY_BYTES + 1), JSON, "harbourmaster: 413: "),
+        (filter_body(), {"Content-Type": "text/plain"}, "harbourmaster: 415: "),
+    ],
+    ids=["too large", "no JSON"],
+)
+async def test_what_is_not_read_is_refused_with_a_line_that_the_scheduler_shows(
+    place, body, headers, start
+):
+    status, text = await place.ask("filter", io.BytesIO(body), headers=headers)
+    assert status == 200
+    assert json.loads(text)["Error"].startswith(start)
+    assert place.counted("filter", REFUSED) == 1
+
+
+async def test_whoever_sends_nodes_whole_hears_how_not_to(place):
+    _, text = await place.ask("filter", io.BytesIO(b" " * (MAX_BODY_BYTES + 1)))
+    assert json.loads(text)["Error"].endswith(
+        "with nodeCacheCapable: true it has the names of nodes alone"
+    )
+
+
+async def test_the_log_tells_once_of_each_scheduler_that_is_not_ours(place, monkeypatch, capsys):
+    monkeypatch.setattr(room, "MOST_TOLD", 2)
+    for index in (1, 1, 2, 3):
+        pod = {**pod_of(), "spec": {"schedulerName": f"other-{index}"}}
+        place.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
+        _, text = await place.ask("filter", filter_body(Pod=pod))
+        assert json.loads(text)["NodeNames"] == []
+    lines = [one for one in capsys.readouterr().out.splitlines() if "not ours" in one]
+    assert len(lines) == 2
+    assert "other-1" in lines[0]
+    assert place.counted("filter", "foreign") == 4
+
+
+async def test_a_question_that_never_ends_is_given_up(place, monkeypatch):
+    monkeypatch.setattr(room, "BODY_SECONDS", 0.05)
+    unsent = asyncio.Event()
+
+    async def slow():
+        yield b'{"Pod":'
+        await unsent.wait()
+
+    async with asyncio.timeout(10):
+        status, text = await place.ask("filter", slow())
+    unsent.set()
+    assert (status, json.loads(text)["Error"][:20]) == (200, "harbourmaster: 408: ")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_defect_of_ours_lets_nothing_pass(place, monkeypatch, verb):
+    def broken(*_arguments, **_options):
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("controller.extender.answers.permission", broken)
+    body = filter_body() if verb == "filter" else preempt_body()
+    status, text = await place.ask(verb, body)
+    assert status == 200
+    assert "secret" not in text
+    told = json.loads(text)
+    assert told in (
+        {"Error": "harbourmaster: an internal error; the controller's log says more"},
+        {"NodeNameToMetaVictims": {}},
+    )
+    assert place.counted(verb, "defect") == 1
+
+
+async def test_other_paths_and_methods_are_refused(place):
+    assert (await place.ask("bind", b"{}"))[0] == 404
+    assert (await place.ask("filter", None, method="GET"))[0] == 405
+
+
+async def test_five_thousand_nodes_are_answered(place):
+    names = [f"node-{index}" for index in range(5000)]
+    _, text = await place.ask("filter", filter_body(names))
+    assert json.loads(text)["NodeNames"] == names
+    place.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
+    _, text = await place.ask("filter", filter_body(names))
+    assert list(json.loads(text)["FailedAndUnresolvableNodes"]) == names

@@ -1,0 +1,183 @@
+"""The second scheduler is rolled out once for each authority that signs our certificate."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from certs.authority import create_authority, issue_leaf
+from certs.bundle import BundleFiles, parse_bundle
+from certs.errors import UnreadableError
+from certs.handover import mark_of
+from controller.extender.extender import CLIENTS
+from controller.extender.rollouts import MARK, Rollouts, rollouts_job
+from controller.leaf import MountedLeaf
+from kube.resources import DEPLOYMENTS
+
+HOME = "harbourmaster-system"
+NAME = "harbourmaster-scheduler"
+NOW = datetime.now(UTC)
+OTHERS = {"kubectl.kubernetes.io/default-container": "scheduler"}
+
+
+def bundle():
+    """A leaf of an authority of its own."""
+    authority = create_authority(NOW)
+    leaf = issue_leaf(NOW, authority, ("hm.svc",))
+    return parse_bundle(
+        BundleFiles(ca_crt=authority.certificate, tls_crt=leaf.certificate, tls_key=leaf.key)
+    )
+
+
+BEFORE, AFTER = bundle(), bundle()
+
+
+class Leaf:
+    """In place of the one of the Secret."""
+
+    def __init__(self, found):
+        self.found = found
+        self.on_change = []
+
+    def bundle(self):
+        if self.found is None:
+            raise UnreadableError("tls.crt is missing")
+        return self.found
+
+    def become(self, found):
+        self.found = found
+        for each in self.on_change:
+            each()
+
+
+@pytest.fixture
+def leaf():
+    return Leaf(BEFORE)
+
+
+@pytest.fixture
+def rollouts(api, client, leaf, events):
+    api.define(DEPLOYMENTS)
+    return Rollouts(client, leaf, NAME, HOME, events)
+
+
+def deploy(api, name=NAME, annotations=OTHERS):
+    """A scheduler whose pods have these annotations."""
+    metadata = {"labels": {"a": "b"}}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    spec = {"replicas": 2, "template": {"metadata": metadata}}
+    return api.put(DEPLOYMENTS, {"metadata": {"name": name, "namespace": HOME}, "spec": spec})
+
+
+def template(api, name=NAME):
+    return api.get(DEPLOYMENTS, name, HOME)["spec"]["template"]
+
+
+@pytest.mark.parametrize("annotations", [None, {}, OTHERS, {**OTHERS, MARK: "0123"}])
+async def test_the_template_gets_the_mark_and_nothing_else(api, rollouts, events, annotations):
+    deploy(api, annotations=annotations)
+    deploy(api, name="ledger")
+    await rollouts.reconcile(NAME)
+    wanted = {**(annotations or {}), MARK: mark_of(BEFORE)}
+    assert template(api)["metadata"] == {"labels": {"a": "b"}, "annotations": wanted}
+    assert api.get(DEPLOYMENTS, NAME, HOME)["spec"]["replicas"] == 2
+    assert MARK not in template(api, "ledger")["metadata"]["annotations"]
+    assert len(events.of("AuthorityChanged")) == 1
+
+
+async def test_one_that_knows_the_authority_is_left_alone(api, rollouts, events):
+    deploy(api, annotations={MARK: mark_of(BEFORE)})
+    await rollouts.reconcile(NAME)
+    assert api.seen("patch") == []
+    assert events.sent == []
+
+
+async def test_each_authority_rolls_out_once_though_somebody_takes_the_mark_away(
+    api, rollouts, leaf
+):
+    deploy(api)
+    await rollouts.reconcile(NAME)
+    deploy(api)
+    await rollouts.reconcile(NAME)
+    assert MARK not in template(api)["metadata"]["annotations"]
+    leaf.found = AFTER
+    await rollouts.reconcile(NAME)
+    assert template(api)["metadata"]["annotations"][MARK] == mark_of(AFTER)
+    assert len(api.seen("patch")) == 2
+
+
+async def test_without_a_scheduler_or_a_certificate_nothing_happens(api, rollouts, leaf, events):
+    await rollouts.reconcile(NAME)
+    leaf.found = None
+    deploy(api)
+    await rollouts.reconcile(NAME)
+    assert api.seen("patch") == []
+    assert events.sent == []
+
+
+async def test_one_that_is_made_later_knows_what_is_there_then(api, rollouts):
+    await rollouts.reconcile(NAME)
+    deploy(api)
+    await rollouts.reconcile(NAME)
+    assert api.seen("patch") == []
+
+
+async def test_without_the_right_it_is_said_once(api, rollouts, events):
+    deploy(api)
+    api.fail_next("patch", status=403)
+    await rollouts.reconcile(NAME)
+    await rollouts.reconcile(NAME)
+    assert len(api.seen("patch")) == 1
+    assert events.sent == []
+
+
+async def test_a_failed_attempt_is_made_again_and_a_new_authority_calls(
+    api, client, leaf, events, metrics, lead
+):
+    api.define(DEPLOYMENTS)
+    deploy(api)
+    api.fail_next("patch", status=500)
+    lead(rollouts_job(client, leaf, NAME, HOME, events=events, metrics=metrics))
+    async with asyncio.timeout(5):
+        await events.until("AuthorityChanged")
+        leaf.become(AFTER)
+        await events.until("AuthorityChanged", 2)
+    assert template(api)["metadata"]["annotations"][MARK] == mark_of(AFTER)
+
+
+async def test_a_mounted_certificate_calls_too(  # noqa: PLR0913, PLR0917 - each is used
+    api, client, events, metrics, lead, background, tmp_path
+):
+    api.define(DEPLOYMENTS)
+    deploy(api)
+    leaf = MountedLeaf("extender", CLIENTS, str(tmp_path))
+    lead(rollouts_job(client, leaf, NAME, HOME, events=events, metrics=metrics))
+    # It looks, and there is nothing yet.
+    await asyncio.sleep(0.05)
+    mount(tmp_path, BEFORE)
+    async with asyncio.timeout(10):
+        holder = await leaf.first()
+        await events.until("AuthorityChanged")
+        background(leaf.keep(holder))
+        mount(tmp_path, AFTER)
+        await events.until("AuthorityChanged", 2)
+    assert template(api)["metadata"]["annotations"][MARK] == mark_of(AFTER)
+
+
+def mount(directory, found):
+    """Replace all files at once, as the kubelet does."""
+    generation = directory / f"..{mark_of(found)}"
+    generation.mkdir()
+    files = found.files
+    for name, content in (
+        ("ca.crt", files.ca_crt),
+        ("tls.crt", files.tls_crt),
+        ("tls.key", files.tls_key),
+    ):
+        (generation / name).write_bytes(content)
+    link = directory / "..new"
+    link.symlink_to(generation.name)
+    link.rename(directory / "..data")

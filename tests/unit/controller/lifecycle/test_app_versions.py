@@ -1,0 +1,477 @@
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from controller.lifecycle.app_versions import AppVersions
+from gates.names import version_name
+from helpers.mirrored import Mirrored, Server, evaluation_definition, task_definition
+from helpers.phased import CHECKS, NOW, app_version, workload_version
+from helpers.signals import RecordedSignals
+from kube.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    TooManyRequestsError,
+    UnreachableError,
+)
+from kube.resources import (
+    APP_VERSIONS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+)
+from lifecycle.evaluations import evaluation_for
+from lifecycle.model import AppVersionStatus, WorkloadVersionStatus
+from lifecycle.tasks import task_for, task_name
+
+NAME = "shop-1.0-6b86b273"
+KEY = f"prod/{NAME}"
+HOME = "harbourmaster-system"
+
+
+@pytest.fixture
+def server():
+    found = Server()
+    for each in ("migrate", "announce", "a", "b"):
+        found.put(TASK_DEFINITIONS, task_definition(each))
+    for each in ("load", "errors"):
+        found.put(EVALUATION_DEFINITIONS, evaluation_definition(each))
+    return found
+
+
+@pytest.fixture
+def begin(server):
+    """Return a function that begins a life with a version of an app, unless there is one."""
+
+    def start(version=None, **options):
+        if version is not None:
+            server.put(APP_VERSIONS, version)
+        return Mirrored(server, AppVersions, now=lambda: NOW, **options)
+
+    return start
+
+
+def status_of(life):
+    return life.app_version(NAME).status
+
+
+def items(life):
+    return [
+        (each.definition_name, each.status) for each in status_of(life).pre_deployment_task_status
+    ]
+
+
+def end(server, resource, name, state="Succeeded", **fields):
+    status = {"status": state} if resource is TASKS else {"overallStatus": state}
+    return server.change(resource, name, status={**status, **fields})
+
+
+def end_all(server, state="Succeeded"):
+    for resource in (TASKS, EVALUATIONS):
+        for each in server.all(resource):
+            end(server, resource, each["metadata"]["name"], state)
+
+
+async def test_an_app_without_checks_takes_one_write_and_tells_all_phases_in_order(begin, server):
+    life = begin(app_version())
+    await life.sweep()
+    assert server.writes() == [("patch", APP_VERSIONS, f"{NAME}/status")]
+    assert life.signals.reasons == [
+        "AppPreDeployTasksStarted",
+        "AppPreDeployTasksFinished",
+        "AppPreDeployEvaluationsStarted",
+        "AppPreDeployEvaluationsFinished",
+        "AppDeployStarted",
+        "AppDeployFinished",
+        "AppPostDeployTasksStarted",
+        "AppPostDeployTasksFinished",
+        "AppPostDeployEvaluationsStarted",
+        "AppPostDeployEvaluationsFinished",
+        "completed",
+    ]
+    assert life.signals.kept[-1].obj.status.status == "Succeeded"
+    assert status_of(life).current_phase == "Completed"
+
+
+async def test_children_are_created_before_the_status_that_names_them(begin, server):
+    life = begin(app_version(pre_deployment_tasks=("a", "b")))
+    await life.sweep()
+    assert [each[:2] for each in server.writes()] == [
+        ("create", TASKS),
+        ("create", TASKS),
+        ("patch", APP_VERSIONS),
+    ]
+    assert life.signals.reasons == [
+        "created",
+        "created",
+        "AppPreDeployTasksStarted",
+        "ReconcileTaskStatusChanged",
+        "ReconcileTaskStatusChanged",
+    ]
+    named = [each.name for each in status_of(life).pre_deployment_task_status]
+    assert named == [task_name(f"uid-{NAME}", "pre", each) for each in "ab"]
+    assert sorted(named) == sorted(each["metadata"]["name"] for each in server.all(TASKS))
+
+
+async def test_children_are_those_of_their_definitions(begin, server):
+    life = begin(app_version(metadata={"team": "a"}, **CHECKS))
+    await life.sweep()
+    (task,) = server.all(TASKS)
+    assert task["spec"]["taskDefinition"] == "migrate"
+    assert task["spec"]["context"]["metadata"] == {"team": "a"}
+    assert task["metadata"]["ownerReferences"][0]["uid"] == f"uid-{NAME}"
+    end_all(server)
+    life.sync()
+    await life.sweep()
+    (evaluation,) = server.all(EVALUATIONS)
+    assert evaluation["spec"]["evaluationDefinition"] == "load"
+    assert evaluation["spec"]["checkType"] == "pre-eval"
+
+
+async def test_a_look_at_which_nothing_changed_costs_no_request(begin, server):
+    life = begin(app_version(**CHECKS))
+    await life.sweep()
+    before = len(server.requests)
+    for _ in range(3):
+        await life.sweep()
+    assert len(server.requests) == before
+    assert life.signals.reasons.count("AppPreDeployTasksStarted") == 1
+
+
+async def test_a_flow_takes_few_writes(begin, server):
+    life = begin(app_version(**CHECKS))
+    for state in ("Pending", "Progressing", "Succeeded") * 4:
+        await life.sweep()
+        for resource in (TASKS, EVALUATIONS):
+            for each in server.all(resource):
+                done = each["status"].values() if "status" in each else ()
+                if "Succeeded" not in done:
+                    end(server, resource, each["metadata"]["name"], state)
+        life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Succeeded"
+    # The first; each of four children begins and ends.
+    assert len(server.seen("patch", APP_VERSIONS)) == 1 + 4 * 2
+    assert len(server.seen("create")) == 4
+    assert server.seen("get") == []
+
+
+async def test_own_writes_that_the_watch_has_not_brought_are_waited_for(begin, server):
+    life = begin(app_version(pre_deployment_tasks=("a",)))
+    (reconciler,) = life.reconcilers
+    await reconciler.reconcile(KEY)
+    before = len(server.requests)
+    assert await reconciler.reconcile(KEY) is None
+    assert len(server.requests) == before
+    life.sync()
+    end_all(server)
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Succeeded"
+
+
+async def test_what_an_earlier_life_created_is_found_again(begin, server):
+    version = app_version(pre_deployment_tasks=("a",))
+    stored = server.put(APP_VERSIONS, version)
+    life = begin()
+    made = task_for(life.app_version(NAME), life.caches.task_definitions.store.get("prod/a"), "pre")
+    server.put(TASKS, made)
+    assert stored["metadata"]["uid"] == f"uid-{NAME}"
+    life.sync()
+    await life.sweep()
+    assert len(server.all(TASKS)) == 1
+    assert "created" not in life.signals.reasons
+    assert status_of(life).pre_deployment_task_status[0].name == made["metadata"]["name"]
+
+
+async def test_a_name_that_a_stranger_has_is_not_taken(begin, server):
+    taken = task_name(f"uid-{NAME}", "pre", "a")
+    owner = {"kind": "KeptnAppVersion", "name": NAME, "uid": "another", "controller": True}
+    metadata = {"name": taken, "ownerReferences": [owner]}
+    server.put(TASKS, {"metadata": metadata, "spec": {"taskDefinition": "a"}})
+    life = begin(app_version(pre_deployment_tasks=("a",)))
+    await life.sweep()
+    assert status_of(life).pre_deployment_task_status[0].name == task_name(
+        f"uid-{NAME}", "pre", "a", taken
+    )
+
+
+async def test_a_stranger_s_evaluation_is_not_taken_either(begin, server):
+    life = begin(app_version(pre_deployment_evaluations=("load",)))
+    definition = life.caches.evaluation_definitions.store.get("prod/load")
+    made = evaluation_for(life.app_version(NAME), definition, "pre-eval")
+    del made["metadata"]["ownerReferences"]
+    server.put(EVALUATIONS, made)
+    await life.sweep()
+    name = status_of(life).pre_deployment_evaluation_task_status[0].name
+    assert name != made["metadata"]["name"]
+    assert len(server.all(EVALUATIONS)) == 2
+
+
+async def test_a_deleted_task_is_made_anew(begin, server):
+    life = begin(app_version(pre_deployment_tasks=("a",)))
+    await life.sweep()
+    (first,) = server.all(TASKS)
+    name = first["metadata"]["name"]
+    server.remove(TASKS, name)
+    life.sync()
+    await life.sweep()
+    assert server.seen("get", TASKS) == [name]
+    (second,) = server.all(TASKS)
+    assert second["metadata"]["name"] == task_name(f"uid-{NAME}", "pre", "a", name)
+    assert status_of(life).pre_deployment_task_status[0].name == second["metadata"]["name"]
+
+
+async def test_a_task_that_only_the_mirror_lacks_is_not_made_anew(begin, server):
+    life = begin(app_version(pre_deployment_tasks=("a",)))
+    await life.sweep()
+    end_all(server, "Progressing")
+    life.caches.tasks.store.replace_all({})
+    (reconciler,) = life.reconcilers
+    await reconciler.reconcile(KEY)
+    assert len(server.seen("create")) == 1
+    assert items(life) == [("a", "Progressing")]
+
+
+async def test_a_completed_task_is_not_asked_for_again(begin, server):
+    life = begin(app_version(pre_deployment_tasks=("a", "b")))
+    await life.sweep()
+    first = task_name(f"uid-{NAME}", "pre", "a")
+    end(server, TASKS, first)
+    life.sync()
+    await life.sweep()
+    server.remove(TASKS, first)
+    life.sync()
+    await life.sweep()
+    assert items(life) == [("a", "Succeeded"), ("b", "Pending")]
+    assert server.seen("get") == []
+
+
+async def test_definitions_are_looked_for_at_home_after_the_own_namespace(begin, server):
+    server.put(TASK_DEFINITIONS, task_definition("shared", retries=7), namespace=HOME)
+    server.put(TASK_DEFINITIONS, task_definition("a", retries=7), namespace=HOME)
+    server.put(TASK_DEFINITIONS, task_definition("a", retries=3))
+    life = begin(app_version(pre_deployment_tasks=("shared", "a")))
+    await life.sweep()
+    retries = {
+        each["spec"]["taskDefinition"]: each["spec"]["retries"] for each in server.all(TASKS)
+    }
+    assert retries == {"shared": 7, "a": 3}
+    assert {each["metadata"]["namespace"] for each in server.all(TASKS)} == {"prod"}
+
+
+async def test_a_missing_definition_is_told_once_even_to_the_next_life(begin, server):
+    life = begin(app_version(pre_deployment_tasks=("a", "gone")))
+    await life.sweep()
+    await life.sweep()
+    end_all(server)
+    life = begin(signals=life.signals)
+    await life.sweep()
+    assert items(life) == [("a", "Succeeded"), ("gone", "Pending")]
+    assert life.signals.reasons.count("CreateTaskNotFound") == 1
+    server.put(TASK_DEFINITIONS, task_definition("gone"))
+    life.sync()
+    await life.sweep()
+    end_all(server)
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Succeeded"
+
+
+async def test_a_refused_creation_is_told_once_and_delays_no_other(begin, server):
+    error = ForbiddenError("keptntasks is forbidden", status=403)
+    server.refusals[TASKS, task_name(f"uid-{NAME}", "pre", "b")] = error
+    life = begin(app_version(pre_deployment_tasks=("a", "b")))
+    for _ in range(3):
+        with pytest.raises(ForbiddenError):
+            await life.sweep()
+        life.sync()
+    assert [name for name, _ in items(life)] == ["a", "b"]
+    assert status_of(life).pre_deployment_task_status[1].name == ""
+    (told,) = [each for each in life.signals.kept if each.reason == "CreateTaskFailed"]
+    assert told.text == ("could not create a KeptnTask for b: 403: keptntasks is forbidden")
+    assert told.warning is True
+    server.refusals.clear()
+    await life.sweep()
+    end_all(server)
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Succeeded"
+
+
+async def test_a_refusal_after_a_success_is_told_again(begin, server):
+    life = begin(app_version(pre_deployment_tasks=("a",)))
+    for _ in range(2):
+        server.refusals[TASKS] = ForbiddenError("keptntasks is forbidden", status=403)
+        with pytest.raises(ForbiddenError):
+            await life.sweep()
+        server.refusals.clear()
+        life.sync()
+        await life.sweep()
+        (task,) = server.all(TASKS)
+        server.remove(TASKS, task["metadata"]["name"])
+        life.sync()
+    assert life.signals.reasons.count("CreateTaskFailed") == 2
+
+
+async def test_a_refused_evaluation_is_told_as_such(begin, server):
+    server.refusals[EVALUATIONS] = InvalidError("no", status=422)
+    life = begin(app_version(pre_deployment_evaluations=("load",)))
+    with pytest.raises(InvalidError):
+        await life.sweep()
+    assert "CreateEvaluationFailed" in life.signals.reasons
+
+
+@pytest.mark.parametrize(
+    "error", [UnreachableError("no answer"), TooManyRequestsError("busy", status=429)]
+)
+async def test_what_is_over_in_a_moment_is_no_news(begin, server, error):
+    server.refusals[TASKS] = error
+    life = begin(app_version(pre_deployment_tasks=("a",)))
+    with pytest.raises(type(error)):
+        await life.sweep()
+    assert "CreateTaskFailed" not in life.signals.reasons
+
+
+async def test_a_namespace_that_ends_is_no_fault(begin, server):
+    text = "forbidden: unable to create new content because it is being terminated"
+    server.refusals[TASKS] = ForbiddenError(text, status=403)
+    life = begin(app_version(pre_deployment_tasks=("a",)))
+    await life.sweep()
+    assert "CreateTaskFailed" not in life.signals.reasons
+
+
+async def test_a_version_that_changed_meanwhile_is_neither_written_nor_told_of(begin, server):
+    life = begin(app_version())
+    server.change(APP_VERSIONS, NAME, spec={**server.find(APP_VERSIONS, NAME)["spec"]})
+    (reconciler,) = life.reconcilers
+    with pytest.raises(ConflictError):
+        await reconciler.reconcile(KEY)
+    assert life.signals.kept == []
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Succeeded"
+
+
+async def test_a_version_that_vanishes_is_no_fault(begin, server):
+    life = begin(app_version())
+    server.remove(APP_VERSIONS, NAME)
+    (reconciler,) = life.reconcilers
+    assert await reconciler.reconcile(KEY) is None
+    assert life.signals.kept == []
+    life.sync()
+    assert await reconciler.reconcile(KEY) is None
+    assert list(reconciler.due([KEY])) == []
+
+
+async def test_a_version_that_is_being_deleted_is_left_alone(begin, server):
+    version = app_version(**CHECKS)
+    ending = replace(version.metadata, deletion_timestamp="2026-11-21T18:00:00Z")
+    life = begin(replace(version, metadata=ending))
+    (reconciler,) = life.reconcilers
+    assert list(reconciler.due(None)) == list(reconciler.due([KEY])) == []
+    await reconciler.reconcile(KEY)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("state", ["Succeeded", "Failed", "Deprecated"])
+async def test_thousands_of_finished_versions_cost_no_request(begin, server, state):
+    for number in range(3000):
+        version = app_version(f"shop-{number}", status=AppVersionStatus(status=state), **CHECKS)
+        server.put(APP_VERSIONS, version)
+    life = begin()
+    (reconciler,) = life.reconcilers
+    assert list(reconciler.due(None)) == []
+    await reconciler.reconcile("prod/shop-1")
+    assert server.requests == []
+    assert life.signals.kept == []
+
+
+async def test_the_end_is_told_once(begin, server):
+    life = begin(app_version(pre_deployment_tasks=("a",)))
+    await life.sweep()
+    end_all(server, "Failed")
+    life.sync()
+    await life.sweep()
+    (reconciler,) = life.reconcilers
+    await reconciler.reconcile(KEY)
+    again = begin(signals=life.signals)
+    await again.sweep()
+    assert life.signals.reasons[-3:] == [
+        "ReconcileTaskStatusChanged",
+        "AppPreDeployTasksFailed",
+        "completed",
+    ]
+    assert life.signals.reasons.count("completed") == 1
+
+
+async def test_a_failed_evaluation_says_what_failed(begin, server):
+    life = begin(app_version(pre_deployment_evaluations=("load",)))
+    await life.sweep()
+    (evaluation,) = server.all(EVALUATIONS)
+    result = {"value": "3", "status": "Failed", "message": "value '3' did not meet objective '>5'"}
+    end(
+        server,
+        EVALUATIONS,
+        evaluation["metadata"]["name"],
+        "Failed",
+        retryCount=1,
+        evaluationStatus={"load": result},
+    )
+    life.sync()
+    await life.sweep()
+    (told,) = [each for each in life.signals.kept if each.reason == "ReconcileEvaluationFailed"]
+    assert told.about == f"Evaluation {evaluation['metadata']['name']}"
+    assert told.text == "evaluation failed\nload: value '3' did not meet objective '>5'"
+
+
+async def test_workloads_are_found_by_their_names(begin, server):
+    cart = workload_version(status=WorkloadVersionStatus(status="Progressing"))
+    assert cart.metadata.name == version_name("shop-cart", "2.0")
+    server.put(WORKLOAD_VERSIONS, cart)
+    life = begin(app_version(workloads=[("cart", "2.0"), ("cart", "3.0")]))
+    await life.sweep()
+    assert [each.status for each in status_of(life).workload_status] == ["Progressing", "Pending"]
+    assert life.signals.reasons.count("ReconcileWorkloadNotFound") == 1
+    server.put(WORKLOAD_VERSIONS, replace(cart, status=WorkloadVersionStatus(status="Failed")))
+    life.sync()
+    await life.sweep()
+    assert status_of(life).workload_overall_status == "Failed"
+    assert life.signals.reasons[-2:] == ["AppDeployFailed", "completed"]
+
+
+async def test_a_workload_of_another_app_is_none_of_ours(begin, server):
+    cart = workload_version(status=WorkloadVersionStatus(status="Succeeded"))
+    server.put(WORKLOAD_VERSIONS, replace(cart, spec=replace(cart.spec, app="shop-cart")))
+    life = begin(app_version(workloads=[("cart", "2.0")]))
+    await life.sweep()
+    assert status_of(life).workload_status[0].status == "Pending"
+
+
+async def test_the_settings_decide_about_promotion_and_blocking(begin, server):
+    server.put(TASK_DEFINITIONS, task_definition("promote"))
+    version = app_version(pre_deployment_tasks=("a",), promotion_tasks=("promote",))
+    life = begin(
+        version,
+        settings={"promotion_tasks": True},
+        configuration={"block_deployment": False},
+    )
+    for _ in range(3):
+        await life.sweep()
+        end_all(server, "Failed")
+        life.sync()
+    status = status_of(life)
+    assert (status.pre_deployment_status, status.promotion_status) == ("Warning", "Warning")
+    assert status.status == "Succeeded"
+
+
+async def test_traces_go_into_the_status_and_on_to_the_tasks(begin, server):
+    life = begin(app_version(pre_deployment_tasks=("a",)), signals=RecordedSignals(tracing=True))
+    await life.sweep()
+    carrier = status_of(life).phase_trace_ids["AppPreDeployTasks"]
+    (task,) = server.all(TASKS)
+    assert task["spec"]["context"]["metadata"] == carrier
+    assert carrier["traceparent"].startswith("00-")

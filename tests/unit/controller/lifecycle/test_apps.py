@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from controller.lifecycle import wiring
+from controller.lifecycle.apps import Apps
+from helpers.gated import PROD, Dying, names, put
+from helpers.lifecycle import context_of, running
+from kube.resources import APP_CONTEXTS, APP_VERSIONS, APPS
+from lifecycle.model import App
+
+FIRST, SECOND, THIRD = "6b86b273", "d4735e3a", "4e074085"
+
+
+def app(version="1.0", uid="a-1", **spec):
+    return {
+        "metadata": {"name": "shop", "namespace": PROD, "uid": uid},
+        "spec": {"version": version, "revision": 1, "workloads": [], **spec},
+    }
+
+
+def context(*tasks):
+    metadata = {"name": "shop", "namespace": PROD}
+    return {"metadata": metadata, "spec": {"preDeploymentTasks": list(tasks)}}
+
+
+def change(api, **spec):
+    found = api.get(APPS, "shop", PROD)
+    api.put(APPS, {**found, "spec": {**found["spec"], **spec}})
+
+
+def version(api, name):
+    return api.get(APP_VERSIONS, f"shop-{name}", PROD)
+
+
+def status(api, name):
+    return version(api, name).get("status", {}).get("status", "")
+
+
+def set_status(api, name, text):
+    api.put(APP_VERSIONS, {**version(api, name), "status": {"status": text}})
+
+
+async def current(world, api, text):
+    await world.until(
+        lambda: api.get(APPS, "shop", PROD).get("status", {}).get("currentVersion") == text,
+        patience=5.0,
+    )
+
+
+async def there(world, api, name):
+    await world.until(lambda: f"shop-{name}" in names(api, APP_VERSIONS), patience=5.0)
+    await world.until(
+        lambda: f"{PROD}/shop-{name}" in world.caches.app_versions.store, patience=5.0
+    )
+
+
+async def told(world, reason):
+    async with asyncio.timeout(5.0):
+        while reason not in world.signals.reasons:  # noqa: ASYNC110 - signals wake nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_versions_by_generation(api, client):
+    put(api, APP_CONTEXTS, context("warm"))
+    put(api, APPS, app())
+    async with running(client, wiring.APPS) as world:
+        await current(world, api, "1.0")
+        assert version(api, f"1.0-{FIRST}")["spec"]["preDeploymentTasks"] == ["warm"]
+        api.put(APP_CONTEXTS, context("cool"))
+        change(api, version="2.0")
+        await current(world, api, "2.0")
+        await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated", patience=5.0)
+        await world.until(
+            lambda: world.caches.app_versions.store.get(f"{PROD}/shop-2.0-{SECOND}"), patience=5.0
+        )
+        set_status(api, f"2.0-{SECOND}", "Succeeded")
+        await world.until(
+            lambda: (
+                world.caches.app_versions.store.get(f"{PROD}/shop-2.0-{SECOND}").status.is_finished
+            ),
+            patience=5.0,
+        )
+        change(api, revision=2)
+        await there(world, api, f"2.0-{THIRD}")
+        await world.until(lambda: status(api, f"2.0-{SECOND}") == "Deprecated", patience=5.0)
+    second = version(api, f"2.0-{SECOND}")
+    assert (second["spec"]["previousVersion"], second["spec"]["preDeploymentTasks"]) == (
+        "1.0",
+        ["cool"],
+    )
+    assert "previousVersion" not in version(api, f"2.0-{THIRD}")["spec"]
+    assert sorted(world.signals.reasons) == ["created"] * 3 + ["deprecated"] * 2
+
+
+async def test_finished_versions_of_other_versions_stay(api, client):
+    put(api, APPS, app())
+    async with running(client, wiring.APPS) as world:
+        await there(world, api, f"1.0-{FIRST}")
+        set_status(api, f"1.0-{FIRST}", "Failed")
+        change(api, version="2.0")
+        await there(world, api, f"2.0-{SECOND}")
+        await current(world, api, "2.0")
+    assert status(api, f"1.0-{FIRST}") == "Failed"
+
+
+async def test_metadata_alone_changes_nothing(api, client):
+    put(api, APPS, app())
+    async with running(client, wiring.APPS) as world:
+        await current(world, api, "1.0")
+        found = api.get(APPS, "shop", PROD)
+        metadata = {**found["metadata"], "labels": {"a": "b"}}
+        api.put(APPS, {**found, "metadata": metadata})
+        await world.until(
+            lambda: world.caches.apps.store.get(f"{PROD}/shop").metadata.labels, patience=5.0
+        )
+    assert names(api, APP_VERSIONS) == [f"shop-1.0-{FIRST}"]
+
+
+async def test_the_context_is_asked_for_live(api, client):
+    """An app and its context are applied together, and watches have no order."""
+    put(api, APP_CONTEXTS, context("warm"))
+    stored = put(api, APPS, app())
+    found = context_of(client)
+    found.caches.apps.store.put(f"{PROD}/shop", msgspec.convert(stored, App))
+    await Apps(found).reconcile(f"{PROD}/shop")
+    assert version(api, f"1.0-{FIRST}")["spec"]["preDeploymentTasks"] == ["warm"]
+
+
+async def test_a_version_of_a_former_app_goes_first(api, client):
+    former = {"apiVersion": "v1", "kind": "KeptnApp", "name": "shop", "uid": "a-0"}
+    metadata = {
+        "name": f"shop-1.0-{FIRST}",
+        "namespace": PROD,
+        "uid": "v-0",
+        "ownerReferences": [{**former, "controller": True}],
+    }
+    put(api, APP_VERSIONS, {"metadata": metadata, "spec": {"appName": "shop", "version": "1.0"}})
+    put(api, APPS, app())
+    async with running(client, wiring.APPS) as world:
+        await world.until(lambda: len(world.caches.apps.store), patience=5.0)
+        api.remove(APP_VERSIONS, f"shop-1.0-{FIRST}", PROD)
+        await current(world, api, "1.0")
+    assert version(api, f"1.0-{FIRST}")["metadata"]["uid"] != "v-0"
+
+
+@pytest.mark.parametrize("text", ["1.0+b", "a b", "/"])
+async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client, text):
+    put(api, APPS, app(text))
+    async with running(client, wiring.APPS) as world:
+        await told(world, "CreateAppVersionFailed")
+    assert "can be no name" in world.signals.kept[0].text
+    assert not api.seen("create")
+
+
+async def test_what_the_api_refuses_is_told_and_not_tried_again(api, client):
+    api.fail_next("create", "/keptnappversions$", None, status=422)
+    put(api, APPS, app())
+    async with running(client, wiring.APPS) as world:
+        await told(world, "CreateAppVersionFailed")
+        api.heal()
+        change(api, version="2.0")
+        await current(world, api, "2.0")
+    assert names(api, APP_VERSIONS) == [f"shop-2.0-{SECOND}"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "reason"),
+    [("create", "CreateAppVersionFailed"), ("patch", "DeprecateAppVersionFailed")],
+)
+async def test_missing_rights_are_told_and_tried_again(api, client, verb, reason):
+    put(api, APPS, app())
+    async with running(client, wiring.APPS) as world:
+        await current(world, api, "1.0")
+        forbidden = b'{"kind":"Status","code":403,"reason":"Forbidden","message":"may not"}'
+        api.fail_next(verb, "/keptnappversions", None, status=403, body=forbidden)
+        change(api, version="2.0")
+        await told(world, reason)
+        api.heal()
+        await current(world, api, "2.0")
+        await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated", patience=5.0)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, 8))
+async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at, after):
+    put(api, APPS, app())
+    dying = Dying(client, api, at=at, after=after)
+
+    async def steps(world):
+        await there(world, api, f"1.0-{FIRST}")
+        await current(world, api, "1.0")
+        if api.get(APPS, "shop", PROD)["spec"]["version"] == "1.0":
+            change(api, version="2.0")
+        await current(world, api, "2.0")
+        await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated", patience=5.0)
+        if api.get(APPS, "shop", PROD)["spec"]["revision"] == 1:
+            change(api, revision=2)
+        await there(world, api, f"2.0-{THIRD}")
+        await world.until(lambda: status(api, f"2.0-{SECOND}") == "Deprecated", patience=5.0)
+
+    async with running(dying, wiring.APPS) as world:
+        died = asyncio.create_task(dying.died.wait())
+        ended = asyncio.create_task(steps(world))
+        await asyncio.wait([died, ended], return_when=asyncio.FIRST_COMPLETED)
+        for task in (died, ended):
+            task.cancel()
+        await asyncio.gather(died, ended, return_exceptions=True)
+    if dying.died.is_set():
+        async with running(Dying(client, api), wiring.APPS) as world:
+            if api.get(APPS, "shop", PROD)["spec"]["version"] == "1.0":
+                await steps(world)
+            else:
+                await current(world, api, "2.0")
+                await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated", patience=5.0)
+                if api.get(APPS, "shop", PROD)["spec"]["revision"] == 1:
+                    change(api, revision=2)
+                await there(world, api, f"2.0-{THIRD}")
+                await world.until(
+                    lambda: status(api, f"2.0-{SECOND}") == "Deprecated", patience=5.0
+                )
+    assert names(api, APP_VERSIONS) == [
+        f"shop-1.0-{FIRST}",
+        f"shop-2.0-{THIRD}",
+        f"shop-2.0-{SECOND}",
+    ]
+    assert version(api, f"2.0-{SECOND}")["spec"]["previousVersion"] == "1.0"
+    assert status(api, f"2.0-{THIRD}") == ""

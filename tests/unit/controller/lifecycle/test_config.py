@@ -1,0 +1,158 @@
+"""KeptnConfigs as a watch brings them, from a fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from controller.job import Job
+from controller.lifecycle.caches import Caches
+from controller.lifecycle.config import Configs, ConfigurationHolder
+from controller.lifecycle.context import Context
+from controller.lifecycle_settings import LifecycleSettings
+from helpers.signals import RecordedSignals
+from kube.resources import KEPTN_CONFIGS
+from lifecycle.configuration import Configuration
+
+
+class Controlled:
+    """The holder and the job that writes statuses, on one cache that is kept."""
+
+    def __init__(self, client, metrics):
+        self.caches = Caches(client)
+        self.signals = RecordedSignals()
+        self.holder = ConfigurationHolder(self.caches, ("harbour", "keptn-system"))
+        self.context = context = Context(
+            client=client,
+            caches=self.caches,
+            settings=LifecycleSettings(),
+            configuration=self.holder,
+            signals=self.signals,
+            now=lambda: datetime.now(UTC),
+            namespace="harbour",
+        )
+        self.told = []
+        self._changed = asyncio.Event()
+        self.caches.subscribe(self.caches.configs, lambda _keys: self._changed.set())
+        self.holder.on_change(self._note)
+        self.job = Job("keptn-config", lambda _queue: Configs(context), metrics)
+        self.job.reflectors = [self.caches.configs]
+        self.caches.subscribe(self.caches.configs, self.job.changed)
+
+    def _note(self, configuration):
+        # Who is told finds the same.
+        assert self.holder.current is configuration
+        self.told.append(configuration)
+
+    async def until(self, configuration):
+        await self._until(lambda: self.holder.current == configuration)
+
+    async def until_status(self, key, status):
+        """Wait until the watch has brought a status."""
+        store = self.caches.configs.store
+        await self._until(lambda: key in store and store.get(key).status == status)
+
+    async def _until(self, is_so):
+        while not is_so():
+            self._changed.clear()
+            await self._changed.wait()
+
+
+@pytest.fixture
+def controlled(client, metrics):
+    return Controlled(client, metrics)
+
+
+def config(name="config", namespace="harbour", **spec):
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def writes(api, name="config"):
+    return len([each for each in api.requests if each.path.endswith(f"/{name}/status")])
+
+
+async def test_the_defaults_are_in_force_before_and_without_any(controlled):
+    assert controlled.holder.current == Configuration()
+
+
+async def test_what_is_there_at_the_start_is_in_force_when_the_cache_is_filled(
+    api, controlled, background
+):
+    api.put(KEPTN_CONFIGS, config(blockDeployment=False))
+    # No leader is needed for it.
+    background(controlled.caches.configs.run())
+    await controlled.caches.configs.synced.wait()
+    assert controlled.holder.current == Configuration(block_deployment=False)
+
+
+async def test_c84_deletion_restores_the_defaults(api, controlled, lead):
+    api.put(KEPTN_CONFIGS, config(observabilityTimeout="10s"))
+    lead(controlled.job)
+    await controlled.until(Configuration(observability_timeout=10.0))
+    api.remove(KEPTN_CONFIGS, "config", "harbour")
+    await controlled.until(Configuration())
+    assert controlled.told == [Configuration(observability_timeout=10.0), Configuration()]
+
+
+async def test_c84_the_next_one_takes_its_place(api, controlled, lead):
+    api.put(KEPTN_CONFIGS, config(observabilityTimeout="10s"))
+    api.put(KEPTN_CONFIGS, config("other", "keptn-system", observabilityTimeout="20s"))
+    lead(controlled.job)
+    await controlled.until_status("keptn-system/other", "not in force: harbour/config comes first")
+    api.remove(KEPTN_CONFIGS, "config", "harbour")
+    await controlled.until(Configuration(observability_timeout=20.0))
+    await controlled.until_status("keptn-system/other", "in force")
+
+
+async def test_one_of_another_namespace_has_no_effect_and_is_told_so(api, controlled, lead):
+    api.put(KEPTN_CONFIGS, config("mine", "prod", observabilityTimeout="x"))
+    lead(controlled.job)
+    await controlled.until_status(
+        "prod/mine", "not in force: only a KeptnConfig in harbour or keptn-system counts"
+    )
+    assert controlled.holder.current == Configuration()
+    assert controlled.signals.reasons == []
+
+
+async def test_a_change_that_changes_nothing_is_not_told(api, controlled, lead):
+    api.put(KEPTN_CONFIGS, config())
+    lead(controlled.job)
+    await controlled.until_status("harbour/config", "in force")
+    assert controlled.told == []
+
+
+async def test_what_makes_no_sense_is_said_in_the_status_and_by_one_event(api, controlled, lead):
+    problem = (
+        'observabilityTimeout: "0 days" is no duration: write for example 30s, 5m or 1h30m; '
+        "5m0s is used instead"
+    )
+    api.put(KEPTN_CONFIGS, config(observabilityTimeout="0 days", blockDeployment=False))
+    lead(controlled.job)
+    await controlled.until(Configuration(block_deployment=False))
+    await controlled.until_status("harbour/config", f"in force, but {problem}")
+    # Its own write changes nothing, nor does another object.
+    api.put(KEPTN_CONFIGS, config("other"))
+    await controlled.until_status("harbour/other", "not in force: harbour/config comes first")
+    (told,) = controlled.signals.kept
+    assert told[:4] == ("Config config", "ReconcileConfigFailed", problem, True)
+    assert writes(api) == 1
+
+
+async def test_a_status_that_is_right_is_not_written(api, controlled, lead):
+    api.put(KEPTN_CONFIGS, {**config(), "status": "in force"})
+    api.put(KEPTN_CONFIGS, config("last"))
+    lead(controlled.job)
+    await controlled.until_status("harbour/last", "not in force: harbour/config comes first")
+    assert writes(api) == 0
+
+
+async def test_one_that_is_gone_is_left_alone(api, controlled, background):
+    api.put(KEPTN_CONFIGS, config(observabilityTimeout="x"))
+    background(controlled.caches.configs.run())
+    await controlled.caches.configs.synced.wait()
+    api.fail_next("patch", "/config/status", status=404)
+    # Nothing is raised, and nothing is told.
+    await Configs(controlled.context).reconcile("harbour/config")
+    assert (writes(api), controlled.signals.reasons) == (1, [])

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from controller.lifecycle.gated_pods import decode_pod
+from controller.lifecycle.objects import Written, create, fetch
+from controller.lifecycle.refusals import is_end_of_namespace
+from evaluation.objects import Metadata
+from helpers.gated import PROD, pod, put, stage
+from helpers.lifecycle import context_of, reconciler_of
+from kube.errors import ForbiddenError, NotFoundError
+from kube.resources import PODS, WORKLOADS
+from kube.store import Store
+from lifecycle.model import CurrentVersion, ResourceReference, Workload, WorkloadSpec
+
+
+def workload(version="1"):
+    return Workload(
+        metadata=Metadata(name="shop-a", namespace=PROD),
+        spec=WorkloadSpec(
+            app="shop",
+            version=version,
+            resource_reference=ResourceReference(uid="", kind="", name=""),
+        ),
+    )
+
+
+async def test_an_object_of_the_model_is_made_and_read(api, client):
+    made = await create(client, WORKLOADS, workload(), PROD)
+    assert made.metadata.uid
+    assert await fetch(client, WORKLOADS, Workload, "shop-a", PROD) == made
+    assert await fetch(client, WORKLOADS, Workload, "none", PROD) is None
+    stored = api.get(WORKLOADS, "shop-a", PROD)
+    assert (stored["apiVersion"], stored["kind"]) == (WORKLOADS.api_version, WORKLOADS.kind)
+    assert made.status == CurrentVersion()
+
+
+def test_a_namespace_that_ends():
+    text = "unable to create new content in namespace a because it is being terminated"
+    assert is_end_of_namespace(ForbiddenError(text, status=403))
+    assert not is_end_of_namespace(ForbiddenError("may not", status=403))
+    assert not is_end_of_namespace(NotFoundError(text, status=404))
+
+
+async def test_what_was_written_counts_until_the_watch_brings_something():
+    store = Store()
+    written = Written(store)
+    assert written.get("a") is None
+    written.put("a", 1)
+    assert written.get("a") == 1
+    store.put("a", 0)
+    assert written.get("a") == 0
+    written.put("a", 2)
+    assert written.get("a") == 2
+    store.remove("a")
+    assert written.get("a") is None
+
+
+async def test_what_the_watch_does_not_bring_in_time_is_forgotten(monkeypatch):
+    """It was deleted perhaps, before the watch told of it."""
+    written = Written(Store())
+    written.put("a", 1)
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now + 6)
+    assert written.get("a") is None
+
+
+async def test_a_watch_that_is_behind_lets_nothing_be_made_twice(api, client, monkeypatch):
+    stage(api, monkeypatch)
+    context = context_of(client)
+    pods = reconciler_of("gates")(context, lambda _key: None)
+    for number in range(5):
+        stored = put(api, PODS, pod(f"waiter-{number}"))
+        found = decode_pod(msgspec.json.encode(stored))
+        context.caches.pods.store.put(found.key, found)
+    await asyncio.gather(*(pods.reconcile(key) for key in pods.due(None)))
+    assert len(api.seen("create")) == 2

@@ -1,0 +1,373 @@
+"""Gated pods against a fake API server: what is made of them, and when they go."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.lifecycle import wiring
+from helpers.gated import (
+    CREATED,
+    FAILED,
+    GATE,
+    LATER,
+    MINE,
+    PROD,
+    PROVISIONAL,
+    REMOVED,
+    annotations_of,
+    deployment,
+    gates,
+    keptn,
+    let_pass,
+    make,
+    names,
+    owned,
+    owners_of,
+    pod,
+    put,
+    replica_set,
+    set_status,
+    stage,
+    tick,
+    until,
+    version_of,
+    version_there,
+    waiting,
+    workload_of,
+)
+from helpers.lifecycle import running
+from kube.resources import (
+    APP_CREATION_REQUESTS,
+    APPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+    ROLLOUTS,
+    STATEFUL_SETS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+
+PATCHES = "/pods/"
+
+
+@pytest.fixture(autouse=True)
+def _staged(api, monkeypatch):
+    stage(api, monkeypatch)
+
+
+async def test_what_a_pod_stands_for_is_made_once_and_it_goes_when_checks_passed(api, client):
+    make(api, *(pod(f"waiter-{number}") for number in range(1, 40)))
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        assert len(waiting(api)) == 39
+        let_pass(api)
+        await until(world, lambda: not waiting(api))
+    written = [seen.path.rpartition("/")[2] for seen in api.seen("create")]
+    # Of a request a second is tried, and refused, until the watch brings the first.
+    assert written.count("keptnappcreationrequests") < 5
+    assert sorted({*written}) == [
+        "keptnappcreationrequests",
+        "keptnworkloads",
+        "keptnworkloadversions",
+    ]
+    assert written.count("keptnworkloads") == written.count("keptnworkloadversions") == 1
+    assert len(api.seen("patch", PATCHES)) == 39
+    assert not api.seen("patch", "/keptnworkloads/shop-waiter$")
+
+
+async def test_pending_and_failed_checks_keep_the_gate(api, client):
+    make(api, pod())
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        set_status(api, WORKLOAD_VERSIONS, "shop-waiter-1.0", FAILED)
+        make(api, pod("passer-1", keptn("passer"), uid="p"))
+        await version_there(api, world, "shop-passer-1.0")
+        let_pass(api, "shop-passer-1.0")
+        await until(world, lambda: waiting(api) == ["waiter-1"])
+    async with running(client, *MINE) as world:
+        await until(world, lambda: len(world.caches.pods.store))
+        make(api, pod("passer-2", keptn("passer"), uid="q"))
+        await until(world, lambda: REMOVED in annotations_of(api, "passer-2"))
+        assert waiting(api) == ["waiter-1"]
+
+
+async def test_a_second_replica_set_of_the_version_is_recorded_and_goes(api, client):
+    make(api, pod())
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: not waiting(api))
+        put(api, REPLICA_SETS, replica_set("green-rs", "rs-2", above=None))
+        make(
+            api,
+            *(pod(f"green-{n}", owners=[owned("ReplicaSet", "green-rs", "rs-2")]) for n in "123"),
+        )
+        await until(world, lambda: not waiting(api))
+    assert owners_of(api) == ["rs-1", "rs-2"]
+    # Of the same second: what the workload says stays.
+    assert workload_of(api)["spec"]["resourceReference"]["uid"] == "rs-1"
+
+
+async def test_a_newer_replica_set_of_the_version_becomes_its_reference(api, client):
+    make(api, pod())
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: not waiting(api))
+        put(api, REPLICA_SETS, replica_set("waiter-rs2", "rs-2", "2"))
+        put(api, DEPLOYMENTS, deployment(revision="2"))
+        owners = [owned("ReplicaSet", "waiter-rs2", "rs-2")]
+        make(api, pod("waiter-2", owners=owners, created=LATER))
+        await until(world, lambda: not waiting(api))
+        await until(world, lambda: version_of(api)["spec"]["resourceReference"]["uid"] == "rs-2")
+        # A pod of the old one, evicted perhaps, goes and changes nothing.
+        make(api, pod("waiter-3", created="2026-03-01T10:00:09Z"))
+        await until(world, lambda: not waiting(api))
+    assert workload_of(api)["spec"]["resourceReference"]["uid"] == "rs-2"
+    (reference,) = workload_of(api)["metadata"]["ownerReferences"]
+    assert reference["uid"] == "rs-2"
+    assert set(owners_of(api)) == {"rs-1", "rs-2"}
+
+
+def sets(kind, revision):
+    """A StatefulSet or DaemonSet at a revision, and the labels of the pods of a revision."""
+    metadata = {"name": "store", "namespace": PROD, "uid": "s-1"}
+    if kind == "StatefulSet":
+        status = {"observedGeneration": 1, "updateRevision": f"store-{revision}"}
+        return STATEFUL_SETS, {"metadata": metadata, "status": status}
+    annotations = {"deprecated.daemonset.template.generation": str(revision)}
+    return DAEMON_SETS, {"metadata": {**metadata, "annotations": annotations}}
+
+
+def of_set(kind, name, version, revision, created=CREATED):
+    label = (
+        {"controller-revision-hash": f"store-{revision}"}
+        if kind == "StatefulSet"
+        else {"pod-template-generation": str(revision)}
+    )
+    owners = [owned(kind, "store", "s-1")]
+    return pod(name, keptn(version=version), owners=owners, labels=label, created=created)
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+async def test_a_new_version_of_one_owner_waits_and_the_old_one_does_not(api, client, kind):
+    put(api, *sets(kind, 1))
+    make(api, of_set(kind, "store-1", "0.4", 1))
+    async with running(client, *MINE) as world:
+        await version_there(api, world, "shop-waiter-0.4")
+        let_pass(api, "shop-waiter-0.4")
+        await until(world, lambda: not waiting(api))
+        put(api, *sets(kind, 2))
+        make(api, of_set(kind, "store-2", "0.5", 2, LATER))
+        await version_there(api, world, "shop-waiter-0.5")
+        # One of the old revision comes back in the middle of the rollout.
+        make(api, of_set(kind, "store-3", "0.4", 1, "2026-03-01T10:00:09Z"))
+        await until(world, lambda: waiting(api) == ["store-2"])
+        assert workload_of(api)["spec"]["version"] == "0.5"
+        assert version_of(api, "shop-waiter-0.5")["spec"]["previousVersion"] == "0.4"
+        let_pass(api, "shop-waiter-0.5")
+        await until(world, lambda: not waiting(api))
+
+
+async def test_a_rollback_goes_at_once_and_takes_the_workload_back(api, client):
+    make(api, pod())
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: not waiting(api))
+        put(api, REPLICA_SETS, replica_set("waiter-rs2", "rs-2", "2"))
+        put(api, DEPLOYMENTS, deployment(revision="2"))
+        owners = [owned("ReplicaSet", "waiter-rs2", "rs-2")]
+        make(api, pod("waiter-2", keptn(version="2.0"), owners=owners, created=LATER))
+        await version_there(api, world, "shop-waiter-2.0")
+        put(api, REPLICA_SETS, replica_set(revision="3"))
+        put(api, DEPLOYMENTS, deployment(revision="3"))
+        make(api, pod("waiter-3", created="2026-03-01T10:00:09Z"))
+        await until(world, lambda: waiting(api) == ["waiter-2"])
+        await until(world, lambda: workload_of(api)["status"]["currentVersion"] == "1.0")
+    assert workload_of(api)["spec"]["version"] == "1.0"
+    assert not api.seen("create", "nothing")
+
+
+async def test_two_deployments_of_two_versions_do_not_write_in_turns(api, client):
+    put(api, REPLICA_SETS, replica_set("canary-rs", "rs-2", above=None))
+    canary = [owned("ReplicaSet", "canary-rs", "rs-2")]
+    async with running(client, *MINE) as world:
+        for number in range(20):
+            make(api, pod(f"stable-{number}"))
+            make(api, pod(f"canary-{number}", keptn(version="2.0"), owners=canary))
+        await version_there(api, world)
+        await version_there(api, world, "shop-waiter-2.0")
+        let_pass(api)
+        let_pass(api, "shop-waiter-2.0")
+        await until(world, lambda: not waiting(api))
+    assert len(api.seen("patch", "/keptnworkloads/shop-waiter$")) <= 2
+
+
+async def test_pods_of_foreign_gates_and_without_ours(api, client):
+    make(
+        api,
+        pod("other-1", gates=("example.com/quota",)),
+        pod("both-1", gates=("example.com/quota", GATE, "example.com/last")),
+    )
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: not waiting(api))
+    assert gates(api, "both-1") == ["example.com/quota", "example.com/last"]
+    assert REMOVED not in annotations_of(api, "other-1")
+
+
+async def test_a_pod_that_changes_under_our_hands_is_read_anew(api, client):
+    make(api, pod(gates=(GATE, "example.com/quota")))
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        api.silence()
+        moved = pod(gates=("example.com/quota", GATE))
+        api.put(PODS, moved)
+        let_pass(api)
+        api.release()
+        await until(world, lambda: not waiting(api))
+    assert gates(api) == ["example.com/quota"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "objects"),
+    [
+        ("Deployment", owned("ReplicaSet", "waiter-rs", "rs-1"), []),
+        (
+            "Rollout",
+            owned("ReplicaSet", "waiter-rs", "rs-1"),
+            [(REPLICA_SETS, replica_set(above=("Rollout", "waiter", "d-1")))],
+        ),
+        ("StatefulSet", owned("StatefulSet", "waiter", "d-1"), []),
+        ("DaemonSet", owned("DaemonSet", "waiter", "d-1"), []),
+    ],
+)
+@pytest.mark.parametrize("above", [{}, keptn("fleet", "3", None)], ids=["free", "held"])
+async def test_a_provisional_gate(api, client, kind, owner, objects, above):
+    resource = {
+        "Deployment": DEPLOYMENTS,
+        "Rollout": ROLLOUTS,
+        "StatefulSet": STATEFUL_SETS,
+        "DaemonSet": DAEMON_SETS,
+    }[kind]
+    for each in objects:
+        if kind == "Rollout":
+            each[1]["metadata"]["ownerReferences"] = [
+                owned("Rollout", "waiter", "d-1", "argoproj.io/v1alpha1")
+            ]
+        put(api, *each)
+    put(api, resource, deployment(annotations=above))
+    make(api, pod(annotations=dict(PROVISIONAL), owners=[owner]))
+    async with running(client, *MINE) as world:
+        if above:
+            await version_there(api, world, "fleet-fleet-3")
+            assert waiting(api) == ["waiter-1"]
+            let_pass(api, "fleet-fleet-3")
+        await until(world, lambda: not waiting(api))
+    found = annotations_of(api)
+    assert PROVISIONAL.keys().isdisjoint(found)
+    assert found[REMOVED] == "true"
+    assert found.get("keptn.sh/app") == ("fleet" if above else None)
+    assert names(api, WORKLOADS) == (["fleet-fleet"] if above else [])
+
+
+async def test_a_provisional_pod_with_a_workload_of_its_own(api, client):
+    own = {"keptn.sh/workload": "own", **PROVISIONAL}
+    make(api, pod(annotations=own, image="registry.example.com/nginx:1.25"))
+    async with running(client, *MINE) as world:
+        await until(world, lambda: names(api, WORKLOAD_VERSIONS))
+    (name,) = names(api, WORKLOAD_VERSIONS)
+    assert name == f"own-own-{annotations_of(api)['keptn.sh/version']}"
+    assert not api.seen("get", "/replicasets/")
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [[], [owned("Job", "j", "j-1")], [owned("Deployment", "waiter", "d-1")]],
+    ids=["none", "job", "deployment"],
+)
+async def test_a_provisional_pod_that_nobody_would_gate_is_let_go(api, client, owners):
+    make(api, pod(annotations=dict(PROVISIONAL), owners=owners))
+    async with running(client, *MINE) as world:
+        await until(world, lambda: not waiting(api))
+    assert names(api, WORKLOADS) == []
+
+
+@pytest.mark.parametrize(
+    ("gone", "named"),
+    [
+        ((REPLICA_SETS, "waiter-rs"), "ReplicaSet waiter-rs"),
+        ((DEPLOYMENTS, "waiter"), "Deployment"),
+    ],
+)
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_provisional_pod_whose_owner_is_gone_stays_and_is_reported(
+    api, client, gone, named, is_replaced
+):
+    api.remove(*gone, PROD)
+    if is_replaced:
+        another = replica_set(uid="rs-9") if gone[0] is REPLICA_SETS else deployment(uid="d-9")
+        put(api, gone[0], another)
+    make(api, pod(annotations=dict(PROVISIONAL)))
+    async with running(client, *MINE) as world:
+        await until(world, lambda: world.signals.reasons == ["GateOrphaned"] or tick(world))
+    assert waiting(api) == ["waiter-1"]
+    assert named in world.signals.kept[0].text
+
+
+async def test_a_fault_of_the_api_is_tried_again(api, client):
+    make(api, pod(annotations=dict(PROVISIONAL)))
+    api.fail_next("get", "/replicasets/", 2, status=500)
+    api.fail_next("patch", PATCHES, 1, status=500)
+    async with running(client, *MINE) as world:
+        await until(world, lambda: not waiting(api))
+
+
+async def test_an_app_that_lacks_the_workload_is_asked_for_whoever_took_the_request(api, client):
+    make(api, pod())
+    configuration = {"creation_request_timeout": 0.0}
+    async with running(client, *MINE, configuration=configuration) as world:
+        await until(world, lambda: names(api, APPS) == ["shop"])
+        await until(world, lambda: not names(api, APP_CREATION_REQUESTS))
+        # Somebody deletes the app while the pod waits for it.
+        api.remove(APPS, "shop", PROD)
+        await until(world, lambda: names(api, APPS) == ["shop"])
+        # A request that was fulfilled just before this workload came.
+        spec = {"appName": "shop"}
+        metadata = {"name": "shop", "namespace": PROD, "creationTimestamp": "2999-01-01T00:00:00Z"}
+        await until(world, lambda: not names(api, APP_CREATION_REQUESTS))
+        put(api, APP_CREATION_REQUESTS, {"metadata": metadata, "spec": spec})
+        make(api, pod("passer-1", keptn("passer"), uid="p"))
+        await version_there(api, world, "shop-passer-1.0")
+        api.remove(APP_CREATION_REQUESTS, "shop", PROD)
+        await until(
+            world, lambda: len(api.get(APPS, "shop", PROD)["spec"].get("workloads", ())) == 2
+        )
+
+
+async def test_an_app_of_a_person_is_not_asked_for(api, client):
+    metadata = {"name": "shop", "namespace": PROD}
+    put(api, APPS, {"metadata": metadata, "spec": {"version": "1"}})
+    make(api, pod())
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: not waiting(api))
+    assert not api.seen("create", "/keptnappcreationrequests$")
+
+
+async def test_a_single_service_is_marked(api, client):
+    single = {**keptn(app=None), "keptn.sh/app": "waiter"}
+    make(api, pod(annotations={**single, "gates.harbourmaster.dev/app-type": "single-service"}))
+    async with running(client, wiring.GATES) as world:
+        await until(world, lambda: names(api, APP_CREATION_REQUESTS))
+        # Nothing waits for nothing.
+        make(api, pod("passer-1", keptn("passer"), uid="p"))
+        await until(world, lambda: len(names(api, APP_CREATION_REQUESTS)) == 2)
+    found = api.get(APP_CREATION_REQUESTS, "waiter", PROD)
+    assert found["metadata"]["annotations"] == {"keptn.sh/app-type": "single-service"}
+    assert not api.get(APP_CREATION_REQUESTS, "shop", PROD)["metadata"].get("annotations")

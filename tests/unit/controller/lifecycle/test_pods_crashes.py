@@ -1,0 +1,114 @@
+"""A process that ends before or after any write on the way from pods to their release."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.lifecycle import wiring
+from helpers.gated import (
+    CHECKED,
+    MINE,
+    PROD,
+    PROVISIONAL,
+    Dying,
+    Phases,
+    keptn,
+    make,
+    names,
+    outline,
+    owned,
+    pod,
+    put,
+    replica_set,
+    stage,
+    waiting,
+    workload_of,
+)
+from helpers.lifecycle import reconciler_of, running
+from kube.resources import APP_CREATION_REQUESTS, APPS, REPLICA_SETS, WORKLOADS
+
+
+@pytest.fixture(autouse=True)
+def _staged(api, monkeypatch):
+    stage(api, monkeypatch)
+
+
+FLOW = {
+    **{name: reconciler_of(name) for name in MINE},
+    wiring.WORKLOAD_VERSIONS: Phases,
+}
+FLOW_PODS = [
+    ("a-1", keptn("a", "1"), "rs-1"),
+    ("a-2", keptn("a", "1"), "rs-2"),
+    ("b-1", keptn("b", "2"), "rs-1"),
+    ("c-1", keptn("c", "3", None), "rs-1"),
+]
+
+
+async def flow(api, client, at=0, *, after=False):
+    """Run it to its end; with ``at`` the first process ends at that write, and another goes on."""
+    put(api, REPLICA_SETS, replica_set("other-rs", "rs-2", above=None))
+    for name, given, uid in FLOW_PODS:
+        owner = owned("ReplicaSet", {"rs-1": "waiter-rs", "rs-2": "other-rs"}[uid], uid)
+        make(api, pod(name, given, owners=[owner]))
+    make(api, pod("d-1", dict(PROVISIONAL)))
+    options = {
+        "reconcilers": FLOW,
+        "workers": 1,
+        "configuration": {"creation_request_timeout": 0.0},
+    }
+    dying = Dying(client, api, at=at, after=after)
+
+    def done():
+        apps = {name: api.get(APPS, name, PROD) for name in names(api, APPS)}
+        return (
+            not waiting(api)
+            and set(apps) == {"shop", "c"}
+            and len(apps["shop"]["spec"]["workloads"]) == 2
+            and all(
+                "status" in one and one["status"].get("currentVersion") == one["spec"]["version"]
+                for one in apps.values()
+            )
+            and all(
+                workload_of(api, name).get("status", {}).get("currentVersion")
+                for name in names(api, WORKLOADS)
+            )
+            and not names(api, APP_CREATION_REQUESTS)
+        )
+
+    async with running(dying, **options) as world:
+        died = asyncio.create_task(dying.died.wait())
+        ended = asyncio.create_task(world.until(done, patience=5.0))
+        await asyncio.wait([died, ended], return_when=asyncio.FIRST_COMPLETED)
+        died.cancel()
+        ended.cancel()
+        await asyncio.gather(died, ended, return_exceptions=True)
+    if dying.died.is_set():
+        async with running(Dying(client, api), **options) as world:
+            await world.until(done, patience=5.0)
+    return dying.writes
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, 26))
+async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at, after):
+    writes = await flow(api, client, at, after=after)
+    found = outline(api)
+    if len(writes) < at:
+        assert at > 18, writes
+    versions = found.pop("app versions")
+    assert {name.partition("-")[0] for name in versions} == {"shop", "c"}
+    shop = found["apps"].pop("shop")
+    assert {(one["name"], one["version"]) for one in shop["spec"]["workloads"]} == {
+        ("a", "1"),
+        ("b", "2"),
+    }
+    assert shop["spec"]["version"] == "0d12cea1c0"
+    assert found["apps"]["c"]["spec"]["version"] == "3"
+    assert set(found["versions"]) == {"shop-a-1", "shop-b-2", "c-c-3"}
+    assert found["owners"]["shop-a-1"] == ["rs-1", "rs-2"]
+    assert all(one["status"] == CHECKED for one in found["versions"].values())
+    assert set(found["workloads"]) == {"shop-a", "shop-b", "c-c"}
+    assert found["gates"] == {name: [] for name in ("a-1", "a-2", "b-1", "c-1", "d-1")}

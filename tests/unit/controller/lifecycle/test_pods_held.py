@@ -1,0 +1,243 @@
+"""Gated pods that nothing comes of: orphans, bad names, missing rights, and their age."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from helpers.gated import (
+    CREATED,
+    LATER,
+    MINE,
+    PROD,
+    REMOVED,
+    annotations_of,
+    keptn,
+    let_pass,
+    make,
+    names,
+    owned,
+    pod,
+    put,
+    replica_set,
+    stage,
+    tick,
+    until,
+    version_there,
+    waiting,
+    workload_of,
+)
+from helpers.lifecycle import running
+from kube.resources import (
+    APP_CREATION_REQUESTS,
+    PODS,
+    REPLICA_SETS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+
+
+@pytest.fixture(autouse=True)
+def _staged(api, monkeypatch):
+    stage(api, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"annotations": {"example.com/a": "b"}}, "carries no workload"),
+        ({"owners": []}, "owns it"),
+        ({"owners": [owned("Job", "j", "j")]}, "owns it"),
+    ],
+)
+async def test_orphans_are_reported_and_stay(api, client, changes, why):
+    make(api, pod(**changes))
+    async with running(client, *MINE) as world:
+        await until(world, lambda: world.signals.kept or tick(world))
+        # Once, however often it changes.
+        api.put(PODS, pod(labels={"a": "b"}, **changes))
+        make(api, pod("passer-1", keptn("passer"), uid="p"))
+        await version_there(api, world, "shop-passer-1.0")
+    (told,) = [one for one in world.signals.kept if one.about == "Pod waiter-1"]
+    assert (told.reason, told.warning) == ("GateOrphaned", True)
+    assert why in told.text
+    assert "waiter-1" in waiting(api)
+
+
+async def test_a_pod_that_ends_is_left_alone(api, client):
+    ending = {"deletionTimestamp": CREATED, "finalizers": ["example.com/f"]}
+    make(api, pod(**ending), pod("passer-1", keptn("passer"), uid="p"))
+    async with running(client, *MINE) as world:
+        await version_there(api, world, "shop-passer-1.0")
+    assert names(api, WORKLOADS) == ["shop-passer"]
+
+
+def ages(api, seconds):
+    moment = datetime.fromisoformat(CREATED) + timedelta(seconds=seconds)
+    return lambda: moment.astimezone(UTC)
+
+
+async def test_a_pod_that_waits_too_long_is_reported_once(api, client):
+    make(api, pod())
+    async with running(
+        client, *MINE, settings={"max_gate_age_seconds": 60.0}, now=ages(api, 61)
+    ) as world:
+        await version_there(api, world)
+        api.put(PODS, pod(labels={"a": "b"}))
+        await until(world, lambda: "GateExpired" in world.signals.reasons or tick(world))
+        make(api, pod("passer-1", keptn("passer"), uid="p", created=LATER))
+        await version_there(api, world, "shop-passer-1.0")
+    expired = [one for one in world.signals.kept if one.reason == "GateExpired"]
+    assert [one.about for one in expired] == ["Pod waiter-1"]
+    assert expired[0].text == "waits at the gate for 61 s, longer than 60 s"
+    assert "waiter-1" in waiting(api)
+
+
+@pytest.mark.parametrize("annotations", [None, {"example.com/a": "b"}])
+async def test_a_pod_that_waits_too_long_is_released_where_that_is_wanted(api, client, annotations):
+    make(api, pod(annotations=annotations))
+    settings = {"max_gate_age_seconds": 60.0, "on_expiry": "Release"}
+    async with running(client, *MINE, settings=settings, now=ages(api, 60)) as world:
+        await until(world, lambda: not waiting(api))
+        await until(world, lambda: "GateReleased" in world.signals.reasons or tick(world))
+    found = annotations_of(api)
+    assert found["gates.harbourmaster.dev/released"] == "expired"
+    assert found[REMOVED] == "true"
+
+
+async def test_the_time_is_exact(api, client):
+    make(api, pod())
+    started = asyncio.get_running_loop().time()
+    first = datetime.fromisoformat(CREATED)
+
+    def now():
+        return first + timedelta(seconds=59.5 + asyncio.get_running_loop().time() - started)
+
+    settings = {"max_gate_age_seconds": 60.0, "on_expiry": "Release"}
+    async with running(client, *MINE, settings=settings, now=now) as world:
+        await version_there(api, world)
+        assert waiting(api) == ["waiter-1"]
+        await until(world, lambda: not waiting(api))
+    assert asyncio.get_running_loop().time() - started >= 0.5
+
+
+async def test_age_counts_whatever_else_fails(api, client):
+    make(api, pod())
+    api.forbid("create", WORKLOADS)
+    settings = {"max_gate_age_seconds": 60.0, "on_expiry": "Release"}
+    async with running(client, *MINE, settings=settings, now=ages(api, 60)) as world:
+        await until(world, lambda: not waiting(api))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "reason", "text"),
+    [
+        (keptn("no name!"), "CreateWorkloadFailed", '"shop-no name!", the name by workload'),
+        (keptn(version="1.0+b"), "CreateWorkloadFailed", '"shop-waiter-1.0+b"'),
+        (keptn(app="a/b"), "CreateWorkloadFailed", '"a/b"'),
+    ],
+)
+async def test_illegal_names_are_told_once_and_nobody_is_asked(
+    api, client, annotations, reason, text
+):
+    make(api, pod(annotations=annotations))
+    async with running(client, *MINE) as world:
+        await until(world, lambda: world.signals.kept or tick(world))
+        api.put(PODS, pod(annotations=annotations, labels={"a": "b"}))
+        make(api, pod("passer-1", keptn("passer"), uid="p"))
+        await version_there(api, world, "shop-passer-1.0")
+    told = [one for one in world.signals.kept if one.about == "Pod waiter-1"]
+    assert [one.reason for one in told] == [reason]
+    assert text in told[0].text
+    assert names(api, WORKLOADS) == ["shop-passer"]
+
+
+async def test_a_workload_of_another_app_is_not_taken(api, client):
+    make(api, pod(annotations=keptn("b-c", app="a")))
+    async with running(client, *MINE) as world:
+        await version_there(api, world, "a-b-c-1.0")
+        make(api, pod("other-1", keptn("c", app="a-b"), uid="o"))
+        await until(world, lambda: "CreateWorkloadFailed" in world.signals.reasons or tick(world))
+        let_pass(api, "a-b-c-1.0")
+        await until(world, lambda: waiting(api) == ["other-1"])
+    told = [one for one in world.signals.kept if one.reason == "CreateWorkloadFailed"]
+    assert [one.text for one in told] == ["KeptnWorkload a-b-c is of the app a"]
+
+
+async def test_two_versions_of_one_name_are_told_apart(api, client):
+    make(api, pod(annotations=keptn(version="v1_rc")))
+    async with running(client, *MINE) as world:
+        await version_there(api, world, "shop-waiter-v1-rc")
+        let_pass(api, "shop-waiter-v1-rc")
+        await until(world, lambda: not waiting(api))
+        make(api, pod("waiter-2", keptn(version="v1-rc"), created=LATER))
+        await until(
+            world, lambda: "CreateWorkloadVersionFailed" in world.signals.reasons or tick(world)
+        )
+    assert waiting(api) == ["waiter-2"]
+    assert workload_of(api)["spec"]["version"] == "v1_rc"
+
+
+@pytest.mark.parametrize(
+    ("resource", "reason"),
+    [
+        (WORKLOADS, "CreateWorkloadFailed"),
+        (APP_CREATION_REQUESTS, "CreateAppCreationRequestFailed"),
+    ],
+)
+async def test_missing_rights_are_told_once_and_tried_again(api, client, resource, reason):
+    make(api, pod())
+    api.forbid("create", resource)
+    async with running(client, *MINE) as world:
+        await until(world, lambda: reason in world.signals.reasons or tick(world))
+        await api.until_seen("create", f"/{resource.plural}$", 3)
+        assert world.signals.of("waiter-1") == [reason]
+        api.heal()
+        await version_there(api, world)
+        await until(world, lambda: names(api, resource))
+        assert waiting(api) == ["waiter-1"]
+
+
+async def test_a_pod_whose_checks_passed_goes_though_its_app_may_not_be_written(api, client):
+    make(api, pod())
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: not waiting(api))
+        await until(world, lambda: names(api, APP_CREATION_REQUESTS))
+        api.forbid("create", APP_CREATION_REQUESTS)
+        api.remove(APP_CREATION_REQUESTS, "shop", PROD)
+        make(api, pod("waiter-2", created=LATER))
+        await until(world, lambda: not waiting(api))
+
+
+async def test_a_namespace_that_ends_is_left_alone(api, client):
+    make(api, pod())
+    message = "unable to create new content in namespace prod because it is being terminated"
+    body = json.dumps(
+        {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}
+    ).encode()
+    api.fail_next("create", "", None, status=403, body=body)
+    async with running(client, *MINE) as world:
+        await api.until_seen("create")
+        await until(world, lambda: len(world.caches.pods.store))
+    assert world.signals.kept == []
+    assert len(api.seen("create")) == 1
+
+
+@pytest.mark.slow
+async def test_two_versions_that_can_not_be_made_do_not_write_in_turns(api, client):
+    put(api, REPLICA_SETS, replica_set("canary-rs", "rs-2", above=None))
+    canary = [owned("ReplicaSet", "canary-rs", "rs-2")]
+    make(api, pod(), pod("canary-1", keptn(version="2.0"), owners=canary))
+    api.forbid("create", WORKLOAD_VERSIONS)
+    async with running(client, *MINE) as world:
+        # After so many attempts everybody has been woken often enough.
+        await api.until_seen("create", "/keptnworkloadversions$", 6)
+        writes = len(api.seen("patch", "/keptnworkloads/shop-waiter$"))
+        assert writes <= 2
+        api.heal()
+        await until(world, lambda: names(api, WORKLOAD_VERSIONS))

@@ -1,0 +1,493 @@
+"""Pods that wait in a scheduler: each is told once how its checks stand, no other is touched."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.lifecycle import caches as caches_module
+from controller.lifecycle import nudges
+from helpers.gated import (
+    CHECKED,
+    CREATED,
+    FAILED,
+    MINE,
+    PROVISIONAL,
+    REMOVED,
+    annotations_of,
+    deployment,
+    gates,
+    keptn,
+    let_pass,
+    make,
+    names,
+    owned,
+    owners_of,
+    pod,
+    put,
+    set_status,
+    stage,
+    tick,
+    until,
+    version_there,
+)
+from helpers.lifecycle import running
+from helpers.logs import captured_log
+from helpers.set_clock import SetClock
+from kube.resources import DEPLOYMENTS, PODS, WORKLOAD_VERSIONS, WORKLOADS
+
+CHECKS = "gates.harbourmaster.dev/checks"
+OURS = "keptn-scheduler"
+WAITS = "0/1 nodes are available: 1 waits for pre-deployment checks of shop-waiter-1.0: smoke."
+VERSION = "shop-waiter-1.0"
+PHASE = "WorkloadPreDeployTasks"
+
+
+@pytest.fixture(autouse=True)
+def _staged(api, monkeypatch):
+    stage(api, monkeypatch)
+    monkeypatch.setattr(caches_module, "selector", lambda _name: "")
+    monkeypatch.setattr(nudges, "MARGIN", 0.05)
+
+
+def waiter(name="waiter-1", annotations=None, *, scheduler=OURS, refusal=WAITS, **more):
+    """A pod that a scheduler has, which has refused it."""
+    found = pod(name, annotations, gates=(), **more)
+    found["spec"]["schedulerName"] = scheduler
+    if refusal:
+        found["status"]["conditions"] = [refused(refusal)]
+    return found
+
+
+def refused(message):
+    return {"type": "PodScheduled", "status": "False", "message": message}
+
+
+def told(api, name="waiter-1"):
+    return annotations_of(api, name).get(CHECKS)
+
+
+def answer(api, message, name="waiter-1"):
+    """The scheduler asked again, and says this now."""
+    found = api.get(PODS, name, "prod")
+    api.put(PODS, {**found, "status": {"phase": "Pending", "conditions": [refused(message)]}})
+
+
+def patches(api):
+    return [seen.path.rpartition("/")[2] for seen in api.seen("patch", "/pods/")]
+
+
+def checking(**status):
+    return {"startTime": CREATED, "status": "Progressing", **status}
+
+
+def world_of(client, **options):
+    options.setdefault("scheduler", {})
+    return running(client, *MINE, **options)
+
+
+async def passed_beside(api, world, name="passer"):
+    """Something that comes later has been seen to, so that all before it was."""
+    make(api, waiter(f"{name}-1", keptn(name), uid=name))
+    await version_there(api, world, f"shop-{name}-1.0")
+    let_pass(api, f"shop-{name}-1.0")
+    await until(world, lambda: told(api, f"{name}-1") == "passed")
+
+
+async def test_a_pod_is_told_once_that_its_checks_passed(api, client):
+    make(api, waiter())
+    async with world_of(client, now=SetClock(0)) as world:
+        await version_there(api, world)
+        assert told(api) is None
+        let_pass(api)
+        await until(world, lambda: told(api) == "passed")
+        # What else changes is no news.
+        answer(api, WAITS)
+        set_status(api, WORKLOAD_VERSIONS, VERSION, {**CHECKED, "deploymentStatus": "Succeeded"})
+        await passed_beside(api, world)
+    assert patches(api) == ["waiter-1", "passer-1"]
+    assert gates(api) == []
+    assert names(api, WORKLOADS) == ["shop-passer", "shop-waiter"]
+
+
+async def begin(api, world, pods):
+    """Let the checks of the pods' version begin, and have that seen to."""
+    await version_there(api, world)
+    set_status(api, WORKLOAD_VERSIONS, VERSION, checking(currentPhase=PHASE))
+    await passed_beside(api, world)
+    return {name: told(api, name) for name in pods}
+
+
+UNTIL = "2026-03-01T10:05:00Z"
+NAMED = f"1 waits for pre-deployment checks of {VERSION} until {UNTIL}: smoke."
+ABSENT = f"1 waits for KeptnWorkloadVersion {VERSION}, which is not there yet."
+
+
+async def test_who_was_refused_before_there_were_checks_hears_of_them_once(api, client):
+    given = keptn(pre_deployment_tasks="smoke,load")
+    early = waiter(annotations=given, refusal=ABSENT)
+    undated = waiter("waiter-2", given, uid="w2")
+    knows = waiter("waiter-3", given, uid="w3", refusal=NAMED)
+    unasked = waiter("waiter-4", given, uid="w4", refusal="1 Insufficient cpu.")
+    make(api, early, undated, knows, unasked)
+    async with world_of(client, now=SetClock(0)) as world:
+        found = await begin(api, world, ("waiter-1", "waiter-2", "waiter-3", "waiter-4"))
+        assert list(found.values()) == ["checking", "checking", None, None]
+        # The scheduler answers; a check ends; a replica that lags says the old thing again.
+        answer(api, NAMED)
+        answer(api, NAMED, "waiter-3")
+        answer(api, ABSENT, "waiter-2")
+        items = [{"definitionName": "smoke", "name": "pre-smoke-1", "status": "Succeeded"}]
+        status = checking(currentPhase=PHASE, preDeploymentTaskStatus=items)
+        set_status(api, WORKLOAD_VERSIONS, VERSION, status)
+        await passed_beside(api, world, "second")
+        # It comes to be asked about now only, and by one that lags.
+        answer(api, ABSENT, "waiter-4")
+        await until(world, lambda: told(api, "waiter-4") == "checking")
+    # Nor does the next leader tell it again.
+    async with world_of(client, now=SetClock(0)) as world:
+        await passed_beside(api, world, "third")
+    mine = [one for one in patches(api) if one.startswith("waiter")]
+    assert sorted(mine) == ["waiter-1", "waiter-2", "waiter-4"]
+
+
+async def test_checks_that_wait_for_their_app_are_told_of_when_they_begin(api, client):
+    # Of another app than those beside, which wake each other.
+    name = "own-waiter-1.0"
+    given = keptn(app="own", pre_deployment_tasks="smoke")
+    make(api, waiter(annotations=given, refusal=ABSENT.replace("shop", "own")))
+    scheduler = {"pre_check_deadline_seconds": 60.0}
+    clock = SetClock(0)
+    async with world_of(client, now=clock, scheduler=scheduler) as world:
+        await version_there(api, world, name)
+        set_status(api, WORKLOAD_VERSIONS, name, checking())
+        await passed_beside(api, world)
+        assert told(api) is None
+        clock.seconds = 59.9
+        set_status(api, WORKLOAD_VERSIONS, name, checking(currentPhase=PHASE))
+        # A pod whose version did not come at once is looked at later anyhow.
+        await world.until(lambda: told(api) == "checking", 10)
+        answer(
+            api, f"1 waits for pre-deployment checks of {name} until 2026-03-01T10:01:00Z: smoke."
+        )
+        await passed_beside(api, world, "second")
+        # Nothing but the time changes.
+        clock.seconds = 61
+        await world.until(lambda: told(api) == "late" or tick(world), 10)
+
+
+async def test_where_no_check_begins_nobody_is_woken_to_hear_of_none(api, client):
+    make(api, waiter(refusal=ABSENT))
+    async with world_of(client, now=SetClock(0)) as world:
+        assert await begin(api, world, ("waiter-1",)) == {"waiter-1": None}
+
+
+async def test_from_checking_a_pod_is_told_of_every_end(api, client):
+    given = keptn(pre_deployment_tasks="smoke")
+    make(api, waiter(annotations=given, refusal=ABSENT))
+    scheduler = {"pre_check_deadline_seconds": 60.0}
+    clock = SetClock(0)
+    async with world_of(client, now=clock, scheduler=scheduler) as world:
+        assert await begin(api, world, ("waiter-1",)) == {"waiter-1": "checking"}
+        clock.seconds = 61
+        restarted = checking(currentPhase=PHASE, startTime="2026-03-01T10:00:00.5Z")
+        set_status(api, WORKLOAD_VERSIONS, VERSION, restarted)
+        await until(world, lambda: told(api) == "late")
+        set_status(api, WORKLOAD_VERSIONS, VERSION, {**FAILED, "startTime": CREATED})
+        await until(world, lambda: told(api) == "failed")
+        let_pass(api)
+        await until(world, lambda: told(api) == "passed")
+
+
+def logged(stream):
+    found = [one for one in stream.getvalue().decode().splitlines() if "name a scheduler" in one]
+    stream.truncate(0)
+    stream.seek(0)
+    return found
+
+
+async def test_the_log_tells_once_of_pods_in_a_scheduler_that_is_not_ours(api, client):
+    make(
+        api,
+        waiter(scheduler="gatekeeper"),
+        waiter("waiter-2", dict(PROVISIONAL), scheduler="gatekeeper", uid="w2"),
+        waiter("waiter-3", dict(PROVISIONAL), scheduler="porter", uid="w3"),
+        # None of these is a sign of anything.
+        waiter("a", {"app.kubernetes.io/name": "a"}, scheduler="a", uid="a"),
+        waiter("b", {"example.com/a": "b"}, scheduler="b", uid="b"),
+        waiter("c", scheduler="default-scheduler", uid="c"),
+        waiter("d", {**keptn(), REMOVED: "true"}, scheduler="d", uid="d"),
+    )
+    with captured_log() as stream:
+        async with world_of(client, now=SetClock(0)) as world:
+            await passed_beside(api, world)
+        first, second = sorted(logged(stream))
+    assert '"scheduler":"gatekeeper"' in first.replace(": ", ":")
+    assert "we see to pods of keptn-scheduler: unless gatekeeper is a scheduler" in first
+    assert "porter" in second
+    assert names(api, WORKLOADS) == ["shop-passer"]
+
+
+async def test_or_in_one_that_settings_leave_out(api, client):
+    make(api, waiter(), waiter("waiter-2", scheduler="bin-packer", uid="w2"))
+    with captured_log() as stream:
+        async with running(client, *MINE, now=SetClock(0)) as world:
+            make(api, pod("passer-1", keptn("passer"), uid="p"))
+            await version_there(api, world, "shop-passer-1.0")
+        (line,) = logged(stream)
+    assert "keptn-scheduler" in line
+    assert "set scheduler.enabled, or the webhook's gating to schedulingGates" in line
+
+
+LABELS = {
+    "app.kubernetes.io/part-of": "shop",
+    "app.kubernetes.io/name": "waiter",
+    "app.kubernetes.io/version": "1.0",
+}
+RELEASED = "gates.harbourmaster.dev/released"
+
+
+@pytest.mark.parametrize("in_gate", [False, True])
+async def test_who_is_released_by_hand_meanwhile_stays_so(api, client, in_gate):
+    """A pod without annotations, of which the watch does not know yet that it has some."""
+    made = pod(annotations={}, labels=LABELS) if in_gate else waiter(annotations={}, labels=LABELS)
+    make(api, made)
+    patch = client.patch
+
+    async def patched(resource, name, *arguments, **options):
+        if resource is PODS and RELEASED not in annotations_of(api):
+            found = api.get(PODS, name, "prod")
+            metadata = {**found["metadata"], "annotations": {RELEASED: "by-hand"}}
+            api.put(PODS, {**found, "metadata": metadata})
+        return await patch(resource, name, *arguments, **options)
+
+    client.patch = patched
+    async with world_of(client, now=SetClock(0)) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await world.until(lambda: RELEASED in annotations_of(api), 10)
+        client.patch = patch
+        await passed_beside(api, world)
+    assert annotations_of(api)[RELEASED] == "by-hand"
+
+
+async def test_a_pod_that_nobody_refused_is_not_told_that_it_may_go(api, client):
+    make(api, waiter())
+    async with world_of(client, now=SetClock(0)) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: told(api) == "passed")
+        make(api, waiter("waiter-2", uid="w2", refusal=""))
+        make(api, waiter("waiter-3", uid="w3", refusal="0/1 nodes: 1 Insufficient cpu."))
+        await passed_beside(api, world)
+        assert patches(api) == ["waiter-1", "passer-1"]
+        # A replica that lags refuses one of them.
+        answer(api, WAITS, "waiter-2")
+        await until(world, lambda: told(api, "waiter-2") == "passed")
+
+
+async def test_failed_checks_are_told_once(api, client):
+    make(api, waiter())
+    async with world_of(client, now=SetClock(0)) as world:
+        await version_there(api, world)
+        set_status(api, WORKLOAD_VERSIONS, VERSION, {**FAILED, "startTime": CREATED})
+        await until(world, lambda: told(api) == "failed")
+        answer(api, "1 pre-deployment checks of shop-waiter-1.0 failed: smoke")
+        await passed_beside(api, world)
+    async with world_of(client, now=SetClock(0)) as world:
+        await passed_beside(api, world, "later")
+    assert patches(api).count("waiter-1") == 1
+
+
+async def test_the_deadline_is_told_once_and_a_late_pass_still_releases(api, client):
+    make(api, waiter(), waiter("waiter-2", uid="w2"))
+    scheduler = {"pre_check_deadline_seconds": 60.0}
+    clock = SetClock(59.9)
+    async with world_of(client, now=clock, scheduler=scheduler) as world:
+        await version_there(api, world)
+        set_status(api, WORKLOAD_VERSIONS, VERSION, checking())
+        await passed_beside(api, world)
+        assert told(api) is None
+        clock.seconds = 61
+        await until(world, lambda: told(api) == told(api, "waiter-2") == "late" or tick(world))
+        await until(world, lambda: world.signals.of(VERSION) or tick(world))
+    # Another leader knows by the pods.
+    make(api, waiter("waiter-3", uid="w3"))
+    async with world_of(client, now=SetClock(70), scheduler=scheduler) as again:
+        await until(again, lambda: told(api, "waiter-3") == "late" or tick(again))
+        assert patches(api).count("waiter-1") == 1
+        assert "PreCheckDeadlineExceeded" not in again.signals.reasons
+        let_pass(api)
+        pods = ("waiter-1", "waiter-2", "waiter-3")
+        await until(again, lambda: {told(api, each) for each in pods} == {"passed"})
+    assert len(patches(api)) == 7
+    deadlines = [one for one in world.signals.kept if one.reason == "PreCheckDeadlineExceeded"]
+    assert [one.about for one in deadlines] == [f"WorkloadVersion {VERSION}"]
+    assert deadlines[0].text == "checks before the deployment were not done by 2026-03-01T10:01:00Z"
+
+
+async def test_without_a_deadline_nobody_is_told(api, client):
+    make(api, waiter())
+    scheduler = {"pre_check_deadline_seconds": 0.0}
+    async with world_of(client, now=SetClock(9000), scheduler=scheduler) as world:
+        await version_there(api, world)
+        set_status(api, WORKLOAD_VERSIONS, VERSION, checking())
+        await passed_beside(api, world)
+    assert patches(api) == ["passer-1"]
+
+
+async def test_checks_that_begin_anew_are_told_and_have_a_deadline_of_their_own(api, client):
+    make(api, waiter())
+    scheduler = {"pre_check_deadline_seconds": 60.0}
+    clock = SetClock(61)
+    async with world_of(client, now=clock, scheduler=scheduler) as world:
+        await version_there(api, world)
+        set_status(api, WORKLOAD_VERSIONS, VERSION, checking())
+        await until(world, lambda: told(api) == "late")
+        restarted = "2026-03-01T10:00:01.1Z"
+        set_status(api, WORKLOAD_VERSIONS, VERSION, checking(startTime=restarted))
+        await until(world, lambda: told(api) == "waiting")
+        clock.seconds = 62
+        await until(world, lambda: told(api) == "late" or tick(world))
+    reasons = [one for one in world.signals.of(VERSION) if one.startswith("PreCheck")]
+    assert reasons == ["PreCheckDeadlineExceeded"] * 2
+    assert patches(api) == ["waiter-1"] * 3
+
+
+async def test_a_pod_refused_by_a_replica_that_lags_is_asked_about_again(api, client):
+    make(api, waiter())
+    async with world_of(client, now=SetClock(0)) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: told(api) == "passed")
+        answer(api, f"{WAITS[:-1]} (told: passed).")
+        await until(world, lambda: told(api) == "passed-2")
+        answer(api, f"{WAITS[:-1]} (told: passed-2).")
+        await until(world, lambda: told(api) == "passed-3")
+        answer(api, "0/1 nodes are available: 1 Insufficient cpu.")
+        await passed_beside(api, world)
+    assert patches(api).count("waiter-1") == 3
+
+
+async def test_a_pod_is_asked_about_again_when_a_node_is_avoided_no_more(api, client):
+    node = {"name": "n1", "reason": "pod failed", "expires": "2026-03-01T11:00:00Z"}
+    make(api, waiter())
+    async with world_of(client, now=SetClock(0)) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: told(api) == "passed")
+        found = api.get(WORKLOAD_VERSIONS, VERSION, "prod")["status"]
+        set_status(api, WORKLOAD_VERSIONS, VERSION, {**found, "failedNodes": [node]})
+        answer(api, f"1 pod failed on this node before, avoided until {node['expires']}.")
+        await passed_beside(api, world)
+        assert told(api) == "passed"
+        set_status(api, WORKLOAD_VERSIONS, VERSION, found)
+        await until(world, lambda: told(api) == "passed-2")
+        await passed_beside(api, world, "later")
+    assert patches(api).count("waiter-1") == 2
+
+
+async def test_a_pod_of_another_owner_waits_until_it_is_recorded(api, client):
+    make(api, waiter())
+    async with world_of(client, now=SetClock(0)) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: told(api) == "passed")
+        other = [owned("ReplicaSet", "green-rs", "rs-2")]
+        make(api, waiter("green-1", owners=other, uid="g1"))
+        await until(world, lambda: told(api, "green-1") == "passed")
+    assert owners_of(api) == ["rs-1", "rs-2"]
+
+
+async def test_an_untracked_provisional_pod_is_freed(api, client):
+    make(api, waiter(annotations=dict(PROVISIONAL)))
+    async with world_of(client) as world:
+        await until(world, lambda: REMOVED in annotations_of(api))
+    assert annotations_of(api) == {REMOVED: "true"}
+    assert names(api, WORKLOADS) == []
+
+
+async def test_a_tracked_provisional_pod_gets_what_it_is_to_carry_and_waits(api, client):
+    put(api, DEPLOYMENTS, deployment(annotations=keptn()))
+    make(api, waiter(annotations=dict(PROVISIONAL)))
+    async with world_of(client, now=SetClock(0)) as world:
+        await version_there(api, world)
+        assert annotations_of(api) == keptn()
+        let_pass(api)
+        await until(world, lambda: told(api) == "passed")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        waiter(scheduler="default-scheduler"),
+        waiter(annotations={"example.com/a": "b"}),
+        waiter(annotations={**keptn(), "gates.harbourmaster.dev/released": "by-hand"}),
+        waiter(annotations={**keptn(), REMOVED: "true"}),
+    ],
+    ids=["another scheduler", "no workload", "released", "ungated"],
+)
+async def test_whoever_does_not_wait_is_none_of_our_business(api, client, other):
+    make(api, other)
+    async with world_of(client, now=SetClock(0)) as world:
+        await passed_beside(api, world)
+        assert not world.caches.pods.store.get("prod/waiter-1").is_ours
+    assert patches(api) == ["passer-1"]
+    assert names(api, WORKLOADS) == ["shop-passer"]
+
+
+async def test_a_bound_pod_is_none_of_our_business(api, client):
+    bound = waiter()
+    bound["spec"]["nodeName"] = "n1"
+    make(api, bound)
+    async with world_of(client, now=SetClock(0)) as world:
+        await passed_beside(api, world)
+    assert names(api, WORKLOADS) == ["shop-passer"]
+
+
+async def test_where_no_scheduler_asks_us_its_pods_and_nodes_are_not_looked_at(api, client):
+    make(api, waiter(), pod("passer-1", keptn("passer"), uid="p"))
+    async with running(client, *MINE, now=SetClock(9000)) as world:
+        await version_there(api, world, "shop-passer-1.0")
+        assert world.caches.started_pods is None
+        assert [each.name for each in world.caches.reflectors].count("pods") == 1
+    assert names(api, WORKLOADS) == ["shop-passer"]
+
+
+async def test_a_gate_counts_before_the_scheduler(api, client):
+    both = waiter()
+    both["spec"]["schedulingGates"] = [{"name": "keptn-prechecks-gate"}]
+    make(api, both)
+    async with world_of(client, now=SetClock(0)) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: not gates(api))
+    assert told(api) is None
+    assert annotations_of(api)[REMOVED] == "true"
+
+
+async def test_an_old_pod_is_released_where_that_is_wanted(api, client):
+    settings = {"max_gate_age_seconds": 60.0, "on_expiry": "Release"}
+    released = "gates.harbourmaster.dev/released"
+    make(api, waiter())
+    async with world_of(client, now=SetClock(61), settings=settings) as world:
+        await until(world, lambda: released in annotations_of(api))
+        await until(world, lambda: "GateReleased" in world.signals.reasons or tick(world))
+    (signal,) = [one for one in world.signals.kept if one.reason == "GateReleased"]
+    assert signal.text.startswith("waits in its scheduler for 61 s, longer than 60 s")
+    assert annotations_of(api)[released] == "expired"
+
+
+async def test_a_pod_that_only_lacks_a_node_is_never_too_old(api, client):
+    make(api, waiter())
+    settings = {"max_gate_age_seconds": 60.0}
+    async with world_of(client, now=SetClock(50), settings=settings) as world:
+        await version_there(api, world)
+        let_pass(api)
+        await until(world, lambda: told(api) == "passed")
+    async with world_of(client, now=SetClock(90), settings=settings) as world:
+        make(api, waiter("passer-1", keptn("passer"), uid="p"))
+        await version_there(api, world, "shop-passer-1.0")
+        await until(world, lambda: "GateExpired" in world.signals.reasons or tick(world))
+    assert {one.about for one in world.signals.kept if one.reason == "GateExpired"} == {
+        "Pod passer-1"
+    }

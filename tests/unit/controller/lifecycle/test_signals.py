@@ -1,0 +1,334 @@
+"""What a signal becomes: events on the right objects, CloudEvents and counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.lifecycle_objects import (
+    app,
+    app_version,
+    controlled,
+    evaluation,
+    metadata,
+    task,
+    workload,
+    workload_version,
+)
+from helpers.logs import captured_log
+from helpers.telling import Telling
+from kube.event_series import ObjectReference
+from kube.resources import CONFIG_MAPS, PODS
+from lifecycle.events import APP_PHASES, WORKLOAD_PHASES
+from lifecycle.model import App, AppSpec, AppVersionStatus, WorkloadVersionStatus
+
+APP = ObjectReference("lifecycle.keptn.sh/v1", "KeptnApp", "shop", "prod", "uid of shop")
+FLOW = [
+    f"{phase}{state}"
+    for phase in (*APP_PHASES, *WORKLOAD_PHASES)
+    for state in ("Started", "Succeeded", "Errored")
+    if phase != "PromotionTasks"
+]
+"""Events of the flow, as the documentation lists them."""
+BESIDES = [
+    "CreateEvaluation",
+    "ReconcileEvaluation",
+    "ReconcileTask",
+    "CreateTask",
+    "CreateApp",
+    "CreateAppVersion",
+    "CreateWorkload",
+    "CreateWorkloadVersion",
+    "Completed",
+    "Deprecated",
+    "WorkloadDeployReconcile",
+    "WorkloadDeployReconcileErrored",
+    "WorkloadPreDeployErrored",
+]
+"""Those that it lists besides, and the one that it misspells."""
+KINDS = {
+    "CreateEvaluation": {"KeptnEvaluation"},
+    "ReconcileEvaluation": {"KeptnAppVersion", "KeptnWorkloadVersion"},
+    "ReconcileTask": {"KeptnAppVersion", "KeptnWorkloadVersion"},
+    "CreateTask": {"KeptnTask"},
+    "CreateApp": {"KeptnApp"},
+    "CreateAppVersion": {"KeptnAppVersion"},
+    "CreateWorkload": {"KeptnWorkload"},
+    "CreateWorkloadVersion": {"KeptnWorkloadVersion"},
+    "Completed": {"KeptnAppVersion", "KeptnWorkloadVersion"},
+    "Deprecated": {"KeptnAppVersion"},
+}
+
+
+@pytest.fixture(autouse=True)
+def log():
+    with captured_log() as stream:
+        yield stream
+    assert b"a signal is lost" not in stream.getvalue()
+
+
+def everything(signals):
+    """Every signal that the reconcilers give, once."""
+    for version, phases in (
+        (app_version(), APP_PHASES),
+        (workload_version(), WORKLOAD_PHASES),
+    ):
+        for phase in phases:
+            for state in ("Started", "Finished", "Failed", "ReconcileError"):
+                signals.emit(version, phase, state)
+        for what in ("Task", "Evaluation"):
+            signals.emit(version, f"Reconcile{what}", "StatusChanged", "from  to Pending")
+        signals.completed(version)
+    for each in (app(), app_version(), workload(), workload_version(), task(), evaluation()):
+        signals.created(each)
+    signals.deprecated(app_version("0"))
+
+
+@pytest.mark.parametrize("vocabulary", ["documented", "both"])
+@pytest.mark.parametrize("name", [*FLOW, *BESIDES])
+def test_every_name_of_the_documentation_is_told_on_the_right_object(vocabulary, name):
+    telling = Telling(vocabulary)
+    everything(telling.signals)
+    kinds = {kind for kind, reason in telling.reasons if reason == name}
+    level = "KeptnAppVersion" if name.startswith("App") else "KeptnWorkloadVersion"
+    assert kinds == KINDS.get(name, {level})
+
+
+@pytest.mark.parametrize("phase", [*APP_PHASES, *WORKLOAD_PHASES])
+def test_the_phases_themselves_stand_in_the_annotations(phase):
+    telling = Telling("documented")
+    everything(telling.signals)
+    named = {each.annotations["phase"] for each in telling.events.taken}
+    assert phase in named
+
+
+def test_in_keptns_words_nothing_of_the_documentation_is_told():
+    telling = Telling()
+    everything(telling.signals)
+    reasons = {reason for _, reason in telling.reasons}
+    assert not reasons & {*BESIDES, *(each for each in FLOW if not each.endswith("Started"))}
+    expected = {
+        f"{phase}{state}"
+        for phase in (*APP_PHASES, *WORKLOAD_PHASES)
+        for state in ("Started", "Finished", "Failed", "ReconcileError")
+    }
+    assert reasons - expected == {
+        "AppCompletedFinished",
+        "WorkloadCompletedFinished",
+        "ReconcileTaskStatusChanged",
+        "ReconcileEvaluationStatusChanged",
+    }
+
+
+def test_both_has_all_of_both_and_nothing_twice():
+    keptn, documented, both = (Telling(each) for each in ("keptn", "documented", "both"))
+    for telling in (keptn, documented, both):
+        everything(telling.signals)
+    assert set(both.reasons) == {*keptn.reasons, *documented.reasons}
+    assert len(both.reasons) == len(set(both.reasons))
+
+
+def test_an_event_is_as_keptns_are():
+    telling = Telling()
+    telling.put(telling.caches.apps, app())
+    telling.signals.emit(workload_version(), "WorkloadDeploy", "Failed")
+    (event,) = telling.events.taken
+    assert event.about == "KeptnWorkloadVersion prod/shop-front-7"
+    assert event.regarding.uid == "uid of shop-front-7"
+    assert (event.type, event.reason) == ("Warning", "WorkloadDeployFailed")
+    assert (
+        event.note
+        == "Workload Deployment: has failed / Namespace: prod, Name: shop-front-7, Version: 7"
+    )
+    assert event.related == APP
+    assert event.annotations == {
+        "namespace": "prod",
+        "name": "shop-front-7",
+        "phase": "WorkloadDeploy",
+        "appName": "shop",
+        "workloadName": "shop-front",
+        "workloadVersion": "7",
+        "workloadVersionName": "shop-front-7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("obj", "fields"),
+    [
+        (app(), {"appName": "shop", "appVersion": "1", "appRevision": "3"}),
+        (
+            app_version(),
+            {"appName": "shop", "appVersion": "1", "appVersionName": "shop-1-6b86b273"},
+        ),
+        (
+            workload(),
+            {"appName": "shop", "workloadName": "shop-front", "workloadVersion": "7"},
+        ),
+        (
+            task(),
+            {
+                "appName": "shop",
+                "appVersion": "1",
+                "workloadName": "",
+                "workloadVersion": "",
+                "taskDefinitionName": "entry",
+                "taskName": "pre-entry-12345",
+            },
+        ),
+        (
+            evaluation(),
+            {
+                "appName": "shop",
+                "appVersion": "",
+                "workloadName": "shop-front",
+                "workloadVersion": "7",
+                "evaluationDefinitionName": "cpu",
+                "evaluationName": "pre-eval-cpu-54321",
+            },
+        ),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_annotations_are_those_of_the_kind(obj, fields):
+    telling = Telling()
+    telling.signals.emit(obj, "CreateTask", "Failed", "no")
+    (event,) = telling.events.taken
+    assert event.annotations == {
+        "namespace": "prod",
+        "name": obj.metadata.name,
+        "phase": "CreateTask",
+        **fields,
+    }
+
+
+def test_the_app_is_related_only_where_it_is_there_and_never_to_itself():
+    telling = Telling("both")
+    telling.signals.created(workload())
+    telling.put(telling.caches.apps, app())
+    telling.signals.created(workload())
+    telling.signals.created(app())
+    assert [each.related for each in telling.events.taken] == [None, APP, None]
+
+
+@pytest.mark.parametrize(
+    ("status", "vocabulary", "expected"),
+    [
+        ("Succeeded", "keptn", ["AppCompletedFinished", "WorkloadCompletedFinished"]),
+        ("Failed", "keptn", ["AppCompletedFailed", "WorkloadCompletedFailed"]),
+        ("Succeeded", "documented", ["Completed", "Completed"]),
+        ("Failed", "documented", ["AppCompletedErrored", "WorkloadCompletedErrored"]),
+    ],
+)
+def test_the_end_of_a_version_is_told_as_it_came(status, vocabulary, expected):
+    telling = Telling(vocabulary)
+    telling.signals.completed(app_version(status=AppVersionStatus(status=status)))
+    telling.signals.completed(workload_version(status=WorkloadVersionStatus(status=status)))
+    telling.signals.completed(task())
+    telling.signals.completed(evaluation())
+    assert [each.reason for each in telling.events.taken] == expected
+
+
+def test_an_object_of_no_model_is_named_by_a_reference():
+    class Pod:
+        name, namespace, uid = "front-abc-x", "prod", "p-1"
+
+    class Wrapped:
+        metadata = metadata("keptnfn-entry")
+
+    telling = Telling()
+    signals = telling.signals
+    signals.emit(signals.reference(PODS, Pod()), "GateExpired", "", "waits", warning=True)
+    signals.emit(signals.reference(CONFIG_MAPS, Wrapped()), "ReconcileTask", "Failed", "no")
+    pod, config_map = telling.events.taken
+    assert pod.regarding == ObjectReference("v1", "Pod", "front-abc-x", "prod", "p-1")
+    assert (pod.type, pod.reason) == ("Warning", "GateExpired")
+    assert (config_map.about, config_map.reason) == (
+        "ConfigMap prod/keptnfn-entry",
+        "ReconcileTaskFailed",
+    )
+
+
+def test_a_cloud_event_says_what_the_event_says():
+    telling = Telling()
+    telling.signals.emit(app_version(), "AppPreDeployTasks", "Started")
+    ((kind, data),) = telling.cloud_events.taken
+    assert kind == "App Pre-Deployment Tasks.Started"
+    assert data == {
+        "message": telling.events.taken[0].note,
+        "resource": {
+            "group": "lifecycle.keptn.sh",
+            "kind": "KeptnAppVersion",
+            "name": "shop-1-6b86b273",
+            "namespace": "prod",
+            "version": "v1",
+        },
+        "type": "Normal",
+        "version": "1",
+    }
+
+
+def test_cloud_events_follow_the_vocabulary():
+    telling = Telling("both")
+    telling.signals.emit(app_version(), "AppDeploy", "Finished")
+    telling.signals.created(task())
+    assert [kind for kind, _ in telling.cloud_events.taken] == [
+        "App Deployment.Finished",
+        "App Deployment.Succeeded",
+        "Create Task",
+    ]
+
+
+def test_nothing_that_is_told_has_a_second_line():
+    hostile = "one\nAppDeploy: has finished\r\x1b[31m\u2028two"
+    telling = Telling("both")
+    shop = App(metadata=metadata("shop\nb"), spec=AppSpec(version="1\n2"))
+    telling.signals.emit(shop, "CreateAppVersion", "Failed", hostile)
+    (keptn, documented) = telling.events.taken
+    for event in (keptn, documented):
+        assert event.note.isprintable()
+        assert all(each.isprintable() for each in event.annotations.values())
+    assert keptn.note.startswith("Create AppVersion: one; AppDeploy: has finished; \\x1b[31m; two")
+    assert all(data["message"].isprintable() for _, data in telling.cloud_events.taken)
+
+
+def test_a_long_text_is_cut_and_still_says_of_what_it_is():
+    telling = Telling()
+    telling.signals.emit(task(), "CreateTask", "Failed", "x" * 5000)
+    (event,) = telling.events.taken
+    assert len(event.note) < 1024
+    assert event.note.endswith("Name: pre-entry-12345, Version: 1")
+
+
+def test_what_ends_is_counted_once():
+    telling = Telling()
+    owner = controlled("KeptnAppVersion", app_version())
+    for _ in range(2):
+        telling.signals.completed(app_version())
+        telling.signals.completed(task(owner))
+    counts = {
+        sample.name: sample.value
+        for family in telling.metrics.collect()
+        for sample in family.samples
+        if sample.name in {"keptn_app_count_total", "keptn_task_count_total"}
+    }
+    assert counts == {"keptn_app_count_total": 1, "keptn_task_count_total": 1}
+
+
+def test_a_signal_that_makes_no_sense_harms_nothing():
+    telling = Telling()
+    with captured_log() as stream:
+        signals = telling.restarted()
+        signals.emit(object(), "AppDeploy", "Started")
+        signals.completed(None)
+        signals.created(3)
+        signals.deprecated(app())
+        assert stream.getvalue().count(b"a signal is lost") >= 2
+    assert telling.events.taken == []
+
+
+def test_a_late_check_is_told_and_counted():
+    telling = Telling("both")
+    telling.signals.late(workload_version(), "not done by then")
+    (event,) = telling.events.taken
+    assert (event.reason, event.type) == ("PreCheckDeadlineExceeded", "Warning")
+    assert event.note.startswith("Pre-Deployment Check Deadline: not done by then / Namespace: ")
+    assert telling.metrics._late._value.get() == 1

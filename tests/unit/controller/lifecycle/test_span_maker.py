@@ -1,0 +1,186 @@
+"""Which spans come of an application that runs through its phases."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from opentelemetry.trace import SpanKind, StatusCode
+
+from helpers.lifecycle_objects import (
+    app_version,
+    controlled,
+    evaluation,
+    task,
+    workload_version,
+)
+from helpers.telling import NOW, Telling
+from lifecycle.configuration import Configuration
+from lifecycle.model import AppVersionStatus, TaskContext
+from lifecycle.tracing import phase_carrier
+
+LINK = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+CREATED = (NOW - timedelta(seconds=70)).timestamp()
+STARTED = (NOW - timedelta(seconds=60)).timestamp()
+
+
+def ids(span):
+    return f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"
+
+
+def parent(span):
+    return f"{span.parent.span_id:016x}"
+
+
+def seconds(span):
+    return span.start_time / 1e9, span.end_time / 1e9
+
+
+@pytest.fixture
+async def telling():
+    return Telling(traced=True)
+
+
+async def test_phases_hang_below_their_version_and_workloads_below_the_deployment(telling):
+    shop = telling.put(telling.caches.app_versions, app_version(span_links=(LINK, "nonsense")))
+    front = telling.put(telling.caches.workload_versions, workload_version())
+    signals = telling.signals
+    for version, phase in (
+        (shop, "AppPreDeployTasks"),
+        (front, "WorkloadDeploy"),
+        (shop, "AppDeploy"),
+    ):
+        signals.emit(version, phase, "Started")
+        signals.emit(version, phase, "Finished")
+    pre = task(controlled("KeptnAppVersion", shop))
+    check = evaluation(controlled("KeptnWorkloadVersion", front))
+    for each in (pre, check, front, shop):
+        signals.completed(each)
+    spans = await telling.spans()
+    assert set(spans) == {
+        "shop-1-6b86b273",
+        "AppPreDeployTasks",
+        "AppDeploy",
+        "pre-entry-12345",
+        "shop-front-7",
+        "shop-front/WorkloadDeploy",
+        "pre-eval-cpu-54321",
+    }
+    root = spans["shop-1-6b86b273"]
+    assert root.parent is None
+    assert len({span.context.trace_id for span in spans.values()}) == 1
+    assert parent(spans["AppPreDeployTasks"]) == ids(root)[1]
+    assert parent(spans["AppDeploy"]) == ids(root)[1]
+    assert parent(spans["pre-entry-12345"]) == ids(spans["AppPreDeployTasks"])[1]
+    assert parent(spans["shop-front-7"]) == ids(spans["AppDeploy"])[1]
+    assert parent(spans["shop-front/WorkloadDeploy"]) == ids(spans["shop-front-7"])[1]
+    (link,) = root.links
+    assert f"{link.context.trace_id:032x}" == LINK.split("-")[1]
+    assert link.attributes["opentracing.ref_type"] == "follows-from"
+    assert {span.kind for span in spans.values()} == {SpanKind.CONSUMER}
+    assert root.instrumentation_scope.name == "keptn/lifecycle-operator/appversion"
+    front_scope = spans["shop-front/WorkloadDeploy"].instrumentation_scope.name
+    assert front_scope == "keptn/lifecycle-operator/workloadversion"
+    assert dict(root.attributes) == {
+        "keptn.deployment.app.name": "shop",
+        "keptn.deployment.app.version": "1",
+        "keptn.deployment.app.namespace": "prod",
+        "keptn.deployment.app.status": "Succeeded",
+    }
+    # The evaluation has failed, the rest has not.
+    failed = {name for name, span in spans.items() if span.status.status_code is StatusCode.ERROR}
+    assert failed == {"pre-eval-cpu-54321"}
+    assert spans["AppDeploy"].status.status_code is StatusCode.OK
+
+
+async def test_the_ids_are_those_that_the_objects_carry(telling):
+    front = workload_version(trace_id=phase_carrier(None, "an app", "AppDeploy"))
+    signals = telling.signals
+    signals.emit(front, "WorkloadDeploy", "Started")
+    signals.emit(front, "WorkloadDeploy", "Finished")
+    (started, _) = telling.events.taken
+    carried = phase_carrier(front.spec.trace_id, front.metadata.uid, "WorkloadDeploy")
+    assert started.annotations["traceparent"] == carried["traceparent"]
+    spans = await telling.spans()
+    trace, span = ids(spans["shop-front/WorkloadDeploy"])
+    assert carried["traceparent"] == f"00-{trace}-{span}-01"
+
+
+async def test_a_phase_lasts_from_its_start_to_its_end(telling):
+    shop = app_version(status=AppVersionStatus(status="Progressing"))
+    begun = telling.now
+    telling.signals.emit(shop, "AppDeploy", "Started")
+    telling.now += timedelta(seconds=30)
+    telling.signals.emit(shop, "AppDeploy", "Failed")
+    span = (await telling.spans())["AppDeploy"]
+    assert seconds(span) == (begun.timestamp(), begun.timestamp() + 30)
+    assert span.status.status_code is StatusCode.ERROR
+    assert [event.name for event in span.events] == [
+        "App Deployment has started",
+        "App Deployment has failed",
+    ]
+
+
+async def test_after_a_restart_it_goes_on_with_the_same_ids_from_the_start_of_the_object(telling):
+    shop = app_version()
+    telling.signals.emit(shop, "AppDeploy", "Started")
+    before = telling.events.taken[0].annotations["traceparent"]
+    telling.restarted().emit(shop, "AppDeploy", "Finished")
+    assert telling.events.taken[1].annotations["traceparent"] == before
+    span = (await telling.spans())["AppDeploy"]
+    assert seconds(span) == (STARTED, NOW.timestamp())
+
+
+async def test_without_a_start_the_creation_counts(telling):
+    shop = app_version(status=AppVersionStatus(status="Progressing"))
+    telling.signals.emit(shop, "AppDeploy", "Finished")
+    assert seconds((await telling.spans())["AppDeploy"])[0] == CREATED
+
+
+async def test_a_time_out_is_not_yet_the_end_of_a_phase(telling):
+    front = workload_version()
+    telling.signals.emit(front, "WorkloadDeploy", "Finished", "has reached timeout", warning=True)
+    telling.signals.emit(front, "WorkloadDeploy", "Failed")
+    (span,) = (await telling.spans()).values()
+    assert span.status.status_code is StatusCode.ERROR
+
+
+async def test_a_phase_of_its_app_is_none_of_a_workloads(telling):
+    telling.signals.emit(workload_version(), "AppPreDeployEvaluations", "Failed")
+    assert await telling.spans() == {}
+
+
+async def test_a_superseded_version_ends_then_but_not_one_that_had_ended(telling):
+    signals = telling.signals
+    signals.deprecated(app_version("1", status=AppVersionStatus(status="Deprecated")))
+    signals.deprecated(app_version("2", status=AppVersionStatus(status="Deprecated")))
+    over = AppVersionStatus(status="Deprecated", end_time="2026-03-01T11:00:00Z")
+    telling.restarted().deprecated(app_version("3", status=over))
+    assert set(await telling.spans()) == {"shop-1-6b86b273", "shop-2-6b86b273"}
+
+
+async def test_a_task_of_nobody_goes_by_its_context(telling):
+    context = TaskContext(app_name="shop", metadata={"traceparent": LINK})
+    telling.signals.completed(task(context=context))
+    span = (await telling.spans())["pre-entry-12345"]
+    assert ids(span)[0] == LINK.split("-")[1]
+    assert parent(span) == LINK.split("-")[2]
+
+
+async def test_without_a_collector_there_are_no_spans_and_no_ids_anywhere():
+    telling = Telling()
+    signals = telling.signals
+    assert not signals.tracing
+    signals.emit(app_version(), "AppDeploy", "Started")
+    signals.emit(app_version(), "AppDeploy", "Finished")
+    signals.completed(app_version())
+    assert not any("traceparent" in each.annotations for each in telling.events.taken)
+    assert "traceparent" not in str(telling.cloud_events.taken)
+
+
+async def test_a_collector_that_is_configured_later_is_found():
+    telling = Telling()
+    assert not telling.signals.tracing
+    telling.configuration = Configuration(collector_url="http://127.0.0.1:1")
+    assert telling.signals.tracing
+    await telling.tracer.close()

@@ -1,0 +1,83 @@
+"""What is kept of pods that have a node."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from controller.lifecycle.started_pods import (
+    StartedPod,
+    decode_started,
+    failed_node,
+    versions_of_started,
+)
+from evaluation.times import parse
+from helpers.gated import CREATED, LATER, keptn, owned, pod
+from lifecycle.failed_nodes import Failure
+
+FAILING = {"phase": "Failed", "startTime": LATER}
+
+
+def started(status=None, node="node-1", annotations=None, **more):
+    found = pod(annotations=keptn() if annotations is None else annotations, gates=(), **more)
+    found["spec"]["nodeName"] = node
+    return msgspec.json.encode({**found, "status": FAILING if status is None else status})
+
+
+def waiting(*reasons, part="containerStatuses", **status):
+    containers = [{"name": "c", "state": {"waiting": {"reason": each}}} for each in reasons]
+    return {"phase": "Pending", part: containers, **status}
+
+
+def test_a_pod_that_failed_counts_for_its_version_from_its_start():
+    found = decode_started(started())
+    assert found == StartedPod(
+        "prod", "shop-waiter-1.0", Failure("node-1", "pod failed", parse(LATER))
+    )
+    assert versions_of_started(found) == [("prod", "shop-waiter-1.0")]
+
+
+def test_a_pod_that_never_got_a_start_counts_from_its_creation():
+    assert decode_started(started({"phase": "Failed"})).failure.at == parse(CREATED)
+
+
+@pytest.mark.parametrize("part", ["containerStatuses", "initContainerStatuses"])
+def test_a_container_that_does_not_start(part):
+    found = decode_started(started(waiting("ContainerCreating", "ErrImagePull", part=part)))
+    assert found.failure.reason == "pod ErrImagePull"
+
+
+def test_a_pod_that_was_ready_for_long_has_started():
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-03-01T11:00:00Z"}
+    assert decode_started(started({**FAILING, "conditions": [ready]})).failure is None
+    ready["lastTransitionTime"] = LATER
+    assert decode_started(started({**FAILING, "conditions": [ready]})).failure is not None
+    ready["lastTransitionTime"] = None
+    assert decode_started(started({**FAILING, "conditions": [ready]})).failure is not None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        started({"phase": "Running"}),
+        started(waiting("ContainerCreating")),
+        started({}),
+        started(node=""),
+        started(annotations={"example.com/a": "b"}),
+        started(owners=[]),
+        # Stopped while it started: its containers end as failed.
+        started(deletionTimestamp=LATER),
+        # It has no other node to go to.
+        started(owners=[owned("DaemonSet", "waiter", "d-1")]),
+    ],
+)
+def test_all_others_are_kept_as_good_as_empty(given):
+    found = decode_started(given)
+    assert found == StartedPod()
+    assert versions_of_started(found) == []
+
+
+def test_a_pod_of_a_job_that_failed():
+    assert failed_node(started(owners=[owned("Job", "j", "j")])) == (CREATED, "node-1")
+    assert failed_node(started(node="")) is None
+    assert failed_node(started({"phase": "Succeeded"})) is None

@@ -1,0 +1,502 @@
+"""KeptnTasks and their Jobs, on a fake API server; its Jobs end as the tests say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from helpers.task_controllers import (
+    HOME,
+    TaskControllers,
+    bodies,
+    complete,
+    jobs,
+    maps,
+    settle,
+    task_of,
+)
+from helpers.task_objects import definition, environment, read, task
+from kube.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
+
+KEY = "prod/pre-hello-12345"
+STATUS = "/keptntasks/pre-hello-12345/status"
+MAKING_JOBS = ("create", "/jobs$")
+
+
+@pytest.fixture
+async def controllers(client):
+    async with TaskControllers(client) as found:
+        yield found
+
+
+def give(api, *, task_spec=None, **spec):
+    """A definition and a task of it."""
+    api.put(TASK_DEFINITIONS, definition(**spec))
+    api.put(TASKS, task(**(task_spec or {})))
+
+
+async def running(api, controllers, **options):
+    """The Job of a task that runs."""
+    give(api, **options)
+    await controllers.until_status(KEY, "Progressing")
+    (job,) = jobs(api)
+    return job
+
+
+async def test_a_task_gets_a_job_and_its_result(api, controllers):
+    job = await running(api, controllers)
+    status = task_of(api)["status"]
+    assert status.keys() == {"status", "jobName", "startTime"}
+    assert status["jobName"] == job["metadata"]["name"]
+    complete(api, job)
+    await controllers.until_status(KEY, "Succeeded")
+    status = task_of(api)["status"]
+    assert status.keys() == {"status", "jobName", "startTime", "endTime"}
+    await api.until_seen("patch", "/jobs/")
+    await settle()
+    assert controllers.signals.reasons == ["completed"]
+    assert len(api.seen(*MAKING_JOBS)) == 1
+    assert len(api.seen("patch", STATUS)) == 2
+    # The mirror knows the Job.
+    assert api.seen("get", "/jobs/") == []
+
+
+async def test_a_job_may_go_only_after_its_result_stands_in_the_task(api, controllers):
+    job = await running(api, controllers, ttlSecondsAfterFinished=100)
+    complete(api, job)
+    await api.until_seen("patch", "/jobs/")
+    order = [
+        each.path for each in api.seen("patch") if "/jobs/" in each.path or STATUS in each.path
+    ]
+    assert order[-2].endswith("/status")
+    await settle()
+    assert api.get(JOBS, job["metadata"]["name"], "prod")["spec"]["ttlSecondsAfterFinished"] == 100
+
+
+async def test_a_failures_reason_and_message_are_the_jobs(api, controllers):
+    job = await running(api, controllers)
+    text = "Job has reached the specified backoff limit"
+    complete(api, job, "Failed", "BackoffLimitExceeded", text)
+    found = await controllers.until_status(KEY, "Failed")
+    assert (found.reason, found.message) == ("BackoffLimitExceeded", text)
+
+
+async def test_a_condition_that_is_not_true_ends_nothing(api, controllers):
+    job = await running(api, controllers)
+    condition = {"type": "Failed", "status": "False"}
+    api.put(JOBS, {**job, "status": {"conditions": [condition]}})
+    await settle()
+    assert task_of(api)["status"]["status"] == "Progressing"
+
+
+async def test_c58_a_finished_task_never_runs_again(api, controllers):
+    job = await running(api, controllers)
+    complete(api, job)
+    await controllers.until_status(KEY, "Succeeded")
+    await api.until_seen("patch", "/jobs/")
+    await controllers.stop()
+    api.remove(JOBS, job["metadata"]["name"], "prod")
+    controllers.start()
+    api.put(TASKS, {**task_of(api), "metadata": {**task_of(api)["metadata"], "labels": {"a": "b"}}})
+    await settle()
+    assert jobs(api) == []
+    assert task_of(api)["status"]["status"] == "Succeeded"
+    await controllers.until_told("completed")
+
+
+async def test_c59_a_job_deleted_by_hand_is_replaced(api, controllers):
+    job = await running(api, controllers)
+    first = job["metadata"]["name"]
+    api.remove(JOBS, first, "prod")
+    await api.until_seen(*MAKING_JOBS, 2)
+    await controllers.until(
+        lambda: controllers.caches.tasks.store.get(KEY).status.job_name not in {"", first}
+    )
+    (second,) = jobs(api)
+    assert task_of(api)["status"]["jobName"] == second["metadata"]["name"]
+    # It was looked for before it was taken for gone.
+    assert api.seen("get", f"/jobs/{first}$")
+    complete(api, second)
+    await controllers.until_status(KEY, "Succeeded")
+
+
+async def test_a_job_that_the_watch_lost_is_not_made_twice(api, controllers):
+    await running(api, controllers)
+    job = controllers.caches.jobs.store
+    (key,) = job
+    job.remove(key)
+    api.put(TASKS, {**task_of(api), "metadata": {**task_of(api)["metadata"], "labels": {"a": "b"}}})
+    await api.until_seen("get", "/jobs/")
+    await settle()
+    assert len(api.seen(*MAKING_JOBS)) == 1
+
+
+async def test_a_job_that_is_being_deleted_is_waited_for(api, controllers):
+    job = await running(api, controllers)
+    name = job["metadata"]["name"]
+    api.put(JOBS, {**job, "metadata": {**job["metadata"], "finalizers": ["example.com/hold"]}})
+    api.remove(JOBS, name, "prod")
+    await settle()
+    assert len(api.seen(*MAKING_JOBS)) == 1
+    (held,) = jobs(api)
+    api.put(JOBS, {**held, "metadata": {**held["metadata"], "finalizers": []}})
+    await api.until_seen(*MAKING_JOBS, 2)
+
+
+async def test_a_crash_between_job_and_status_makes_no_second_job(api, controllers):
+    api.fail_next("patch", STATUS, 1, kind="reset")
+    job = await running(api, controllers)
+    assert len(jobs(api)) == 1
+    assert task_of(api)["status"]["jobName"] == job["metadata"]["name"]
+
+
+async def test_a_job_whose_creation_got_no_answer_is_found_by_its_name(api, controllers):
+    api.put(TASK_DEFINITIONS, definition(container={"name": "a"}))
+    await controllers.until(lambda: len(controllers.caches.task_definitions.store) == 1)
+    api.silence()
+    api.fail_next(*MAKING_JOBS, 1, kind="torn")
+    controllers.caches.tasks.store.put(KEY, read(api.put(TASKS, task())))
+    controllers.jobs["tasks"].changed([KEY])
+    await api.until_seen("patch", STATUS)
+    (job,) = jobs(api)
+    assert task_of(api)["status"]["jobName"] == job["metadata"]["name"]
+    assert len(api.seen(*MAKING_JOBS)) == 2
+    api.release()
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/../../secrets/b", "A b"])
+async def test_a_job_that_cannot_be_is_gone(api, controllers, name):
+    give(api, task_spec={"status": {"status": "Progressing", "jobName": name}})
+    await api.until_seen("patch", STATUS)
+    await settle()
+    assert not [each for each in api.requests if "secrets" in each.path]
+    (job,) = jobs(api)
+    assert task_of(api)["status"]["jobName"] == job["metadata"]["name"]
+    assert controllers.errors() == 0
+
+
+async def test_a_job_made_before_a_crash_is_found_by_its_owner(api, client):
+    give(api)
+    async with TaskControllers(client) as first:
+        await first.until_status(KEY, "Progressing")
+    # As if the status had never been written.
+    api.put(TASKS, {**task_of(api), "status": {}})
+    async with TaskControllers(client) as second:
+        await second.until_status(KEY, "Progressing")
+    assert len(api.seen(*MAKING_JOBS)) == 1
+
+
+async def test_a_job_that_is_being_deleted_is_not_taken_for_one_just_made(api, client):
+    give(api)
+    async with TaskControllers(client) as first:
+        await first.until_status(KEY, "Progressing")
+    (job,) = jobs(api)
+    api.put(JOBS, {**job, "metadata": {**job["metadata"], "finalizers": ["example.com/hold"]}})
+    api.remove(JOBS, job["metadata"]["name"], "prod")
+    api.put(TASKS, {**task_of(api), "status": {}})
+    async with TaskControllers(client) as second:
+        found = await second.until_status(KEY, "Progressing")
+    assert found.job_name != job["metadata"]["name"]
+
+
+async def test_a_job_of_somebody_else_is_left_alone(api, client):
+    give(api)
+    async with TaskControllers(client) as first:
+        await first.until_status(KEY, "Progressing")
+    (job,) = jobs(api)
+    name = job["metadata"]["name"]
+    api.remove(JOBS, name, "prod")
+    foreign = {"metadata": {"name": name, "namespace": "prod"}, "spec": {"mine": True}}
+    api.put(JOBS, foreign)
+    api.put(TASKS, {**task_of(api), "status": {}})
+    async with TaskControllers(client) as second:
+        found = await second.until_status(KEY, "Progressing")
+    assert found.job_name != name
+    assert api.get(JOBS, name, "prod")["spec"] == {"mine": True}
+
+
+async def test_a_missing_definition_is_told_once_and_waited_for(api, controllers):
+    api.put(TASKS, task())
+    found = await controllers.until_reason(KEY, "TaskDefinitionNotFound")
+    assert found.message == "KeptnTaskDefinition hello is not found in prod, harbour, keptn-system"
+    assert found.status == "Pending"
+    api.put(TASKS, {**task_of(api), "metadata": {**task_of(api)["metadata"], "labels": {"a": "b"}}})
+    await controllers.until_told("CreateTaskNotFound")
+    assert len(api.seen("patch", STATUS)) == 1
+    api.put(TASK_DEFINITIONS, definition())
+    await controllers.until_status(KEY, "Progressing")
+    assert "reason" not in task_of(api)["status"]
+    assert "message" not in task_of(api)["status"]
+
+
+async def test_a_definition_that_only_the_watch_lacks_is_no_news(api, controllers):
+    api.silence()
+    api.put(TASK_DEFINITIONS, definition())
+    controllers.caches.tasks.store.put(KEY, read(api.put(TASKS, task())))
+    controllers.jobs["tasks"].changed([KEY])
+    await api.until_seen("get", "/keptntaskdefinitions/hello")
+    await settle()
+    assert controllers.signals.reasons == []
+    api.release()
+    await controllers.until_status(KEY, "Progressing")
+
+
+async def test_c55_a_definition_of_ours_serves_every_namespace(api, controllers):
+    api.put(TASK_DEFINITIONS, definition(namespace=HOME, deno={"inline": {"code": "theirs"}}))
+    api.put(TASKS, task())
+    await controllers.until_status(KEY, "Progressing")
+    (job,) = jobs(api)
+    (volume,) = job["spec"]["template"]["spec"]["volumes"]
+    copied = maps(api)[volume["configMap"]["name"]]
+    assert copied["data"] == {"code": "theirs"}
+    # It goes with the task that needs it.
+    assert copied["metadata"]["ownerReferences"][0]["uid"] == task_of(api)["metadata"]["uid"]
+
+
+async def test_c55_a_container_of_ours_serves_every_namespace(api, controllers):
+    own = {"name": "a", "image": "registry.example.com/a:1"}
+    api.put(TASK_DEFINITIONS, definition(namespace="keptn-system", container=own))
+    api.put(TASKS, task())
+    await controllers.until_status(KEY, "Progressing")
+
+
+async def test_c56_a_definition_of_the_own_namespace_wins(api, controllers):
+    for namespace in (HOME, "prod", "keptn-system"):
+        url = f"https://example.com/{namespace}"
+        api.put(TASK_DEFINITIONS, definition(namespace=namespace, deno={"httpRef": {"url": url}}))
+    api.put(TASKS, task())
+    await controllers.until_status(KEY, "Progressing")
+    (job,) = jobs(api)
+    assert environment(job)[-1]["value"] == "https://example.com/prod"
+
+
+async def test_s20_definitions_of_other_namespaces_are_out_of_reach(api, controllers):
+    api.put(TASK_DEFINITIONS, definition(namespace="others"))
+    for number, name in enumerate(("hello", "others/hello", "../others/hello", "hello/status")):
+        api.put(TASKS, task(f"t{number}", taskDefinition=name))
+        await controllers.until_reason(f"prod/t{number}", "TaskDefinitionNotFound")
+    assert jobs(api) == []
+    asked = {each.path for each in api.seen("get", "/keptntaskdefinitions/")}
+    assert {path.rpartition("/")[2] for path in asked} == {"hello"}
+    assert not [path for path in asked if "others" in path]
+
+
+async def test_s20_a_config_map_of_another_namespace_is_named_by_its_definition_only(
+    api, controllers
+):
+    api.put(CONFIG_MAPS, _map("code", HOME, {"code": "ours", "password": "secret"}))
+    api.put(CONFIG_MAPS, _map("private", "others", {"code": "theirs"}))
+    api.put(TASK_DEFINITIONS, definition(namespace=HOME, deno={"configMapRef": {"name": "code"}}))
+    api.put(TASKS, task())
+    await controllers.until_status(KEY, "Progressing")
+    assert maps(api)["keptntask-pre-hello-12345"]["data"] == {"code": "ours"}
+    for number, name in enumerate(("others/private", "../../others/configmaps/private", "..")):
+        api.put(
+            TASK_DEFINITIONS, definition(f"d{number}", HOME, deno={"configMapRef": {"name": name}})
+        )
+        api.put(TASKS, task(f"t{number}", taskDefinition=f"d{number}"))
+        await controllers.until_reason(f"prod/t{number}", "FunctionNotFound")
+    assert len(jobs(api)) == 1
+
+
+async def test_a_config_map_is_waited_for(api, controllers):
+    give(api, deno={"configMapRef": {"name": "code"}})
+    found = await controllers.until_reason(KEY, "FunctionNotFound")
+    assert found.message == (
+        "ConfigMap code, which KeptnTaskDefinition hello names, has no code yet"
+    )
+    api.put(CONFIG_MAPS, _map("code", "prod", {"code": "1"}))
+    await controllers.until_status(KEY, "Progressing")
+    (volume,) = jobs(api)[0]["spec"]["template"]["spec"]["volumes"]
+    assert volume["configMap"] == {"name": "code"}
+
+
+async def test_a_referenced_definition_is_waited_for(api, controllers):
+    refers = {"functionRef": {"name": "parent"}}
+    api.put(TASK_DEFINITIONS, definition("child", deno=refers))
+    give(api, deno={"functionRef": {"name": "child"}})
+    found = await controllers.until_reason(KEY, "TaskDefinitionNotFound")
+    assert found.message == "KeptnTaskDefinition parent, to which child refers, is not found"
+    api.put(TASK_DEFINITIONS, definition("parent"))
+    await controllers.until_status(KEY, "Progressing")
+    await controllers.until_told("CreateTaskNotFound")
+
+
+@pytest.mark.parametrize(
+    ("spec", "of_task", "reason"),
+    [
+        ({"deno": {}}, {}, "NoFunction"),
+        ({"deno": {"functionRef": {"name": "hello"}}}, {}, "CyclicFunctionRef"),
+        ({"deno": {}, "python": {}}, {}, "InvalidDefinition"),
+        ({}, {"timeout": "0five"}, "InvalidTimeout"),
+    ],
+)
+async def test_what_can_never_run_fails_at_once_and_says_why(
+    api, controllers, spec, of_task, reason
+):
+    give(api, task_spec=of_task, **spec)
+    found = await controllers.until_status(KEY, "Failed")
+    assert found.reason == reason
+    assert "\n" not in found.message
+    assert found.end_time
+    await controllers.until_told("completed", "CreateTaskFailed")
+    assert jobs(api) == []
+    assert controllers.errors() == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (403, 'jobs.batch is forbidden: User "u" cannot create resource "jobs"'),
+        (403, "exceeded quota: q, requested: count/jobs.batch=1, used: 1, limited: 1"),
+        (422, 'admission webhook "w" denied the request: no'),
+        (422, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"),
+        (400, 'admission webhook "w" denied the request without explanation'),
+        (500, 'failed calling webhook "w": connection refused'),
+    ],
+)
+async def test_a_refusal_is_told_once_and_tried_again(api, controllers, code, text):
+    api.fail_next(*MAKING_JOBS, 3, status=code, body=_refusal(code, f"{text}\nand more"))
+    give(api)
+    found = await controllers.until_reason(KEY, "JobRefused")
+    assert found.status == "Pending"
+    assert found.message == f"{text} and more"
+    await controllers.until_status(KEY, "Progressing")
+    await controllers.until_told("CreateTaskFailed")
+    assert controllers.errors() == 3
+    assert task_of(api)["status"].keys() == {"status", "jobName", "startTime"}
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (422, 'Job.batch "x" is invalid: spec.template.spec.containers[0].image: Required value'),
+        (400, "Job in version v1 cannot be handled as a Job: strict decoding error"),
+        (413, "Request entity too large: limit is 3145728"),
+    ],
+)
+async def test_a_job_that_is_wrong_fails_its_task(api, controllers, code, text):
+    api.fail_next(*MAKING_JOBS, 1, status=code, body=_refusal(code, text))
+    give(api)
+    found = await controllers.until_status(KEY, "Failed")
+    assert (found.reason, found.message) == ("JobInvalid", text)
+    await controllers.until_told("completed", "CreateTaskFailed")
+    assert len(api.seen(*MAKING_JOBS)) == 1
+
+
+async def test_a_moments_trouble_is_not_told(api, controllers):
+    api.fail_next(*MAKING_JOBS, 2, kind="reset")
+    give(api)
+    await controllers.until_status(KEY, "Progressing")
+    assert controllers.signals.reasons == []
+
+
+async def test_a_namespace_that_ends_is_no_news(api, controllers):
+    text = "unable to create new content in namespace prod because it is being terminated"
+    api.fail_next("create", "", None, status=403, body=_refusal(403, text))
+    give(api)
+    await api.until_seen("create", "/configmaps$", 2)
+    api.put(TASK_DEFINITIONS, definition("other", container={"name": "a"}))
+    api.put(TASKS, task("other", taskDefinition="other"))
+    await api.until_seen(*MAKING_JOBS)
+    await settle()
+    assert controllers.signals.kept == []
+    assert controllers.errors() == 0
+    assert api.seen("patch") == []
+
+
+async def test_code_that_may_not_be_stored_is_told(api, controllers):
+    api.fail_next("create", "/configmaps$", None, status=403, body=_refusal(403, "forbidden: no"))
+    give(api)
+    found = await controllers.until_reason(KEY, "JobRefused")
+    assert found.message == "forbidden: no"
+    assert jobs(api) == []
+    api.heal()
+    await controllers.until_status(KEY, "Progressing")
+
+
+async def test_a_config_map_of_somebody_else_is_in_the_way(api, controllers):
+    api.put(CONFIG_MAPS, _map("keptnfn-hello", "prod", {"code": "not yours"}))
+    give(api)
+    found = await controllers.until_reason(KEY, "FunctionClash")
+    assert found.message == (
+        "ConfigMap keptnfn-hello is not that of KeptnTaskDefinition hello: delete it, or rename one"
+    )
+    await settle()
+    assert maps(api)["keptnfn-hello"]["data"] == {"code": "not yours"}
+    assert "CreateTaskFailed" in controllers.signals.reasons
+    api.remove(CONFIG_MAPS, "keptnfn-hello", "prod")
+    await controllers.until_status(KEY, "Progressing")
+    assert maps(api)["keptnfn-hello"]["data"] == {"code": "1"}
+
+
+async def test_a_task_that_is_being_deleted_starts_nothing(api, controllers):
+    api.put(TASK_DEFINITIONS, definition())
+    ending = task()
+    ending["metadata"] |= {"deletionTimestamp": "2026-03-01T00:00:00Z", "finalizers": ["a/b"]}
+    api.put(TASKS, ending)
+    api.put(TASKS, task("other"))
+    await controllers.until_status("prod/other", "Progressing")
+    assert len(jobs(api)) == 1
+
+
+async def test_a_job_without_rights_to_change_it_stays(api, controllers):
+    job = await running(api, controllers)
+    api.fail_next("patch", "/jobs/", None, status=403)
+    complete(api, job)
+    await controllers.until_status(KEY, "Succeeded")
+    await api.until_seen("patch", "/jobs/")
+    await settle()
+    assert controllers.errors() == 0
+
+
+async def test_nothing_is_asked_while_a_task_runs(api, controllers):
+    await running(api, controllers)
+    await settle()
+    before = len(api.requests)
+    await settle()
+    assert len(api.requests) == before
+
+
+async def test_images_and_limits_are_the_settings(api, client):
+    settings = {
+        "deno_image": "registry.example.com/d:2",
+        "runner_user": 65532,
+        "runner_limits": {"memory": "1Gi"},
+        "runner_requests": {},
+    }
+    async with TaskControllers(client, **settings) as controllers:
+        job = await running(api, controllers)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.com/d:2"
+    assert container["securityContext"]["runAsUser"] == 65532
+    assert container["resources"] == {"limits": {"memory": "1Gi"}}
+
+
+async def test_statuses_are_written_against_what_wasread(api, controllers):
+    await running(api, controllers)
+    for patch in bodies(api.seen("patch", STATUS)):
+        assert {each["path"] for each in patch} == {
+            "/metadata/uid",
+            "/metadata/resourceVersion",
+            "/status",
+        }
+
+
+def _map(name, namespace, data):
+    return {"metadata": {"name": name, "namespace": namespace}, "data": data}
+
+
+def _refusal(code, message):
+    reasons = {400: "BadRequest", 403: "Forbidden", 413: "RequestEntityTooLarge", 422: "Invalid"}
+    return json.dumps(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "status": "Failure",
+            "message": message,
+            "reason": reasons.get(code, "InternalError"),
+            "code": code,
+        }
+    ).encode()

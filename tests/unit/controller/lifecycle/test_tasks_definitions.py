@@ -1,0 +1,168 @@
+"""KeptnTaskDefinitions and the ConfigMaps with their code, on a fake API server."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.task_controllers import TaskControllers, definition_of, maps, settle
+from helpers.task_objects import definition
+from kube.resources import CONFIG_MAPS, TASK_DEFINITIONS
+
+KEY = "prod/hello"
+NAME = "keptnfn-hello"
+STATUS = "/keptntaskdefinitions/hello/status"
+
+
+@pytest.fixture
+async def controllers(client):
+    async with TaskControllers(client) as found:
+        yield found
+
+
+async def until_named(controllers, name, key=KEY):
+    store = controllers.caches.task_definitions.store
+    await controllers.until(
+        lambda: key in store and store.get(key).status.function.config_map == name
+    )
+
+
+async def until_code(api, controllers, code, name=NAME):
+    await controllers.until(lambda: maps(api).get(name, {}).get("data") == {"code": code})
+
+
+def inline(code, **fields):
+    return definition(deno={"inline": {"code": code}}, **fields)
+
+
+def stored(api, obj):
+    """Change a definition as a user does: the status stays."""
+    name = obj["metadata"]["name"]
+    before = definition_of(api, name)
+    obj["metadata"]["uid"] = before["metadata"]["uid"]
+    return api.put(TASK_DEFINITIONS, {**obj, "status": before.get("status", {})})
+
+
+async def test_inline_code_gets_a_config_map_that_goes_with_it(api, controllers):
+    api.put(TASK_DEFINITIONS, inline("console.log(1)"))
+    await until_named(controllers, NAME)
+    found = maps(api)[NAME]
+    assert found["data"] == {"code": "console.log(1)"}
+    (owner,) = found["metadata"]["ownerReferences"]
+    assert owner["kind"] == "KeptnTaskDefinition"
+    assert owner["uid"] == definition_of(api)["metadata"]["uid"]
+    assert found["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "harbourmaster"}
+
+
+async def test_python_code_gets_one_too(api, controllers):
+    api.put(TASK_DEFINITIONS, definition(python={"inline": {"code": "print(1)"}}))
+    await until_named(controllers, NAME)
+
+
+async def test_changed_code_changes_the_config_map(api, controllers):
+    api.put(TASK_DEFINITIONS, inline("1"))
+    await until_named(controllers, NAME)
+    stored(api, inline("2"))
+    await until_code(api, controllers, "2")
+
+
+async def test_a_config_map_that_somebody_edits_is_mended(api, controllers):
+    api.put(TASK_DEFINITIONS, inline("1"))
+    await until_named(controllers, NAME)
+    api.put(CONFIG_MAPS, {**maps(api)[NAME], "data": {"code": "rm -rf /", "more": "x"}})
+    await until_code(api, controllers, "1")
+
+
+async def test_a_config_map_that_somebody_deletes_comes_back(api, controllers):
+    api.put(TASK_DEFINITIONS, inline("1"))
+    await until_named(controllers, NAME)
+    api.remove(CONFIG_MAPS, NAME, "prod")
+    await until_code(api, controllers, "1")
+
+
+async def test_a_config_map_of_somebody_else_is_never_overwritten(api, controllers):
+    api.put(CONFIG_MAPS, _map(NAME, {"code": "mine"}))
+    api.put(TASK_DEFINITIONS, inline("1"))
+    store = controllers.caches.task_definitions.store
+    await controllers.until(lambda: KEY in store)
+    await api.until_seen("get", f"/configmaps/{NAME}")
+    await settle()
+    assert maps(api)[NAME]["data"] == {"code": "mine"}
+    assert definition_of(api)["status"] == {}
+    ((about, reason, text, *_),) = controllers.signals.kept
+    assert (about, reason) == (f"ConfigMap {NAME}", "ReconcileTaskFailed")
+    assert text == (
+        "ConfigMap keptnfn-hello is not that of KeptnTaskDefinition hello: delete it, or rename one"
+    )
+    api.remove(CONFIG_MAPS, NAME, "prod")
+    await until_named(controllers, NAME)
+    assert len(controllers.signals.kept) == 1
+
+
+async def test_a_config_map_that_keptn_left_is_taken_over(api, controllers):
+    # Keptn's own have no owner.
+    api.put(CONFIG_MAPS, _map(NAME, {"code": "old"}))
+    api.put(TASK_DEFINITIONS, inline("1", status={"function": {"configMap": NAME}}))
+    await until_code(api, controllers, "1")
+    assert maps(api)[NAME]["metadata"]["ownerReferences"]
+
+
+async def test_a_definition_made_anew_takes_over_what_the_last_one_left(api, controllers):
+    api.put(TASK_DEFINITIONS, inline("1"))
+    await until_named(controllers, NAME)
+    api.remove(TASK_DEFINITIONS, "hello", "prod")
+    api.put(TASK_DEFINITIONS, inline("2"))
+    await until_code(api, controllers, "2")
+    await settle()
+    (owner,) = maps(api)[NAME]["metadata"]["ownerReferences"]
+    assert owner["uid"] == definition_of(api)["metadata"]["uid"]
+    assert controllers.signals.kept == []
+
+
+async def test_a_config_map_by_reference_is_named_when_it_is_there(api, controllers):
+    api.put(TASK_DEFINITIONS, definition(deno={"configMapRef": {"name": "code"}}))
+    await settle()
+    assert definition_of(api)["status"] == {}
+    api.put(CONFIG_MAPS, _map("code", {"code": "1"}))
+    await until_named(controllers, "code")
+    api.remove(CONFIG_MAPS, "code", "prod")
+    await until_named(controllers, "")
+
+
+async def test_a_definition_without_code_of_its_own_costs_nothing(api, controllers):
+    api.put(TASK_DEFINITIONS, definition(deno={"httpRef": {"url": "https://example.com"}}))
+    api.put(TASK_DEFINITIONS, definition("a", container={"name": "x"}))
+    api.put(TASK_DEFINITIONS, definition("b", deno={"functionRef": {"name": "a"}}))
+    store = controllers.caches.task_definitions.store
+    await controllers.until(lambda: len(store) == 3)
+    await settle()
+    assert not [each for each in api.requests if each.verb not in {"list", "watch"}]
+
+
+async def test_code_that_moves_behind_a_url_is_named_no_more(api, controllers):
+    api.put(TASK_DEFINITIONS, inline("1"))
+    await until_named(controllers, NAME)
+    stored(api, definition(deno={"httpRef": {"url": "https://example.com"}}))
+    await until_named(controllers, "")
+
+
+async def test_a_refusal_is_told_once(api, controllers):
+    api.fail_next("create", "/configmaps$", 3, status=403)
+    api.put(TASK_DEFINITIONS, inline("1"))
+    await until_named(controllers, NAME)
+    assert [each.reason for each in controllers.signals.kept] == ["ReconcileTaskFailed"]
+
+
+async def test_a_new_leader_looks_at_each_function_once(api, client):
+    api.put(TASK_DEFINITIONS, inline("1"))
+    async with TaskControllers(client) as first:
+        await until_named(first, NAME)
+    writes = len(api.seen("create") + api.seen("patch"))
+    async with TaskControllers(client):
+        await api.until_seen("get", f"/configmaps/{NAME}")
+        await settle()
+    assert len(api.seen("create") + api.seen("patch")) == writes
+    assert len(api.seen("get", f"/configmaps/{NAME}")) == 1
+
+
+def _map(name, data):
+    return {"metadata": {"name": name, "namespace": "prod"}, "data": data}

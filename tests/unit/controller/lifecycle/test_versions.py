@@ -1,0 +1,209 @@
+"""Whole flows of both kinds of version, killed or hindered before and after every write."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+
+import pytest
+from msgspec.structs import replace
+
+from controller.lifecycle.app_versions import AppVersions
+from controller.lifecycle.workload_versions import WorkloadVersions
+from helpers.mirrored import (
+    KilledError,
+    Mirrored,
+    Server,
+    evaluation_definition,
+    owner,
+    task_definition,
+)
+from helpers.phased import CHECKS, NOW, app_version, workload_version
+from helpers.signals import RecordedSignals
+from kube.errors import ApiError, ServerError, UnreachableError
+from kube.resources import (
+    APP_VERSIONS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    REPLICA_SETS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+)
+from lifecycle.model import ResourceReference
+
+VERSIONS = (APP_VERSIONS, WORKLOAD_VERSIONS)
+TWO = [("cart", "2.0"), ("till", "2.0")]
+
+
+def a_shop(failing=()):
+    """An app of two workloads with a check in each phase; some definitions' children fail."""
+    server = Server()
+    for each in ("migrate", "seed", "announce", "promote"):
+        server.put(TASK_DEFINITIONS, task_definition(each))
+    for each in ("load", "errors"):
+        server.put(EVALUATION_DEFINITIONS, evaluation_definition(each))
+    checks = {**CHECKS, "pre_deployment_tasks": ("migrate", "seed")}
+    server.put(APP_VERSIONS, app_version(workloads=TWO, promotion_tasks=("promote",), **checks))
+    for name, _ in TWO:
+        server.put(REPLICA_SETS, owner(name, uid=f"rs-{name}"))
+        found = workload_version(f"shop-{name}-2.0", **checks)
+        reference = ResourceReference(uid=f"rs-{name}", kind="ReplicaSet", name=name)
+        spec = replace(found.spec, workload_name=f"shop-{name}", resource_reference=reference)
+        server.put(WORKLOAD_VERSIONS, replace(found, spec=spec))
+    server.failing = set(failing)
+    return server
+
+
+def play(server):
+    """What other controllers do: work off the children, and get pods ready that are let go."""
+    for resource, field, definition in (
+        (TASKS, "status", "taskDefinition"),
+        (EVALUATIONS, "overallStatus", "evaluationDefinition"),
+    ):
+        for each in server.all(resource):
+            is_failing = each["spec"][definition] in server.failing
+            if not each.get("status"):
+                state = {field: "Failed" if is_failing else "Succeeded"}
+                server.change(resource, each["metadata"]["name"], status=state)
+    for each in server.all(WORKLOAD_VERSIONS):
+        name = each["spec"]["resourceReference"]["name"]
+        found = server.find(REPLICA_SETS, name)
+        is_let_go = each.get("status", {}).get("deploymentStatus") == "Progressing"
+        if is_let_go and "availableReplicas" not in found["status"]:
+            server.put(REPLICA_SETS, owner(name, uid=f"rs-{name}", availableReplicas=2))
+
+
+async def life(server, signals):
+    """One life of both reconcilers: until nothing is left to do, or it is killed."""
+    both = Mirrored(
+        server,
+        AppVersions,
+        WorkloadVersions,
+        now=lambda: NOW,
+        signals=signals,
+        settings={"promotion_tasks": True},
+    )
+    for _ in range(60):
+        before = (len(server.requests), server.changes)
+        for each in both.reconcilers:
+            for key in sorted(each.due(None)):
+                # What fails is tried again, as the queue does.
+                with contextlib.suppress(ApiError):
+                    await each.reconcile(key)
+                both.sync()
+        play(server)
+        both.sync()
+        if (len(server.requests), server.changes) == before:
+            return
+    raise AssertionError("it never ends")
+
+
+async def flow(server, signals):
+    """Lives, one after the other, until one comes to its end."""
+    for lives in range(5):
+        try:
+            await life(server, signals)
+        except* KilledError:
+            server.is_dead = False
+        else:
+            return lives
+    raise AssertionError("it never ends")
+
+
+def outline(server, *, states_only=False):
+    """The statuses and the children, without what counts writes.
+
+    Who fails does so at once, and how far others are by then is chance: hence ``states_only``.
+    """
+    statuses = {
+        each["metadata"]["name"]: {
+            key: value
+            for key, value in each["status"].items()
+            if not (states_only and isinstance(value, list))
+        }
+        for resource in VERSIONS
+        for each in server.all(resource)
+    }
+    children = sorted(
+        each["metadata"]["name"]
+        for resource in (TASKS, EVALUATIONS)
+        for each in server.all(resource)
+    )
+    return statuses, children
+
+
+def told(signals):
+    return Counter((each.about, each.reason) for each in signals.kept)
+
+
+async def undisturbed(failing=()):
+    server, signals = a_shop(failing), RecordedSignals()
+    await flow(server, signals)
+    return server, signals
+
+
+def kill(server, at, moment):
+    def fault(number, now):
+        if (number, now) == (at, moment):
+            server.is_dead = True
+            raise KilledError
+
+    server.fault = fault
+
+
+def hinder(server, at, moment):
+    def fault(number, now):
+        if (number, now) == (at, moment):
+            raise ServerError("broken", status=500) if now == "before" else UnreachableError("cut")
+
+    server.fault = fault
+
+
+async def test_an_app_of_two_workloads_goes_through_all_its_phases():
+    server, signals = await undisturbed()
+    statuses, children = outline(server)
+    assert {name: each["status"] for name, each in statuses.items()} == {
+        "shop-1.0-6b86b273": "Succeeded",
+        "shop-cart-2.0": "Succeeded",
+        "shop-till-2.0": "Succeeded",
+    }
+    assert len(children) == 6 + 2 * 5
+    phases = [each for each in told(signals).items() if each[0][1].endswith(("ted", "hed"))]
+    assert {count for (_, reason), count in phases if "Deploy" in reason} == {1}
+    order = [each.reason for each in signals.kept]
+    for before, after in [
+        ("AppPreDeployTasksStarted", "AppPreDeployEvaluationsFinished"),
+        ("AppPreDeployEvaluationsFinished", "AppDeployStarted"),
+        ("AppDeployStarted", "WorkloadPreDeployTasksStarted"),
+        ("WorkloadPostDeployEvaluationsFinished", "AppDeployFinished"),
+        ("AppDeployFinished", "PromotionTasksStarted"),
+    ]:
+        assert order.index(before) < order.index(after)
+    assert signals.kept[-1].about == "AppVersion shop-1.0-6b86b273"
+
+
+@pytest.mark.parametrize("disturb", [kill, hinder])
+@pytest.mark.parametrize(
+    "failing", [(), ("migrate",), ("load",), ("announce",), ("errors",), ("promote",)]
+)
+async def test_a_fault_at_any_write_changes_nothing_but_what_is_told(disturb, failing):
+    whole, all_told = await undisturbed(failing)
+    count = len(whole.writes())
+    assert count > 2
+    for moment in ("before", "after"):
+        # A kill between several creations lets some of them be tried again.
+        for at in range(count):
+            server, signals = a_shop(failing), RecordedSignals()
+            disturb(server, at, moment)
+            await flow(server, signals)
+            (states, children), (ends, all_children) = (
+                outline(each, states_only=bool(failing)) for each in (server, whole)
+            )
+            assert states == ends, (at, moment)
+            # What failed meanwhile needs no others.
+            assert children == all_children or (failing and set(children) < set(all_children))
+            more = told(signals) - told(all_told)
+            # Nothing is told twice; a fault of the server may be told besides.
+            assert {reason for _, reason in more} <= {"CreateTaskFailed", "CreateEvaluationFailed"}
+    assert len(set(outline(whole)[1])) == len(outline(whole)[1])

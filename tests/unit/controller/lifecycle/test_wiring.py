@@ -1,0 +1,378 @@
+"""Who looks when what changes. What is to be woken stands in one table, by the changed mirror."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+
+import msgspec
+import pytest
+
+from controller.lifecycle import wiring
+from controller.lifecycle.caches import Caches
+from controller.lifecycle.function_maps import decode_function_map
+from controller.lifecycle.gated_pods import decode_pod
+from controller.lifecycle.owners import decode_owner
+from controller.lifecycle.started_pods import decode_started
+from controller.lifecycle.task_jobs import decode_job
+from controller.scheduler_settings import SchedulerSettings
+from helpers.lifecycle_objects import (
+    app,
+    app_version,
+    controlled,
+    evaluation,
+    task,
+    workload,
+    workload_version,
+)
+from lifecycle.apps import version_of
+from lifecycle.model import (
+    AppVersionStatus,
+    EvaluationStatus,
+    FailedNode,
+    ItemStatus,
+    TaskDefinition,
+    TaskStatus,
+    WorkloadVersionStatus,
+)
+
+JOBS = (
+    wiring.GATES,
+    wiring.WORKLOADS,
+    wiring.WORKLOAD_VERSIONS,
+    wiring.APPS,
+    wiring.APP_VERSIONS,
+    wiring.CREATION_REQUESTS,
+    wiring.TASKS,
+    wiring.TASK_DEFINITIONS,
+    wiring.EVALUATIONS,
+    wiring.CONFIG,
+)
+
+
+class Woken:
+    """In place of a job: the keys that it was told of."""
+
+    def __init__(self):
+        self.keys = set()
+
+    def changed(self, keys):
+        self.keys.update(keys)
+
+
+class World:
+    """The caches with what is put into them, and who was told."""
+
+    def __init__(self, scheduler=None):
+        self.caches = Caches(client=None, scheduler=scheduler or SchedulerSettings())
+        names = (*JOBS, wiring.FAILED_NODES) if scheduler is not None else JOBS
+        self.jobs = defaultdict(Woken, {name: Woken() for name in names})
+        wiring.Wiring(self.caches, self.jobs).connect()
+
+    def put(self, mirror, *objects):
+        store = getattr(self.caches, mirror).store
+        for one in objects:
+            store.put(key(one), one)
+
+    def change(self, mirror, *keys):
+        """Have a mirror say that these changed; who was told what."""
+        for job in self.jobs.values():
+            job.keys = set()
+        found = getattr(self.caches, mirror)
+        self.caches._changed(found.name, frozenset(keys))
+        return {name: job.keys for name, job in self.jobs.items() if job.keys}
+
+
+def key(obj):
+    place = getattr(obj, "metadata", obj)
+    return f"{place.namespace}/{place.name}"
+
+
+def metadata(name, **more):
+    return {"name": name, "namespace": "prod", "uid": f"uid of {name}", **more}
+
+
+def read(decode, obj):
+    return decode(msgspec.json.encode(obj))
+
+
+def definition(name, kind=TaskDefinition, namespace="prod", **spec):
+    obj = {"metadata": {**metadata(name), "namespace": namespace}, "spec": spec}
+    return msgspec.convert(obj, kind)
+
+
+def owner(name, **more):
+    return read(decode_owner, {"metadata": metadata(name, **more)})
+
+
+def item(name, definition_name="entry"):
+    return (ItemStatus(definition_name=definition_name, name=name, status="Progressing"),)
+
+
+def app_in_progress(**spec):
+    status = AppVersionStatus(
+        status="Progressing", pre_deployment_task_status=item("pre-entry-12345")
+    )
+    return app_version(status=status, **spec)
+
+
+def workload_in_progress(phase="WorkloadDeploy", **spec):
+    status = WorkloadVersionStatus(
+        status="Progressing",
+        current_phase=phase,
+        pre_deployment_evaluation_task_status=item("pre-eval-cpu-54321", "cpu"),
+    )
+    return workload_version(status=status, **spec)
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.mark.parametrize(
+    ("mirror", "job"),
+    [
+        ("workloads", wiring.WORKLOADS),
+        ("apps", wiring.APPS),
+        ("creation_requests", wiring.CREATION_REQUESTS),
+        ("tasks", wiring.TASKS),
+        ("task_definitions", wiring.TASK_DEFINITIONS),
+        ("evaluations", wiring.EVALUATIONS),
+        ("configs", wiring.CONFIG),
+        ("pods", wiring.GATES),
+        ("app_versions", wiring.APP_VERSIONS),
+        ("workload_versions", wiring.WORKLOAD_VERSIONS),
+    ],
+)
+def test_each_kind_wakes_its_own_reconciler(world, mirror, job):
+    assert world.change(mirror, "prod/one")[job] == {"prod/one"}
+
+
+@pytest.mark.parametrize("mirror", ["metrics", "app_contexts"])
+def test_what_is_only_read_wakes_nobody(world, mirror):
+    assert world.change(mirror, "prod/one") == {}
+
+
+def test_a_child_wakes_the_version_whose_status_names_it(world):
+    world.put("app_versions", app_in_progress())
+    world.put("workload_versions", workload_in_progress())
+    woken = world.change("tasks", "prod/pre-entry-12345")
+    assert woken[wiring.APP_VERSIONS] == {"prod/shop-1-6b86b273"}
+    assert wiring.WORKLOAD_VERSIONS not in woken
+    woken = world.change("evaluations", "prod/pre-eval-cpu-54321")
+    assert woken[wiring.WORKLOAD_VERSIONS] == {"prod/shop-front-7"}
+
+
+def test_a_child_wakes_no_version_that_has_ended(world):
+    ended = AppVersionStatus(status="Failed", pre_deployment_task_status=item("pre-entry-12345"))
+    world.put("app_versions", app_version(status=ended))
+    assert wiring.APP_VERSIONS not in world.change("tasks", "prod/pre-entry-12345")
+
+
+@pytest.mark.parametrize("mirror", ["task_definitions", "evaluation_definitions"])
+def test_a_definition_of_any_namespace_wakes_who_wants_it(world, mirror):
+    world.put(
+        "app_versions",
+        app_in_progress(pre_deployment_tasks=("entry",), post_deployment_evaluations=("entry",)),
+    )
+    world.put("workload_versions", workload_in_progress(post_deployment_tasks=("other",)))
+    woken = world.change(mirror, "keptn-system/entry")
+    assert woken[wiring.APP_VERSIONS] == {"prod/shop-1-6b86b273"}
+    assert wiring.WORKLOAD_VERSIONS not in woken
+
+
+def test_a_definition_wakes_what_is_made_by_it_and_has_not_ended(world):
+    waiting = task(status=TaskStatus(status="Pending"))
+    world.put("tasks", waiting, task(name="pre-entry-99999"))
+    assert world.change("task_definitions", "prod/entry")[wiring.TASKS] == {key(waiting)}
+    measuring = msgspec.structs.replace(evaluation(), status=EvaluationStatus())
+    world.put("evaluations", measuring, evaluation(name="pre-eval-cpu-99999"))
+    woken = world.change("evaluation_definitions", "prod/cpu")
+    assert woken[wiring.EVALUATIONS] == {key(measuring)}
+
+
+def test_a_definition_wakes_the_tasks_of_those_that_refer_to_it_however_far(world):
+    world.put("tasks", task(status=TaskStatus(status="Pending")))
+    chain = ("entry", "middle"), ("middle", "far"), ("far", "middle")
+    for name, reference in chain:
+        world.put("task_definitions", definition(name, deno={"functionRef": {"name": reference}}))
+    woken = world.change("task_definitions", "prod/far")
+    assert woken[wiring.TASKS] == {"prod/pre-entry-12345"}
+
+
+def test_a_config_map_wakes_the_definition_with_its_code_and_its_tasks(world):
+    world.put("tasks", task(status=TaskStatus(status="Pending")))
+    world.put("task_definitions", definition("entry", deno={"configMapRef": {"name": "code"}}))
+    found = read(decode_function_map, {"metadata": metadata("code")})
+    world.put("config_maps", found)
+    woken = world.change("config_maps", "prod/code")
+    assert woken == {
+        wiring.TASK_DEFINITIONS: {"prod/entry"},
+        wiring.TASKS: {"prod/pre-entry-12345"},
+    }
+
+
+def test_a_job_wakes_its_task_by_its_owner_and_by_the_tasks_status(world):
+    status = TaskStatus(status="Progressing", job_name="pre-entry-12345-1")
+    world.put("tasks", task(status=status))
+    # It is gone by now.
+    assert world.change("jobs", "prod/pre-entry-12345-1") == {
+        wiring.TASKS: {"prod/pre-entry-12345"}
+    }
+    other = World()
+    reference = {"kind": "KeptnTask", "name": "new", "uid": "u", "controller": True}
+    job = read(decode_job, {"metadata": metadata("new-1", ownerReferences=[reference])})
+    other.put("jobs", job)
+    assert other.change("jobs", "prod/new-1") == {wiring.TASKS: {"prod/new"}}
+
+
+def gated(name, **annotations):
+    found = {"keptn.sh/workload": "front", "keptn.sh/version": "7", "keptn.sh/app": "shop"}
+    obj = {
+        "metadata": metadata(name, annotations={**found, **annotations}),
+        "spec": {"schedulingGates": [{"name": "keptn-prechecks-gate"}]},
+    }
+    return read(decode_pod, obj)
+
+
+def test_a_workload_version_wakes_its_pods_its_workload_and_its_app(world):
+    world.put("pods", gated("one"), gated("two"), gated("other", **{"keptn.sh/version": "8"}))
+    world.put("workloads", workload())
+    world.put("workload_versions", workload_version())
+    world.put("app_versions", app_in_progress(), app_version("0", name="shop-0-6b86b273"))
+    assert world.change("workload_versions", "prod/shop-front-7") == {
+        wiring.GATES: {"prod/one", "prod/two"},
+        wiring.WORKLOADS: {"prod/shop-front"},
+        wiring.WORKLOAD_VERSIONS: {"prod/shop-front-7"},
+        wiring.APP_VERSIONS: {"prod/shop-1-6b86b273"},
+    }
+
+
+def test_the_pods_of_a_deleted_version_look_again(world):
+    world.put("pods", gated("one"))
+    assert world.change("workload_versions", "prod/shop-front-7")[wiring.GATES] == {"prod/one"}
+
+
+def test_an_app_version_wakes_the_workloads_that_wait_for_it(world):
+    world.put("app_versions", app_in_progress())
+    waiting = workload_version("8", status=WorkloadVersionStatus())
+    world.put("workload_versions", waiting, workload_in_progress())
+    woken = world.change("app_versions", "prod/shop-1-6b86b273")
+    assert woken[wiring.WORKLOAD_VERSIONS] == {key(waiting)}
+
+
+@pytest.mark.parametrize(
+    ("mirror", "kind"),
+    [
+        ("replica_sets", "ReplicaSet"),
+        ("stateful_sets", "StatefulSet"),
+        ("daemon_sets", "DaemonSet"),
+    ],
+)
+def test_the_owner_of_pods_wakes_the_version_that_is_deployed(world, mirror, kind):
+    found = workload_in_progress()
+    reference = msgspec.structs.replace(found.spec.resource_reference, kind=kind)
+    spec = msgspec.structs.replace(found.spec, resource_reference=reference)
+    world.put("workload_versions", msgspec.structs.replace(found, spec=spec))
+    assert world.change(mirror, "prod/front-abc") == {
+        wiring.WORKLOAD_VERSIONS: {"prod/shop-front-7"}
+    }
+    others = {"replica_sets", "stateful_sets", "daemon_sets"} - {mirror}
+    assert [world.change(each, "prod/front-abc") for each in others] == [{}, {}]
+
+
+def test_a_rollout_wakes_the_version_of_its_replica_set(world):
+    above = {"kind": "Rollout", "name": "front", "uid": "r", "controller": True}
+    world.put("replica_sets", owner("front-abc", ownerReferences=[above]))
+    world.put("workload_versions", workload_in_progress())
+    assert world.change("rollouts", "prod/front") == {
+        wiring.WORKLOAD_VERSIONS: {"prod/shop-front-7"}
+    }
+
+
+def test_a_version_that_has_ended_is_not_woken_by_the_owner_of_its_pods(world):
+    world.put("workload_versions", workload_version())
+    assert world.change("replica_sets", "prod/front-abc") == {}
+
+
+def test_a_job_that_does_not_run_here_is_left_out():
+    caches = Caches(client=None)
+    woken = Woken()
+    wiring.Wiring(caches, {wiring.APPS: woken}).connect()
+    changed = partial(caches._changed, caches.apps.name)
+    changed(frozenset(("prod/one",)))
+    assert woken.keys == {"prod/one"}
+
+
+def test_makers_of_what_is_gone_make_it_again(world):
+    """Deleted by hand: the app or workload that wants it is the only one who can."""
+    world.put("apps", app())
+    world.put("workloads", workload())
+    assert world.change("app_versions", f"prod/{version_of(app())}")[wiring.APPS] == {"prod/shop"}
+    woken = world.change("workload_versions", "prod/shop-front-7")
+    assert woken[wiring.WORKLOADS] == {"prod/shop-front"}
+
+
+@pytest.mark.parametrize(
+    ("mirror", "name"),
+    [("creation_requests", "shop"), ("apps", "shop"), ("workloads", "shop-front")],
+)
+def test_pods_look_again_when_what_was_made_of_them_is_gone(world, mirror, name):
+    world.put("pods", gated("one"))
+    assert world.change(mirror, f"prod/{name}")[wiring.GATES] == {"prod/one"}
+
+
+@pytest.fixture
+def asked():
+    """The world where a scheduler asks us."""
+    return World(SchedulerSettings(enabled=True))
+
+
+STEPS = (
+    {"start_time": "2026-03-01T12:00:10Z"},
+    {"pre_deployment_status": "Failed"},
+    {"failed_nodes": (FailedNode(name="n1"),)},
+)
+
+
+def wakes(world, change):
+    """Whether a change of a version's status wakes the pods that wait for it."""
+    world.put("pods", gated("one"))
+    before = workload_version(status=WorkloadVersionStatus())
+    world.put("workload_versions", before)
+    world.change("workload_versions", key(before))
+    assert wiring.GATES not in world.change("workload_versions", key(before))
+    world.put("workload_versions", workload_version(status=WorkloadVersionStatus(**change)))
+    return wiring.GATES in world.change("workload_versions", key(before))
+
+
+@pytest.mark.parametrize("change", STEPS)
+def test_pods_in_a_scheduler_look_again_at_whatever_they_are_told(world, asked, change):
+    assert wakes(asked, change)
+    assert not wakes(world, change)
+
+
+def test_a_version_a_failed_check_and_a_pod_wake_the_record_of_nodes(asked):
+    version = workload_version()
+    assert asked.change("workload_versions", key(version))[wiring.FAILED_NODES] == {key(version)}
+    reference = controlled("KeptnWorkloadVersion", version)
+    found = task()
+    owned = msgspec.structs.replace(found.metadata, owner_references=(reference,))
+    asked.put("tasks", msgspec.structs.replace(found, metadata=owned))
+    assert asked.change("tasks", key(found))[wiring.FAILED_NODES] == {key(version)}
+    annotations = gated("one").annotations
+    owner = {"kind": "ReplicaSet", "name": "front-abc", "uid": "rs-1"}
+    obj = {
+        "metadata": metadata(
+            "one",
+            annotations=annotations,
+            ownerReferences=[owner],
+            creationTimestamp="2026-03-01T12:00:10Z",
+        ),
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": "Failed"},
+    }
+    asked.caches.started_pods.store.put("prod/one", read(decode_started, obj))
+    woken = asked.change("started_pods", "prod/one", "prod/gone")
+    assert woken == {wiring.FAILED_NODES: {key(version)}}

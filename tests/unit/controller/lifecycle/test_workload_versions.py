@@ -1,0 +1,484 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from controller.lifecycle.workload_versions import WorkloadVersions
+from evaluation.times import stamp
+from helpers.mirrored import Mirrored, Server, owner, task_definition
+from helpers.phased import NOW, STAMP, app_version, workload_version
+from helpers.signals import RecordedSignals
+from kube.resources import (
+    APP_VERSIONS,
+    DAEMON_SETS,
+    REPLICA_SETS,
+    ROLLOUTS,
+    STATEFUL_SETS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+from lifecycle.model import (
+    AppVersionStatus,
+    FailedNode,
+    ResourceReference,
+    WorkloadVersionStatus,
+)
+
+NAME = "shop-cart-2.0"
+KEY = f"prod/{NAME}"
+APP = "shop-1.0-6b86b273"
+CART = [("cart", "2.0")]
+OWNERS = "gates.harbourmaster.dev/owners"
+READY = {"availableReplicas": 2}
+
+
+class Clock:
+    def __init__(self):
+        self.now = NOW
+
+    def __call__(self):
+        return self.now
+
+    def later(self, seconds):
+        self.now += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def server():
+    found = Server()
+    for each in ("migrate", "announce"):
+        found.put(TASK_DEFINITIONS, task_definition(each))
+    return found
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def begin(server, clock):
+    """Return a function that begins a life with a version of a workload, unless there is one."""
+
+    def start(version=None, **options):
+        if version is not None:
+            server.put(WORKLOAD_VERSIONS, version)
+        return Mirrored(server, WorkloadVersions, now=clock, **options)
+
+    return start
+
+
+def an_app(server, name=APP, *, created=STAMP, state="Succeeded", workloads=CART, **fields):
+    """Put a version of the app whose checks are in a state."""
+    status = fields.pop("status", {"pre_deployment_evaluation_status": state})
+    version = app_version(name, workloads, AppVersionStatus(**status), **fields)
+    metadata = replace(version.metadata, creation_timestamp=created)
+    return server.put(APP_VERSIONS, replace(version, metadata=metadata))
+
+
+def owned_by(kind, name, uid="rs-1", annotations=None, **fields):
+    """A version whose pods have this owner."""
+    version = workload_version(**fields)
+    reference = ResourceReference(uid=uid, kind=kind, name=name)
+    return replace(
+        version,
+        spec=replace(version.spec, resource_reference=reference),
+        metadata=replace(version.metadata, annotations=annotations or {}),
+    )
+
+
+def status_of(life):
+    return life.workload_version(NAME).status
+
+
+async def test_without_an_app_it_waits_and_says_so_once(begin, server):
+    life = begin(workload_version())
+    for _ in range(3):
+        assert await life.sweep() == {KEY: None}
+    # Once: a status that says that everything is pending, and since when.
+    assert [verb for verb, *_ in server.requests] == ["patch"]
+    assert life.signals.reasons == ["AppPreDeployEvaluationsAppVersionNotFound"]
+    status = status_of(life)
+    assert status.start_time
+    assert status == WorkloadVersionStatus(start_time=status.start_time)
+
+
+@pytest.mark.parametrize("state", ["Pending", "Progressing"])
+async def test_while_its_app_is_checked_it_waits_in_silence(begin, server, state):
+    an_app(server, state=state)
+    life = begin(workload_version())
+    await life.sweep()
+    await life.sweep()
+    assert [verb for verb, *_ in server.requests] == ["patch"]
+    assert status_of(life).current_phase == ""
+    assert life.signals.reasons == []
+
+
+@pytest.mark.parametrize("state", ["Succeeded", "Warning"])
+async def test_it_begins_when_its_app_s_checks_let_it(begin, server, state):
+    an_app(server, state=state, metadata={"team": "a"})
+    life = begin(workload_version(pre_deployment_tasks=("migrate",), metadata={"b": "c"}))
+    await life.sweep()
+    status = status_of(life)
+    assert status.current_phase == "WorkloadPreDeployTasks"
+    assert status.app_context_metadata == {"team": "a"}
+    (task,) = server.all(TASKS)
+    assert task["spec"]["context"]["metadata"] == {"b": "c", "team": "a"}
+    assert task["spec"]["context"]["workloadName"] == "shop-cart"
+
+
+async def test_a_new_version_of_the_app_ends_the_wait_for_a_failed_one(begin, server):
+    failed = {"pre_deployment_evaluation_status": "Failed", "status": "Failed"}
+    an_app(server, status=failed)
+    life = begin(workload_version())
+    for _ in range(2):
+        await life.sweep()
+    an_app(server, "shop-1.0-d4735e3a", created="2026-11-21T18:00:07Z", status=failed)
+    life.sync()
+    for _ in range(2):
+        await life.sweep()
+    # Once for each of the two.
+    assert life.signals.reasons == ["AppPreDeployEvaluationsFailed"] * 2
+    assert status_of(life).current_phase == ""
+    an_app(server, "shop-1.0-4e074085", created="2026-11-21T18:00:09Z")
+    life.sync()
+    await life.sweep()
+    assert status_of(life).current_phase == "WorkloadDeploy"
+
+
+async def test_the_state_of_its_app_matters_at_the_beginning_only(begin, server):
+    an_app(server)
+    life = begin(workload_version(pre_deployment_tasks=("migrate",)))
+    await life.sweep()
+    server.remove(APP_VERSIONS, APP)
+    life.sync()
+    await life.sweep()
+    assert status_of(life).current_phase == "WorkloadPreDeployTasks"
+    assert "AppPreDeployEvaluationsAppVersionNotFound" not in life.signals.reasons
+
+
+async def test_it_goes_on_with_the_trace_of_its_app(begin, server):
+    carrier = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    status = {
+        "pre_deployment_evaluation_status": "Succeeded",
+        "phase_trace_ids": {"AppDeploy": carrier},
+    }
+    an_app(server, status=status)
+    life = begin(workload_version(), signals=RecordedSignals(tracing=True))
+    await life.sweep()
+    found = life.workload_version(NAME)
+    assert found.spec.trace_id == carrier
+    for each in found.status.phase_trace_ids.values():
+        assert each["traceparent"].split("-")[1] == carrier["traceparent"].split("-")[1]
+
+
+async def test_without_traces_its_spec_is_left_alone(begin, server):
+    an_app(server, trace_id={"traceparent": "00-1-2-01"})
+    life = begin(workload_version())
+    await life.sweep()
+    assert life.workload_version(NAME).spec.trace_id == {}
+    assert server.seen("patch") == [f"{NAME}/status"]
+
+
+async def test_the_write_that_releases_the_pods_is_the_first_one(begin, server):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1", availableReplicas=0))
+    life = begin(workload_version())
+    waits = await life.sweep()
+    assert waits == {KEY: 300.0}
+    assert server.requests == [("patch", WORKLOAD_VERSIONS, f"{NAME}/status")]
+    status = status_of(life)
+    assert (status.deployment_status, status.deployment_start_time) == ("Progressing", STAMP)
+    assert status.pre_deployment_status == status.pre_deployment_evaluation_status == "Succeeded"
+
+
+async def test_it_ends_when_its_pods_are_ready(begin, server):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1"))
+    life = begin(workload_version())
+    await life.sweep()
+    server.put(REPLICA_SETS, owner("cart-1", **READY))
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Succeeded"
+    assert life.signals.reasons[-1] == "completed"
+    assert server.seen("get") == []
+
+
+async def test_the_timeout_comes_exactly_when_it_says(begin, server, clock):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1"))
+    life = begin(workload_version(), configuration={"observability_timeout": 10.0})
+    assert await life.sweep() == {KEY: 10.0}
+    clock.later(9.5)
+    assert await life.sweep() == {KEY: 0.5}
+    clock.later(0.5)
+    await life.sweep()
+    status = status_of(life)
+    assert (status.deployment_status, status.status) == ("Failed", "Failed")
+    told = [each for each in life.signals.kept if each.reason.startswith("WorkloadDeploy")]
+    assert [(each.reason, each.text, each.warning) for each in told] == [
+        ("WorkloadDeployStarted", "", None),
+        ("WorkloadDeployFinished", "has reached timeout", True),
+        ("WorkloadDeployFailed", "", None),
+    ]
+
+
+async def test_the_timeout_goes_on_over_a_restart(begin, server, clock):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1"))
+    await begin(workload_version()).sweep()
+    clock.later(120)
+    assert await begin().sweep() == {KEY: 180.0}
+
+
+async def test_an_owner_that_is_missing_is_waited_for_and_told_once(begin, server, clock):
+    an_app(server)
+    life = begin(workload_version())
+    for _ in range(3):
+        await life.sweep()
+    (told,) = [each for each in life.signals.kept if each.reason == "WorkloadDeployReconcileError"]
+    assert told.text == "ReplicaSet cart-1 is not found, and it is waited for"
+    assert server.seen("get") == ["cart-1"]
+    assert status_of(life).deployment_status == "Progressing"
+    server.put(REPLICA_SETS, owner("cart-1", **READY))
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Succeeded"
+
+
+async def test_an_owner_that_only_the_mirror_lacks_counts(begin, server):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1", **READY))
+    life = begin(workload_version())
+    life.caches.replica_sets.store.replace_all({})
+    (reconciler,) = life.reconcilers
+    await reconciler.reconcile(KEY)
+    assert status_of(life).status == "Succeeded"
+
+
+async def test_a_missing_owner_ends_by_the_timeout(begin, server, clock):
+    an_app(server)
+    life = begin(workload_version())
+    await life.sweep()
+    clock.later(300)
+    await life.sweep()
+    assert status_of(life).deployment_status == "Failed"
+
+
+async def test_an_owner_that_can_t_be_followed_is_told_once(begin, server, clock):
+    an_app(server)
+    life = begin(owned_by("Deployment", "cart"))
+    for _ in range(3):
+        await life.sweep()
+    (told,) = [each for each in life.signals.kept if each.reason == "WorkloadDeployReconcileError"]
+    assert told.text == (
+        "Deployment cart owns the pods, and only these kinds can be followed: "
+        "ReplicaSet, StatefulSet, DaemonSet"
+    )
+    clock.later(300)
+    await life.sweep()
+    assert status_of(life).status == "Failed"
+
+
+DEPLOYMENT = [("Deployment", "cart")]
+
+
+@pytest.mark.parametrize(
+    ("sets", "is_deployed"),
+    [
+        ([owner("cart-1", **READY)], True),
+        ([owner("cart-1", availableReplicas=1)], False),
+        ([owner("cart-1", wanted=None, availableReplicas=1)], True),
+        ([{**owner("cart-1", **READY), "status": READY}], False),
+        ([owner("cart-1", generation=2, observedGeneration=1, **READY)], False),
+        ([owner("cart-1", uid="other", **READY)], False),
+        ([owner("cart-1", wanted=0)], True),
+        ([owner("cart-1", wanted=0, owners=DEPLOYMENT)], True),
+        (
+            [
+                owner("cart-1", wanted=0, owners=DEPLOYMENT),
+                owner("cart-2", uid="rs-2", wanted=2, owners=DEPLOYMENT, **READY),
+            ],
+            False,
+        ),
+        (
+            [
+                owner("cart-1", wanted=0, owners=DEPLOYMENT),
+                owner("cart-2", uid="rs-2", wanted=0, owners=DEPLOYMENT),
+            ],
+            True,
+        ),
+    ],
+)
+async def test_a_replica_set_is_deployed_when_all_its_pods_are_available(
+    begin, server, sets, is_deployed
+):
+    an_app(server)
+    for each in sets:
+        server.put(REPLICA_SETS, each)
+    life = begin(workload_version())
+    await life.sweep()
+    assert (status_of(life).deployment_status == "Succeeded") is is_deployed
+
+
+@pytest.mark.parametrize(("recorded", "is_deployed"), [("rs-1,rs-2", True), ("rs-2", False)])
+async def test_any_recorded_replica_set_may_be_the_one_that_is_ready(
+    begin, server, recorded, is_deployed
+):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1", owners=DEPLOYMENT, **READY))
+    server.put(REPLICA_SETS, owner("cart-2", uid="rs-2", owners=DEPLOYMENT))
+    life = begin(owned_by("ReplicaSet", "cart-2", "rs-2", {OWNERS: recorded}))
+    await life.sweep()
+    assert (status_of(life).deployment_status == "Succeeded") is is_deployed
+
+
+ARGO = [("Rollout", "cart")]
+HEALTHY = {"replicas": 3, "updatedReplicas": 3, "phase": "Healthy"}
+
+
+@pytest.mark.parametrize(
+    ("rollout", "is_deployed"),
+    [
+        (owner("cart", uid="r", **{**HEALTHY, "observedGeneration": "1"}), True),
+        (owner("cart", uid="r", **{**HEALTHY, "phase": "Progressing"}), False),
+        (owner("cart", uid="r", **{**HEALTHY, "updatedReplicas": 2}), False),
+        (owner("cart", uid="r", **{**HEALTHY, "observedGeneration": "0"}), False),
+        (None, False),
+    ],
+)
+async def test_a_rollout_judges_its_replica_sets(begin, server, rollout, is_deployed):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1", owners=ARGO))
+    if rollout is not None:
+        server.put(ROLLOUTS, rollout)
+    life = begin(workload_version())
+    await life.sweep()
+    assert (status_of(life).deployment_status == "Succeeded") is is_deployed
+
+
+ALL = {"availableReplicas": 2, "updatedReplicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_deployed"),
+    [
+        (ALL, True),
+        ({**ALL, "updatedReplicas": 1}, False),
+        ({**ALL, "availableReplicas": 1}, False),
+        ({**ALL, "generation": 5, "observedGeneration": 4}, False),
+    ],
+)
+async def test_a_stateful_set_is_deployed_when_all_its_pods_are_new_and_available(
+    begin, server, fields, is_deployed
+):
+    an_app(server)
+    server.put(STATEFUL_SETS, owner("cart", uid="sts", **fields))
+    life = begin(owned_by("StatefulSet", "cart", "sts"))
+    await life.sweep()
+    assert (status_of(life).deployment_status == "Succeeded") is is_deployed
+
+
+NODES = {"desiredNumberScheduled": 3, "numberReady": 3, "updatedNumberScheduled": 3}
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_deployed"),
+    [
+        (NODES, True),
+        ({**NODES, "numberReady": 2}, False),
+        ({**NODES, "updatedNumberScheduled": 2}, False),
+        ({**NODES, "generation": 5, "observedGeneration": 4}, False),
+    ],
+)
+async def test_a_daemon_set_is_deployed_when_it_is_on_all_nodes(begin, server, fields, is_deployed):
+    an_app(server)
+    server.put(DAEMON_SETS, owner("cart", uid="ds", wanted=None, **fields))
+    life = begin(owned_by("DaemonSet", "cart", "ds"))
+    await life.sweep()
+    assert (status_of(life).deployment_status == "Succeeded") is is_deployed
+
+
+async def test_what_the_mirror_says_of_the_version_before_never_counts(begin, server):
+    an_app(server)
+    server.put(STATEFUL_SETS, owner("cart", uid="sts", **ALL))
+    life = begin(owned_by("StatefulSet", "cart", "sts"))
+    # Its template has changed since, and the watch has not told it yet.
+    changed = {**ALL, "updatedReplicas": 0}
+    server.put(STATEFUL_SETS, owner("cart", uid="sts", generation=2, **changed))
+    (reconciler,) = life.reconcilers
+    await reconciler.reconcile(KEY)
+    assert status_of(life).deployment_status == "Progressing"
+
+
+@pytest.mark.parametrize(("version", "is_deployed"), [("2.0", True), ("3.0", False)])
+async def test_a_stateful_set_that_works_for_the_next_version_says_nothing_of_this_one(
+    begin, server, version, is_deployed
+):
+    an_app(server)
+    server.put(STATEFUL_SETS, owner("cart", uid="sts", **ALL))
+    mine = owned_by("StatefulSet", "cart", "sts")
+    spec = {"app": "shop", "version": version, "resourceReference": mine.spec.resource_reference}
+    server.put(WORKLOADS, {"metadata": {"name": "shop-cart"}, "spec": spec})
+    life = begin(mine)
+    await life.sweep()
+    assert (status_of(life).deployment_status == "Succeeded") is is_deployed
+
+
+async def test_what_fails_after_the_deployment_leaves_it_alone(begin, server):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1", **READY))
+    life = begin(workload_version(post_deployment_tasks=("announce",)))
+    await life.sweep()
+    (task,) = server.all(TASKS)
+    server.change(TASKS, task["metadata"]["name"], status={"status": "Failed"})
+    life.sync()
+    await life.sweep()
+    status = status_of(life)
+    assert (status.status, status.deployment_status) == ("Failed", "Succeeded")
+    assert {kind for _, kind, _ in server.writes()} == {TASKS, WORKLOAD_VERSIONS}
+
+
+async def test_finished_versions_cost_no_request(begin, server):
+    for number in range(3000):
+        version = workload_version(f"w-{number}", status=WorkloadVersionStatus(status="Succeeded"))
+        server.put(WORKLOAD_VERSIONS, version)
+    life = begin()
+    assert await life.sweep() == {}
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "kept"),
+    [
+        ({"keep_failed_nodes": True}, ["n2"]),
+        ({"keep_failed_nodes": False}, []),
+        (None, []),
+    ],
+)
+async def test_it_begins_with_the_failed_nodes_of_the_one_before_where_that_is_wanted(
+    begin, server, scheduler, kept
+):
+    nodes = (
+        FailedNode(name="n1", expires=stamp(NOW)),
+        FailedNode(name="n2", expires=stamp(NOW + timedelta(minutes=1))),
+    )
+    before = workload_version("shop-cart-1.0", WorkloadVersionStatus(failed_nodes=nodes))
+    server.put(WORKLOAD_VERSIONS, replace(before, spec=replace(before.spec, version="1.0")))
+    other = workload_version("shop-cart-0.9", WorkloadVersionStatus(failed_nodes=nodes[:1]))
+    server.put(WORKLOAD_VERSIONS, replace(other, spec=replace(other.spec, version="0.9")))
+    an_app(server)
+    life = begin(workload_version(previous_version="1.0"), scheduler=scheduler)
+    await life.sweep()
+    assert [each.name for each in status_of(life).failed_nodes] == kept
+    # Those that are cleared come not back.
+    written = server.find(WORKLOAD_VERSIONS, NAME)["status"]
+    server.change(WORKLOAD_VERSIONS, NAME, status={**written, "failedNodes": []})
+    life.sync()
+    await life.sweep()
+    assert status_of(life).failed_nodes == ()

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.lifecycle import wiring
+from helpers.gated import PROD, names, owners_of, put, version_of, workload_of
+from helpers.lifecycle import running
+from kube.resources import WORKLOAD_VERSIONS, WORKLOADS
+
+
+@pytest.fixture(autouse=True)
+def _no_namespace(api):
+    """Nothing but workloads is looked at here."""
+
+
+def workload(name="shop-waiter", version="1.0", uid="w-1", owner="rs-1", **spec):
+    return {
+        "metadata": {"name": name, "namespace": PROD, "uid": uid},
+        "spec": {
+            "app": "shop",
+            "version": version,
+            "resourceReference": {"uid": owner, "kind": "ReplicaSet", "name": "waiter"},
+            **spec,
+        },
+    }
+
+
+def change(api, name="shop-waiter", **spec):
+    found = workload_of(api, name)
+    api.put(WORKLOADS, {**found, "spec": {**found["spec"], **spec}})
+
+
+async def current(world, api, text, name="shop-waiter"):
+    await world.until(
+        lambda: workload_of(api, name).get("status", {}).get("currentVersion") == text,
+        patience=5.0,
+    )
+
+
+async def told(world, reason):
+    async with asyncio.timeout(5.0):
+        while reason not in world.signals.reasons:  # noqa: ASYNC110 - signals wake nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_each_version_follows_from_the_one_before(api, client):
+    put(api, WORKLOADS, workload())
+    async with running(client, wiring.WORKLOADS) as world:
+        await current(world, api, "1.0")
+        change(api, version="2.0")
+        await current(world, api, "2.0")
+    first, second = version_of(api), version_of(api, "shop-waiter-2.0")
+    assert "previousVersion" not in first["spec"]
+    assert second["spec"]["previousVersion"] == "1.0"
+    assert first["spec"]["version"] == "1.0"
+    assert world.signals.reasons == ["created", "created"]
+    (controller,) = first["metadata"]["ownerReferences"]
+    assert (controller["uid"], controller["controller"]) == ("w-1", True)
+
+
+async def test_a_changed_spec_is_handed_on_and_what_is_done_stays(api, client):
+    put(api, WORKLOADS, workload(preDeploymentTasks=["a"]))
+    async with running(client, wiring.WORKLOADS) as world:
+        await current(world, api, "1.0")
+        done = {"status": "Succeeded", "preDeploymentStatus": "Succeeded"}
+        api.put(WORKLOAD_VERSIONS, {**version_of(api), "status": done})
+        reference = {"uid": "rs-2", "kind": "ReplicaSet", "name": "waiter-2"}
+        change(api, resourceReference=reference, preDeploymentTasks=["b"])
+        await world.until(
+            lambda: version_of(api)["spec"]["resourceReference"] == reference, patience=5.0
+        )
+    found = version_of(api)
+    assert found["spec"]["preDeploymentTasks"] == ["b"]
+    assert found["status"] == done
+    assert owners_of(api) == ["rs-1", "rs-2"]
+    assert names(api, WORKLOAD_VERSIONS) == ["shop-waiter-1.0"]
+
+
+async def test_a_version_that_is_there_is_taken_over(api, client):
+    spec = {**workload()["spec"], "workloadName": "shop-waiter"}
+    put(
+        api,
+        WORKLOAD_VERSIONS,
+        {"metadata": {"name": "shop-waiter-1.0", "namespace": PROD}, "spec": spec},
+    )
+    put(api, WORKLOADS, workload())
+    async with running(client, wiring.WORKLOADS) as world:
+        await current(world, api, "1.0")
+    assert not api.seen("create")
+
+
+async def test_a_version_of_a_former_workload_goes_first(api, client):
+    spec = {**workload()["spec"], "workloadName": "shop-waiter"}
+    former = {"apiVersion": "v1", "kind": "KeptnWorkload", "name": "shop-waiter", "uid": "w-0"}
+    metadata = {
+        "name": "shop-waiter-1.0",
+        "namespace": PROD,
+        "uid": "v-0",
+        "ownerReferences": [{**former, "controller": True}],
+    }
+    put(api, WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec})
+    put(api, WORKLOADS, workload())
+    async with running(client, wiring.WORKLOADS) as world:
+        put(api, WORKLOADS, workload("shop-zoo", uid="w-2"))
+        await current(world, api, "1.0", "shop-zoo")
+        assert "status" not in workload_of(api)
+        api.remove(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
+        await current(world, api, "1.0")
+    assert version_of(api)["metadata"]["uid"] != "v-0"
+
+
+async def test_a_version_deleted_by_hand_comes_again(api, client):
+    put(api, WORKLOADS, workload())
+    async with running(client, wiring.WORKLOADS) as world:
+        await current(world, api, "1.0")
+        before = version_of(api)["metadata"]["uid"]
+        await world.until(lambda: len(world.caches.workload_versions.store), patience=5.0)
+        api.remove(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
+        await world.until(
+            lambda: names(api, WORKLOAD_VERSIONS) and version_of(api)["metadata"]["uid"] != before,
+            patience=5.0,
+        )
+
+
+@pytest.mark.parametrize("version", ["1.0+b", "a b", "-" * 3])
+async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client, version):
+    put(api, WORKLOADS, workload(version=version))
+    async with running(client, wiring.WORKLOADS) as world:
+        await told(world, "CreateWorkloadVersionFailed")
+    (signal,) = world.signals.kept
+    assert signal.about == "KeptnWorkload shop-waiter" or signal.about.startswith("Workload")
+    assert "can be no name" in signal.text
+    assert not api.seen("create")
+
+
+async def test_what_the_api_refuses_is_told_and_not_tried_again(api, client):
+    api.fail_next("create", "/keptnworkloadversions$", None, status=422)
+    put(api, WORKLOADS, workload())
+    async with running(client, wiring.WORKLOADS) as world:
+        await told(world, "CreateWorkloadVersionFailed")
+        api.heal()
+        change(api, version="2.0")
+        await current(world, api, "2.0")
+    assert len(api.seen("create")) == 2
+
+
+async def test_missing_rights_are_told_and_tried_again(api, client):
+    api.forbid("create", WORKLOAD_VERSIONS)
+    put(api, WORKLOADS, workload())
+    async with running(client, wiring.WORKLOADS) as world:
+        await told(world, "CreateWorkloadVersionFailed")
+        api.heal()
+        await current(world, api, "1.0")
+
+
+async def test_another_version_of_that_name_is_left_alone(api, client):
+    spec = {**workload(version="1_0")["spec"], "workloadName": "shop-waiter"}
+    metadata = {"name": "shop-waiter-1-0", "namespace": PROD}
+    put(api, WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec})
+    put(api, WORKLOADS, workload(version="1-0"))
+    async with running(client, wiring.WORKLOADS) as world:
+        await told(world, "CreateWorkloadVersionFailed")
+    assert version_of(api, "shop-waiter-1-0")["spec"]["version"] == "1_0"
+    assert "status" not in workload_of(api)
+
+
+async def test_a_workload_that_ends_is_left_alone(api, client):
+    ending = workload()
+    ending["metadata"] |= {"deletionTimestamp": "2026-03-01T10:00:00Z", "finalizers": ["a/b"]}
+    put(api, WORKLOADS, ending)
+    put(api, WORKLOADS, workload("shop-other", uid="w-2"))
+    async with running(client, wiring.WORKLOADS) as world:
+        await current(world, api, "1.0", "shop-other")
+    assert names(api, WORKLOAD_VERSIONS) == ["shop-other-1.0"]

@@ -1,0 +1,329 @@
+"""The shell before API servers that fail on demand; what real ones do is in the cluster tests."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trustme
+import yaml
+
+from helpers.fake_api import FakeApi
+from helpers.placed import Placed, config_map, deployment, is_true
+from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NODES, SECRETS
+from placement.manifests import UID_LABEL
+
+SOON = 3.0
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture
+async def member(authority):
+    async with FakeApi(tls=server_context(authority)) as found:
+        yield found
+
+
+@pytest.fixture
+async def other(authority):
+    async with FakeApi(tls=server_context(authority)) as found:
+        yield found
+
+
+@pytest.fixture
+async def world():
+    async with FakeApi() as api, api.client() as client:
+        found = Placed(client, "team")
+        found.api = api
+        yield found
+
+
+def server_context(authority):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+@pytest.fixture
+def leading_to(authority):
+    """A kubeconfig for a member."""
+
+    def make(api, **user):
+        trust = base64.b64encode(authority.cert_pem.bytes()).decode()
+        cluster = {"server": api.url, "certificate-authority-data": trust}
+        return yaml.safe_dump(
+            {
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": user or {"token": "mine"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            }
+        )
+
+    return make
+
+
+def count(api, resource=CONFIG_MAPS):
+    return len(api.objects.all(resource))
+
+
+async def test_a_cluster_that_hangs_delays_no_other(world, member, other, leading_to):
+    async with world.deploying(concurrency=2, workers=4, request_timeout_seconds=2.0):
+        await world.cluster("hung", text=leading_to(member))
+        await world.cluster("good", text=leading_to(other))
+        await world.until_online("hung", "good")
+        member.fail_next("*", "configmaps|/api/v1$", None, kind="hang")
+        for number in range(8):
+            await world.application(config_map(f"a{number}"), name=f"a{number}", to="hung")
+        await member.until_seen("get", "/api/v1$")
+        async with asyncio.timeout(1.5):
+            await world.application(config_map("fine"), name="fine", to="good")
+            await world.until_running("good", "fine")
+        member.heal()
+        for number in range(8):
+            await world.until_running("hung", f"a{number}")
+
+
+async def test_a_kubeconfig_that_changes_ends_the_session(world, member, other, leading_to):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.application(config_map("a"), to="one")
+        await world.until_running("one")
+        member.tokens = {"newer"}
+        await world.until_cluster(lambda status: status.state == "Offline", "one")
+        assert count(member) == 1
+        await world.kubeconfig("one", leading_to(member, token="newer"))  # noqa: S106 - nobody's
+        await world.until_online("one")
+        await world.until(lambda status: is_true(status, "Deployed"))
+        await world.client.delete(SECRETS, "one", "team")
+        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
+        assert message == "Secret team/one, key kubeconfig: the Secret is not there"
+
+
+async def test_secrets_are_neither_listed_nor_watched(world, member, leading_to):
+    for verb in ("list", "watch"):
+        world.api.forbid(verb, SECRETS)
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.until_online("one")
+    assert not world.api.seen("list", "/secrets")
+    assert not world.api.seen("watch", "/secrets")
+    assert len(world.api.seen("get", "/secrets/one$")) <= 4
+
+
+async def test_a_certificate_that_is_trusted_no_more_has_the_kubeconfig_read_anew(
+    world, member, leading_to
+):
+    other = trustme.CA()
+    async with world.deploying(kubeconfig_interval_seconds=3600):
+        await world.cluster("one", text=leading_to(member))
+        await world.until_online("one")
+        await member.stop()
+        member.tls = server_context(other)
+        await member.start()
+        await world.until_cluster(lambda status: status.state == "Offline", "one")
+        trust = base64.b64encode(other.cert_pem.bytes()).decode()
+        text = leading_to(member)
+        config = yaml.safe_load(text)
+        config["clusters"][0]["cluster"]["certificate-authority-data"] = trust
+        await world.kubeconfig("one", yaml.safe_dump(config))
+        await world.until_online("one")
+
+
+async def test_a_namespace_that_goes_leaves_nothing_on_its_cluster(world, member, leading_to):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.application(config_map("a"), to="one")
+        await world.until_running("one")
+        member.fail_next("delete", "configmaps", None, kind="hang")
+        await world.delete(CLUSTERS, "one")
+        await world.delete()
+        await world.client.delete(SECRETS, "one", "team")
+        await member.until_seen("delete", "configmaps")
+        # Long enough for a look at the Secret that is gone.
+        seen = len(world.api.seen("get", "/secrets/one$"))
+        await world.api.until_seen("get", "/secrets/one$", seen + 2)
+        member.heal()
+        await world.until_gone()
+        await world.until_gone(CLUSTERS, "one")
+        assert count(member) == 0
+
+
+async def test_a_dead_cluster_and_its_application_go_together(world, member, leading_to):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.application(config_map("a"), to="one")
+        await world.until_running("one")
+        member.fail_next("*", "", None, kind="reset")
+        await world.until_cluster(lambda status: status.state == "Offline", "one")
+        await world.delete()
+        await world.delete(CLUSTERS, "one")
+        await world.until_gone(CLUSTERS, "one")
+        await world.until_gone()
+        assert "ClusterNotFound" in world.told()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254"])
+async def test_addresses_where_machines_trust_anybody_are_not_connected_to(
+    world, member, leading_to, host
+):
+    text = leading_to(member).replace("127.0.0.1", host)
+    async with world.deploying(allowed_addresses=()):
+        await world.cluster("one", text=text)
+        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+    (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
+    place = f"https://{host}:{member.port} (Secret team/one, key kubeconfig)"
+    assert message.startswith(f"{place} can't be connected to: ")
+    what = "a link-local address" if host.startswith("169") else "a loopback address"
+    assert message.endswith(f" {what} (placement.members.allowedAddresses)")
+    assert member.requests == []
+
+
+async def test_what_two_clusters_share_is_not_deleted_by_one_of_them(world, member, leading_to):
+    async with world.deploying():
+        for name in ("one", "two"):
+            await world.cluster(name, text=leading_to(member))
+        await world.application(config_map("a"), to="one", migrationOrder="CreateFirst")
+        await world.until_running("one")
+        await world.schedule("two")
+        await world.until_running("two")
+        assert not member.seen("delete", "configmaps")
+        await world.delete()
+        await world.until_gone()
+        assert count(member) == 0
+
+
+async def test_credentials_that_ended_are_told(world, member, authority, leading_to):
+    ends = datetime.now(UTC).replace(tzinfo=None) - timedelta(days=1)
+    issued = authority.issue_cert("me@example.com", not_after=ends)
+    pair = {
+        "client-certificate-data": issued.cert_chain_pems[0].bytes(),
+        "client-key-data": issued.private_key_pem.bytes(),
+    }
+    user = {name: base64.b64encode(pem).decode() for name, pem in pair.items()}
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member, **user))
+        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
+        assert message.startswith("Secret team/one, key kubeconfig: its credentials ended on ")
+        assert message.endswith(" UTC: renew them")
+        assert member.requests == []
+
+
+@pytest.mark.slow
+async def test_a_session_ends_with_its_credentials_and_the_next_ones_open_another(
+    world, member, leading_to
+):
+    def token(seconds):
+        ends = (datetime.now(UTC) + timedelta(seconds=seconds)).timestamp()
+        claims = base64.urlsafe_b64encode(json.dumps({"exp": int(ends)}).encode()).decode()
+        return f"e30.{claims.rstrip('=')}.c2ln"
+
+    async with world.deploying(kubeconfig_interval_seconds=3600):
+        await world.cluster("one", text=leading_to(member, token=token(2)))
+        await world.until_online("one")
+        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
+        assert "its credentials ended on " in message
+        await world.kubeconfig("one", leading_to(member, token=token(600)))
+        await world.until_online("one")
+
+
+async def test_a_restart_takes_nothing_for_lost(world, member, other, leading_to):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.cluster("two", text=leading_to(other))
+        await world.application(config_map("a"), to="one")
+        await world.until_running("one")
+    await world.schedule("two")
+    # The old cluster is slow to answer: that is no reason to leave things behind.
+    member.fail_next("list", "nodes", 1, kind="hang")
+    async with world.deploying(request_timeout_seconds=0.3):
+        await world.until_running("two")
+        assert count(member) == 0
+        assert "CleanupPending" not in world.told()
+
+
+async def test_a_cluster_without_a_kubeconfig_is_left_alone(world):
+    async with world.deploying():
+        await world._create(CLUSTERS, "wanted", {})
+        await world.cluster("bad", text="x")
+        await world.until_cluster(lambda status: status.state == "Offline", "bad")
+        assert "status" not in await world.stored("wanted", CLUSTERS)
+        await world.delete(CLUSTERS, "wanted")
+        await world.until_gone(CLUSTERS, "wanted")
+
+
+async def test_a_conflicting_write_is_tried_again(world, member, leading_to):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.until_online("one")
+        api = world.client.connection.server
+        assert api
+        await world.application(config_map("a"), to="one")
+        for number in range(5):
+            patch = {"metadata": {"annotations": {"example.com/n": str(number)}}}
+            await world.client.request(
+                "PATCH",
+                APPLICATIONS.path("team", "app"),
+                body=str(patch).replace("'", '"').encode(),
+                content_type="application/merge-patch+json",
+            )
+        await world.until_running("one")
+        assert count(member) == 1
+
+
+async def test_what_lost_its_label_is_left_when_the_application_goes(world, member, leading_to):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.application(config_map("a"), to="one")
+        await world.until_running("one")
+        # A watch that is forbidden mends nothing.
+        member.forbid("list", CONFIG_MAPS)
+        (found,) = member.objects.all(CONFIG_MAPS).values()
+        labels = {UID_LABEL: "somebody"}
+        member.put(CONFIG_MAPS, {**found, "metadata": {**found["metadata"], "labels": labels}})
+        await world.delete()
+        await world.until_gone()
+        assert count(member) == 1
+
+
+async def test_nodes_make_the_state(world, member, leading_to):
+    member.put(NODES, {"metadata": {"name": "n"}, "status": {"conditions": []}})
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.until_online("one")
+        pressed = {"conditions": [{"type": "DiskPressure", "status": "True"}]}
+        member.put(NODES, {"metadata": {"name": "n"}, "status": pressed})
+        await world.until_cluster(lambda status: status.state == "Unhealthy", "one")
+
+
+async def test_credentials_that_end_close_the_session(world, member, leading_to):
+    ends = datetime.now(UTC).timestamp() + 1.5
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": ends}).encode()).decode().rstrip("=")
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member, token=f"a.{claims}.c"))
+        await world.until_online("one")
+        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
+        assert "its credentials ended on" in message
+
+
+async def test_readiness_is_seen_also_where_nothing_may_be_watched(world, member, leading_to):
+    member.forbid("list", DEPLOYMENTS)
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.application(deployment("web"), to="one")
+        await world.until_running("one")
+        (found,) = member.objects.all(DEPLOYMENTS).values()
+        ready = {"observedGeneration": found["metadata"]["generation"]}
+        ready |= dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 1)
+        member.put(DEPLOYMENTS, {**found, "status": ready})
+        await world.until(lambda status: is_true(status, "Ready"))

@@ -1,0 +1,204 @@
+"""Kubeconfigs are read one by one, only where they changed, and soon where they are in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+
+import pytest
+
+from controller.placement.kubeconfigs import READS, Kubeconfig
+from helpers.fake_store import encode, status
+from helpers.virtual_time import virtual
+from kube.errors import ForbiddenError, NotFoundError, UnreachableError
+from kube.resources import SECRETS
+from placement.model import SecretKey
+from serving.background import running
+
+REFERENCE = SecretKey(name="one")
+SOURCE = "Secret team/one, key kubeconfig"
+
+
+class Secrets:
+    """In place of an API server: one Secret, and what was asked of it and when."""
+
+    def __init__(self, text=b"first"):
+        self.asked = []
+        self.error = None
+        self.body = None
+        self._version = 0
+        self.put(text)
+
+    def put(self, text):
+        self._version += 1
+        data = {} if text is None else {"kubeconfig": base64.b64encode(text).decode()}
+        metadata = {"resourceVersion": str(self._version)}
+        self.body = encode({"metadata": metadata, "data": data})
+
+    async def get(self, resource, name, namespace, *, metadata_only=False):
+        assert (resource, name, namespace) == (SECRETS, "one", "team")
+        now = asyncio.get_running_loop().time()
+        self.asked.append((round(now), "version" if metadata_only else "whole"))
+        if self.error is not None:
+            raise self.error
+        return self.body
+
+
+class Read:
+    def __init__(self, secrets):
+        self.secrets = secrets
+        self.changes = []
+        self.found = Kubeconfig(
+            secrets,
+            "team",
+            REFERENCE,
+            seconds=60.0,
+            turns=asyncio.Semaphore(READS),
+            on_change=self._changed,
+            chance=lambda: 1.0,
+        )
+
+    async def _changed(self):
+        found = self.found
+        self.changes.append(found.fault or found.text)
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        async with running(self.found.run()):
+            yield self
+
+
+@virtual
+async def test_what_is_as_before_is_asked_for_its_version_only():
+    async with Read(Secrets()).running() as read:
+        await asyncio.sleep(121)
+        assert read.secrets.asked == [(0, "whole"), (60, "version"), (120, "version")]
+        assert read.changes == [b"first"]
+
+
+@virtual
+async def test_a_change_is_taken_up_within_the_interval():
+    async with Read(Secrets()).running() as read:
+        await asyncio.sleep(1)
+        read.secrets.put(b"second")
+        await asyncio.sleep(60)
+        assert read.changes == [b"first", b"second"]
+        assert read.secrets.asked[1:] == [(60, "version"), (60, "whole")]
+
+
+@virtual
+async def test_who_is_in_doubt_waits_a_second_at_most_and_asks_no_more_often():
+    async with Read(Secrets()).running() as read:
+        await asyncio.sleep(10)
+        read.secrets.put(b"second")
+        for _ in range(30):
+            read.found.look()
+            await asyncio.sleep(0.1)
+        assert read.changes == [b"first", b"second"]
+        assert len(read.secrets.asked) <= 6
+
+
+@virtual
+async def test_what_is_of_no_use_is_looked_at_sooner_and_ever_more_seldom():
+    async with Read(Secrets()).running() as read:
+        read.found.is_of_use = False
+        await asyncio.sleep(170)
+        assert [at for at, _ in read.secrets.asked] == [0, 1, 3, 8, 18, 48, 108, 168]
+
+
+@pytest.mark.parametrize("text", [None, b""])
+@virtual
+async def test_a_secret_without_the_key_is_told_until_it_has_it(text):
+    async with Read(Secrets(text)).running() as read:
+        await asyncio.sleep(0.5)
+        read.secrets.put(b"there")
+        await asyncio.sleep(2)
+        assert read.changes == [f"{SOURCE}: the Secret has no such key", b"there"]
+
+
+@virtual
+async def test_a_secret_that_goes_takes_the_kubeconfig_along_and_brings_it_back():
+    async with Read(Secrets()).running() as read:
+        await asyncio.sleep(1)
+        read.secrets.error = NotFoundError("gone", status=404)
+        await asyncio.sleep(61)
+        read.secrets.error = None
+        await asyncio.sleep(3)
+        assert read.changes == [b"first", f"{SOURCE}: the Secret is not there", b"first"]
+
+
+@virtual
+async def test_it_is_kept_while_its_cluster_is_going():
+    async with Read(Secrets()).running() as read:
+        await asyncio.sleep(1)
+        read.found.is_kept = True
+        read.secrets.error = NotFoundError("gone", status=404)
+        await asyncio.sleep(200)
+        assert read.changes == [b"first"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnreachableError("no route", call="get /api"),
+        ForbiddenError("may not", status=403),
+    ],
+)
+@virtual
+async def test_what_was_read_counts_while_nobody_can_be_asked(error):
+    async with Read(Secrets()).running() as read:
+        await asyncio.sleep(1)
+        read.secrets.error = error
+        await asyncio.sleep(200)
+        assert read.changes == [b"first"]
+
+
+@virtual
+async def test_what_could_never_be_read_is_told():
+    secrets = Secrets()
+    secrets.error = ForbiddenError("may not get it", status=403)
+    async with Read(secrets).running() as read:
+        await asyncio.sleep(0.5)
+        assert read.changes == [f"{SOURCE}: it can't be read: 403: may not get it"]
+        secrets.error = None
+        await asyncio.sleep(3)
+        assert read.changes[1:] == [b"first"]
+
+
+@virtual
+async def test_what_is_no_secret_stops_nothing():
+    secrets = Secrets()
+    secrets.body = encode(status(200, "what"))
+    async with Read(secrets).running() as read:
+        await asyncio.sleep(0.5)
+        assert read.changes[0].startswith(f"{SOURCE}: ")
+        secrets.put(b"second")
+        await asyncio.sleep(3)
+        assert read.changes[1:] == [b"second"]
+
+
+@virtual
+async def test_only_so_many_are_read_at_once():
+    class Slow(Secrets):
+        at_once = most = 0
+
+        async def get(self, *where, **how):
+            Slow.at_once += 1
+            Slow.most = max(Slow.most, Slow.at_once)
+            await asyncio.sleep(5)
+            Slow.at_once -= 1
+            return await super().get(*where, **how)
+
+    async def nothing():
+        pass
+
+    turns = asyncio.Semaphore(READS)
+    read = [
+        Kubeconfig(Slow(), "team", REFERENCE, seconds=60, turns=turns, on_change=nothing)
+        for _ in range(30)
+    ]
+    async with running(*(each.run() for each in read)):
+        await asyncio.sleep(21)
+    assert Slow.most == READS
+    assert all(each.text == b"first" for each in read)

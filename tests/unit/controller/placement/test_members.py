@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from controller.placement.members import Members
+from controller.placement_settings import MemberSettings
+from helpers.fake_api import FakeApi
+from placement.deployed import MemberCluster, MemberSpec, OwnedMetadata
+from placement.model import SecretKey
+from placement.rollout import Reach
+
+
+@pytest.fixture
+async def members():
+    async with FakeApi() as api, api.client() as client:
+        found = Members(
+            client,
+            MemberSettings(),
+            now=lambda: datetime.now(UTC),
+            on_change=lambda _key: None,
+            on_objects=lambda _uids: None,
+        )
+        yield found
+        await found.close()
+
+
+def cluster(*, secret=""):
+    reference = SecretKey(name=secret) if secret else None
+    metadata = OwnedMetadata(name="one", namespace="team")
+    return MemberCluster(metadata=metadata, spec=MemberSpec(kubeconfig_secret_ref=reference))
+
+
+async def test_nobody_is_lost_who_was_not_looked_for(members):
+    assert members.reach("team/one") is Reach.UNKNOWN
+    members.follow(cluster(secret="one"))  # noqa: S106 - a name
+    assert members.reach("team/one") is Reach.UNKNOWN
+    assert members.fault("team/one") == ""
+
+
+async def test_a_cluster_without_a_kubeconfig_answers_nobody(members):
+    members.follow(cluster())
+    assert members.reach("team/one") is Reach.NO
+    assert members.fault("team/one") == "it has no kubeconfigSecretRef"
+    members.drop("team/one")
+    assert members.reach("team/one") is Reach.UNKNOWN

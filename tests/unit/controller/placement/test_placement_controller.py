@@ -1,0 +1,150 @@
+"""Who looks again when something changes, and where placement is off or has nothing to do."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from controller.placing_settings import PlacementSettings
+from controller.settings import PLACEMENT, ControllerSettings
+from helpers.staging import NAMESPACE, Stage, weights
+from kube.resources import (
+    APPLICATIONS,
+    CLOUDS,
+    CLUSTERS,
+    GLOBAL_CLOUDS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
+    MAGNUM_CLUSTERS,
+    PROJECTS,
+)
+
+
+class Woken:
+    """In place of a job: what it was told."""
+
+    def __init__(self):
+        self.keys = set()
+        self.all = 0
+
+    def changed(self, keys):
+        self.keys |= set(keys)
+
+    def changed_all(self):
+        self.all += 1
+
+
+@pytest.fixture
+def stage():
+    found = Stage()
+    found.static(green=0.5)
+    found.berth("one", metrics=weights(green=1))
+    found.ship()
+    found.put(CLUSTERS, "elsewhere", {}, namespace="other")
+    for job in ("_scheduler", "_clouds", "_projects", "_sampler"):
+        setattr(found.controller, job, Woken())
+    # Subscribed once more, with these in the place of the jobs.
+    found.caches._listeners.clear()
+    found.controller._wire()
+    found.changed = lambda resource, *keys: found.caches._changed(
+        found.caches.mirrors[resource].name, frozenset(keys)
+    )
+    found.changed(CLUSTERS, f"{NAMESPACE}/one")
+    for job in ("_scheduler", "_clouds", "_projects", "_sampler"):
+        getattr(found.controller, job).__init__()
+    return found
+
+
+def test_an_application_wakes_itself_alone(stage):
+    stage.changed(APPLICATIONS, f"{NAMESPACE}/app")
+    assert stage.controller._scheduler.keys == {f"{NAMESPACE}/app"}
+    assert stage.controller._sampler.all == 0
+
+
+@pytest.mark.parametrize(
+    "status", [{"state": "Offline"}, {"state": "Online", "customResources": ["a.example.com"]}]
+)
+def test_a_cluster_that_stands_otherwise_wakes_the_applications_of_its_namespace(stage, status):
+    stage.berth("one", status=status, metrics=weights(green=1))
+    stage.changed(CLUSTERS, f"{NAMESPACE}/one")
+    assert stage.controller._scheduler.keys == {f"{NAMESPACE}/app"}
+    assert f"{NAMESPACE}/one" in stage.controller._clouds.keys
+    assert "other/elsewhere" not in stage.controller._clouds.keys
+    assert stage.controller._sampler.all == 1
+
+
+def test_what_no_decision_reads_of_a_cluster_wakes_itself_alone(stage):
+    metrics = [{"name": "green", "value": 0.7}]
+    status = {"state": "Online", "metrics": metrics}
+    stage.berth("one", status=status, metrics=weights(green=1))
+    stage.changed(CLUSTERS, f"{NAMESPACE}/one")
+    assert stage.controller._scheduler.keys == set()
+    assert stage.controller._clouds.keys == {f"{NAMESPACE}/one"}
+
+
+def test_a_cluster_that_goes_wakes_the_applications(stage):
+    stage.remove(CLUSTERS, "one")
+    stage.changed(CLUSTERS, f"{NAMESPACE}/one")
+    assert stage.controller._scheduler.keys == {f"{NAMESPACE}/app"}
+
+
+def test_a_cloud_wakes_its_namespace(stage):
+    stage.changed(CLOUDS, f"{NAMESPACE}/near")
+    assert stage.controller._scheduler.keys == {f"{NAMESPACE}/app"}
+    assert stage.controller._clouds.keys == {f"{NAMESPACE}/one"}
+
+
+def test_a_project_wakes_who_may_go_to_one(stage):
+    stage.changed(PROJECTS, "other/yard")
+    assert stage.controller._projects.all == 1
+    assert stage.controller._scheduler.all == 0
+    assert stage.controller._scheduler.keys == set()
+
+
+@pytest.mark.parametrize("resource", [GLOBAL_CLOUDS, GLOBAL_METRICS, GLOBAL_PROVIDERS])
+def test_what_is_everybodys_wakes_everybody(stage, resource):
+    stage.changed(resource, "anything")
+    for job in (stage.controller._scheduler, stage.controller._clouds, stage.controller._projects):
+        assert job.all == 1
+
+
+def test_a_new_value_is_seen_by_the_next_decision(stage):
+    before = stage.controller._snapshots.current()
+    assert stage.controller._snapshots.current() is before
+    stage.controller._sampled({NAMESPACE})
+    assert stage.controller._snapshots.current() is not before
+
+
+def test_a_pass_has_the_right_time(stage):
+    before = stage.controller._snapshots.current()
+    stage.time = 1
+    after = stage.controller._snapshots.current()
+    assert (after.seen.now - before.seen.now).total_seconds() == 1
+    assert after.seen.world is before.seen.world
+
+
+def test_a_magnum_cluster_wakes_itself(stage):
+    stage.changed(MAGNUM_CLUSTERS, f"{NAMESPACE}/crane")
+    assert stage.controller._projects.keys == {f"{NAMESPACE}/crane"}
+
+
+def test_both_mirrors_of_a_kind_are_woken_when_it_comes(stage):
+    name = f"{CLUSTERS.plural}.{CLUSTERS.group}"
+    found = stage.controller._definitions._mirrors[name]
+    deployment = stage.controller.deployment.caches.clusters
+    assert found == [stage.caches.clusters, deployment]
+
+
+def test_it_is_off_unless_it_is_switched_on():
+    assert PLACEMENT not in ControllerSettings().running
+    switched_on = ControllerSettings(placement=PlacementSettings(enabled=True))
+    assert PLACEMENT in switched_on.running
+    others = ControllerSettings(placement=switched_on.placement, controllers=("metrics",))
+    assert PLACEMENT not in others.running
+
+
+def test_values_last_until_the_next_ones_at_least():
+    with pytest.raises(msgspec.ValidationError, match="sampleMaxAgeSeconds: must be longer"):
+        msgspec.convert({"sampleMaxAgeSeconds": 15}, PlacementSettings)
+    assert PlacementSettings().max_age == 45
+    assert PlacementSettings(sample_max_age_seconds=16).max_age == 16

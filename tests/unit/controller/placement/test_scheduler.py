@@ -1,0 +1,401 @@
+"""When applications are decided about, and what is written of it, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from helpers.staging import NAMESPACE, Stage, weights
+from kube.errors import ConflictError, InvalidError
+from kube.resources import (
+    APPLICATIONS,
+    CLOUDS,
+    CLUSTERS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
+    MAGNUM_CLUSTERS,
+    PROJECTS,
+)
+from kube.workqueue import WorkQueue, work
+from serving.background import running
+
+HOUR = 3600
+
+
+def two_berths(**settings):
+    """One and two, of which two is better for who is on one."""
+    stage = Stage(**settings)
+    stage.static(green=0.2, coal=0.9)
+    stage.berth("one", metrics=weights(green=1))
+    stage.berth("two", metrics=weights(coal=1))
+    return stage
+
+
+async def test_it_is_placed_by_one_write_of_everything_at_one_instant():
+    stage = two_berths()
+    stage.ship()
+    wait = await stage.look()
+    assert wait == 60
+    (name, value, subresource) = stage.writes[0]
+    assert (name, subresource, len(stage.writes)) == ("app", "status", 1)
+    status = value["status"]
+    assert status["scheduledTo"] == {
+        "kind": None,
+        "namespace": None,
+        "name": "two",
+        "uid": "uid-two",
+    }
+    assert status["scheduledTime"] == "2026-03-01T12:00:00Z"
+    assert status["nextRescheduleTime"] == "2026-03-01T12:01:00Z"
+    assert status["scheduledGeneration"] == 1
+    assert status["phase"] == "Pending"
+    # A decision before this one leaves nothing behind.
+    assert status["lastDecision"]["wouldChange"] is not None
+    assert "runnerUp" in status["lastDecision"]
+    assert stage.events.sent == [
+        (
+            NAMESPACE,
+            "app",
+            "Normal",
+            "Scheduled",
+            "to 'two': 'two' has the best score, 0.9",
+        )
+    ]
+
+
+async def test_nothing_of_an_older_decision_is_left():
+    stage = two_berths()
+    stage.ship(on="one")
+    await stage.look()
+    assert stage.status()["lastDecision"]["runnerUp"]["cluster"] == "one"
+    stage.berth("two", status={"state": "Offline"}, metrics=weights(coal=1))
+    await stage.look()
+    assert stage.on() == "one"
+    assert "runnerUp" not in stage.status()["lastDecision"]
+
+
+async def test_the_hold_off_has_a_fixed_end_that_no_event_puts_off():
+    stage = two_berths()
+    stage.ship(on="one", since=10)
+    assert await stage.look() == 50
+    for passed, left in ((20, 30), (49, 1)):
+        stage.time = passed
+        stage.change(APPLICATIONS, "app")
+        # A change is handed over, and starts no new time.
+        assert await stage.look() == left
+        assert stage.on() == "one"
+        assert stage.status()["scheduledGeneration"] == stage.stored()["metadata"]["generation"]
+    stage.time = 50
+    assert await stage.look() == 60
+    assert stage.on() == "two"
+    assert len(stage.status()["recentMoves"]) == 1
+
+
+async def test_a_pass_that_changes_nothing_writes_nothing():
+    stage = two_berths()
+    stage.ship(on="two")
+    for passed in range(0, 600, 60):
+        stage.time = passed
+        assert await stage.look() == 60
+    assert stage.writes == []
+
+
+async def test_without_migration_there_are_no_periods_but_updates():
+    stage = two_berths()
+    stage.ship(on="one", migration=False)
+    assert await stage.look() is None
+    stage.change(APPLICATIONS, "app")
+    assert await stage.look() is None
+    assert stage.status()["scheduledGeneration"] == 2
+    assert stage.on() == "one"
+
+
+async def test_who_must_leave_is_held_by_nothing():
+    stage = two_berths(reschedule_after=HOUR, moves_per_target=1, moves_per_application=1)
+    for name in ("a", "b", "c"):
+        stage.ship(name, on="one", since=1)
+    stage.berth("one", status={"state": "Offline"}, metrics=weights(green=1))
+    for name in ("a", "b", "c"):
+        await stage.look(name)
+        assert stage.on(name) == "two"
+        assert "recentMoves" not in stage.status(name)
+
+
+async def test_tries_come_at_fixed_times_and_end():
+    stage = Stage()
+    stage.ship(backoff={"delaySeconds": 10, "factor": 3, "limit": 2}, labels=["a is b"])
+    times = []
+    while (wait := await stage.look()) is not None:
+        times.append((stage.time, stage.status().get("retriesLeft"), wait))
+        # A look between two tries is none.
+        stage.time += wait / 2
+        writes = len(stage.writes)
+        assert await stage.look() == pytest.approx(wait / 2)
+        assert len(stage.writes) == writes
+        stage.time += wait / 2
+    assert times == [(0, 1, 30), (30, 0, 30)]
+    assert stage.status()["phase"] == "Failed"
+    assert "nextRetryTime" not in stage.status()
+    stage.berth("one", labels={"a": "b"})
+    stage.time += HOUR
+    assert await stage.look() is None
+    stage.change(APPLICATIONS, "app", migrationOrder="CreateFirst")
+    assert await stage.look() == 60
+    assert stage.on() == "one"
+    reasons = [reason for *_, reason, _ in stage.events.sent]
+    assert reasons == ["NoSuitableTarget", "Scheduled"]
+
+
+async def test_endless_tries_in_vain_are_not_written_each():
+    stage = Stage()
+    stage.ship(labels=["a is b"])
+    looks = 0
+    while stage.time < 30:
+        wait = await stage.look()
+        assert 0 < wait <= 2
+        stage.time += wait
+        looks += 1
+    assert looks >= 28
+    # Now and then it shows that somebody tries.
+    assert 3 <= len(stage.writes) <= 4
+    # What is new is written at once.
+    stage.berth("one")
+    await stage.look()
+    assert "no cluster of 1 suits" in stage.condition()["message"]
+
+
+async def test_another_leader_goes_on_by_what_is_stored():
+    stage = two_berths()
+    stage.ship(on="one", since=10)
+    stage.ship("late", backoff={"delaySeconds": 40, "limit": 3}, labels=["a is b"])
+    assert await stage.look() == 50
+    assert await stage.look("late") == 40
+    writes = len(stage.writes)
+    stage.begin()
+    stage.time = 15
+    assert await stage.look() == 35
+    assert await stage.look("late") == 25
+    assert len(stage.writes) == writes
+
+
+async def test_one_that_cannot_be_written_or_read_harms_no_other():
+    stage = two_berths()
+    names = [f"app-{number}" for number in range(100)]
+    for name in names:
+        stage.ship(name)
+    stage.ship("poison", labels=["location is"])
+    stage.ship("cursed")
+    stage.faults["cursed"] = InvalidError("status is refused", status=422)
+    queue = WorkQueue("scheduler")
+    scheduler = stage.schedulers[APPLICATIONS]
+    for key in scheduler.due(None):
+        queue.add(key)
+    errors = []
+    working = work(
+        queue, scheduler.reconcile, workers=4, on_error=lambda key, _error: errors.append(key)
+    )
+    async with running(working):
+        async with asyncio.timeout(5):
+            while not all(stage.on(name) for name in names):  # noqa: ASYNC110 - no event of ours
+                await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+    assert set(errors) == {f"{NAMESPACE}/cursed"}
+    assert stage.condition(name="poison")["reason"] == "InvalidConstraint"
+    assert stage.status("poison")["phase"] == "Degraded"
+
+
+async def test_what_is_refused_is_tried_again_only_after_a_change():
+    stage = two_berths()
+    stage.ship(labels=["location is"])
+    assert await stage.look() is None
+    stage.time = HOUR
+    assert await stage.look() is None
+    assert len(stage.writes) == 1
+    stage.change(APPLICATIONS, "app", constraints={"cluster": {"labels": None}})
+    assert await stage.look() == 60
+    assert stage.on() == "two"
+
+
+async def test_nothing_is_decided_on_what_our_own_write_replaced():
+    stage = two_berths()
+    stage.ship()
+    stage.is_late = True
+    assert await stage.look() == 60
+    assert await stage.look() is None
+    assert len(stage.writes) == 1
+    stage.catch_up()
+    assert await stage.look() == 60
+    assert len(stage.writes) == 1
+
+
+async def test_a_write_that_comes_too_late_is_decided_again_and_counts_once():
+    stage = two_berths(moves_per_target=1)
+    stage.ship(on="one")
+    stage.is_late = True
+    # The deployer was faster.
+    stage.change(APPLICATIONS, "app")
+    with pytest.raises(ConflictError):
+        await stage.look()
+    stage.catch_up()
+    await stage.look()
+    assert stage.on() == "two"
+
+
+async def test_not_all_run_to_the_best_at_once():
+    stage = two_berths(moves_per_target=2, sample_interval_seconds=15)
+    names = [f"app-{number}" for number in range(5)]
+    for name in names:
+        stage.ship(name, on="one")
+
+    async def moved():
+        for name in names:
+            await stage.look(name)
+        return sum(stage.on(name) == "two" for name in names)
+
+    assert await moved() == 2
+    # Another look is no other pass, whatever has changed meanwhile.
+    stage.berth("three")
+    stage.time = 14
+    assert await moved() == 2
+    stage.time = 15
+    assert await moved() == 4
+    stage.time = 30
+    assert await moved() == 5
+
+
+async def test_one_moves_so_often_in_an_hour_and_no_more():
+    stage = two_berths(reschedule_after=60, moves_per_application=3)
+    stage.ship(on="one")
+    better = ("one", "two")
+    moves = 0
+    for passed in range(0, 1800, 60):
+        stage.time = passed
+        there = stage.on()
+        values = {"green": 0.9, "coal": 0.2} if there == "two" else {"green": 0.2, "coal": 0.9}
+        stage.change(GLOBAL_PROVIDERS, "static", static={"metrics": values})
+        await stage.look()
+        assert stage.on() in better
+        moves += stage.on() != there
+    assert moves == 3
+    # The first two are an hour ago.
+    there = stage.on()
+    stage.time = 60 * 61
+    await stage.look()
+    assert stage.on() != there
+    assert len(stage.status()["recentMoves"]) == 2
+
+
+async def test_what_is_deleted_is_left_alone():
+    stage = two_berths()
+    stage.ship()
+    found = stage.stored()
+    found["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
+    stage.catch_up()
+    assert await stage.look() is None
+    stage.remove(APPLICATIONS, "app")
+    assert await stage.look() is None
+    assert stage.writes == []
+
+
+async def test_one_that_goes_while_it_is_written_is_no_fault():
+    stage = two_berths()
+    stage.ship()
+    del stage.objects[APPLICATIONS, "app"]
+    assert await stage.look() is None
+
+
+async def test_a_cluster_that_is_to_be_made_finds_a_cloud_by_tries_and_keeps_it():
+    stage = Stage()
+    spec = {"backoff": {"delaySeconds": 20}, "constraints": {"cloud": {"labels": ["a is b"]}}}
+    stage.put(CLUSTERS, "wanted", spec)
+    assert await stage.look("wanted", CLUSTERS) == 20
+    assert stage.status("wanted", CLUSTERS)["state"] == "Degraded"
+    stage.put(CLOUDS, "near", labels={"a": "b"})
+    stage.time = 10
+    assert await stage.look("wanted", CLUSTERS) == 10
+    stage.time = 20
+    assert await stage.look("wanted", CLUSTERS) is None
+    status = stage.status("wanted", CLUSTERS)
+    assert (status["scheduledTo"]["kind"], status["scheduledTo"]["name"]) == ("Cloud", "near")
+    assert "nextRetryTime" not in status
+    stage.remove(CLOUDS, "near")
+    writes = len(stage.writes)
+    assert await stage.look("wanted", CLUSTERS) is None
+    assert len(stage.writes) == writes
+
+
+async def test_a_cluster_without_a_cloud_is_tried_without_end_though_not_each_is_written():
+    stage = Stage()
+    stage.put(CLUSTERS, "wanted")
+    for moment in (0, 2, 4, 6):
+        stage.time = moment
+        assert 0 < await stage.look("wanted", CLUSTERS) <= 2
+    assert len(stage.writes) == 1
+    stage.put(CLOUDS, "near")
+    stage.time = 8
+    await stage.look("wanted", CLUSTERS)
+    assert stage.status("wanted", CLUSTERS)["scheduledTo"]["name"] == "near"
+
+
+async def test_a_magnum_cluster_gets_labels_and_metrics_first_and_its_project_then():
+    stage = Stage()
+    stage.static(cost=0.5)
+    project = {"template": "small", "metrics": weights(cost=1)}
+    stage.put(PROJECTS, "yard", project, labels={"a": "theirs", "b": "x"})
+    stage.put(MAGNUM_CLUSTERS, "crane", {"masterCount": 1}, labels={"a": "own"})
+    await stage.look("crane", MAGNUM_CLUSTERS)
+    assert [subresource for *_, subresource in stage.writes] == [None, "status"]
+    found = stage.stored("crane", MAGNUM_CLUSTERS)
+    assert found["metadata"]["labels"] == {"a": "own", "b": "x"}
+    assert found["spec"]["metrics"][0]["name"] == "cost"
+    assert found["status"]["template"] == "small"
+    assert found["status"]["project"]["name"] == "yard"
+    await stage.look("crane", MAGNUM_CLUSTERS)
+    assert len(stage.writes) == 2
+
+
+async def test_a_cluster_tells_of_its_metrics_and_not_too_often():
+    stage = two_berths()
+    assert await stage.look("one", CLUSTERS) == 60
+    assert stage.condition("MetricsAvailable", "one", CLUSTERS)["status"] == "True"
+    assert stage.status("one", CLUSTERS)["metrics"][0]["value"] == 0.2
+    stage.time = 30
+    stage.change(GLOBAL_PROVIDERS, "static", static={"metrics": {"green": 0.3}})
+    await stage.look("one", CLUSTERS)
+    assert len(stage.writes) == 1
+    stage.time = 61
+    await stage.look("one", CLUSTERS)
+    assert stage.status("one", CLUSTERS)["metrics"][0]["value"] == 0.3
+    # That there is none is told at once.
+    stage.remove(GLOBAL_METRICS, "green")
+    await stage.look("one", CLUSTERS)
+    assert stage.condition("MetricsAvailable", "one", CLUSTERS)["reason"] == "UnknownMetric"
+    assert stage.status("one", CLUSTERS)["metrics"][0]["reason"] == "UnknownMetric"
+    assert stage.status("one", CLUSTERS)["state"] == "Online"
+    stage.change(CLUSTERS, "one", metrics=[])
+    await stage.look("one", CLUSTERS)
+    assert stage.condition("MetricsAvailable", "one", CLUSTERS)["reason"] == "NoMetrics"
+    assert "metrics" not in stage.status("one", CLUSTERS)
+
+
+async def test_a_cluster_without_metrics_has_nothing_to_tell():
+    stage = Stage()
+    stage.berth("one")
+    assert await stage.look("one", CLUSTERS) is None
+    assert stage.writes == []
+
+
+async def test_decisions_are_counted_by_their_outcome():
+    stage = two_berths()
+    stage.ship()
+    await stage.look()
+    labels = {"kind": "Application", "outcome": "Placed"}
+    name = "harbourmaster_placement_decisions_total"
+    assert stage.metrics.registry.get_sample_value(name, labels) == 1
+
+
+def test_settings_refuse_what_is_unknown():
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"rescheduleAfter": 60, "sticky": 1}, type(Stage().settings))

@@ -1,0 +1,170 @@
+"""A member cluster as it is seen: what answers, hangs, refuses, and is full."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from controller.placement.session import BusyError, Session
+from controller.placement_settings import MemberSettings
+from helpers.fake_api import FakeApi
+from helpers.patience import PATIENCE
+from kube.foreign import Access
+from kube.resources import DEFINITIONS, NODES
+from placement.rollout import Reach
+from serving.background import running
+
+QUICK = MemberSettings(probe_interval_seconds=0.05, request_timeout_seconds=0.3, concurrency=2)
+
+
+class Watched:
+    """A session that runs, and can be waited for."""
+
+    def __init__(self, api, settings=QUICK, *, discover=True):
+        self._moved = asyncio.Event()
+        self.session = Session(
+            "team/one",
+            Access(connection=api.connection, namespace="", expires=None),
+            settings,
+            discover=discover,
+            on_change=self._moved.set,
+            on_objects=lambda _uids: self._moved.set(),
+            on_crash=lambda _name: None,
+            chance=lambda: 0.5,
+        )
+
+    async def until(self, condition):
+        async with asyncio.timeout(PATIENCE):
+            while not condition(self.session):
+                self._moved.clear()
+                await self._moved.wait()
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        async with running(self.session.run()):
+            yield self
+
+
+@pytest.fixture
+async def member():
+    async with FakeApi() as found:
+        yield found
+
+
+def node(name, ready="True"):
+    status = {"conditions": [{"type": "Ready", "status": ready}]}
+    return {"metadata": {"name": name}, "status": status}
+
+
+def definition(name):
+    return {"metadata": {"name": name}, "spec": {"group": "example.com"}}
+
+
+async def test_nothing_is_known_before_the_first_answer(member):
+    watched = Watched(member)
+    assert watched.session.reach is Reach.UNKNOWN
+    assert watched.session.observation.answers is None
+    assert watched.session.custom_resources is None
+
+
+async def test_nodes_and_definitions_are_seen_as_they_come(member):
+    member.put(NODES, node("b"))
+    member.put(DEFINITIONS, definition("boats.example.com"))
+    async with Watched(member).running() as watched:
+        await watched.until(lambda session: session.observation.answers)
+        await watched.until(lambda session: session.custom_resources is not None)
+        assert watched.session.custom_resources == ("boats.example.com",)
+        member.put(NODES, node("a", "False"))
+        await watched.until(lambda session: len(session.observation.nodes) == 2)
+        names = [
+            (each.name, each.conditions[0].status) for each in watched.session.observation.nodes
+        ]
+        assert names == [("a", "False"), ("b", "True")]
+        member.put(DEFINITIONS, definition("a.example.com"))
+        await watched.until(lambda session: len(session.custom_resources) == 2)
+
+
+async def test_definitions_are_not_looked_at_where_nobody_wants_it(member):
+    async with Watched(member, discover=False).running() as watched:
+        await watched.until(lambda session: session.is_steady)
+        assert watched.session.custom_resources is None
+        assert member.seen("list", "customresourcedefinitions") == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ({"kind": "hang"}, "did not answer in time"),
+        ({"kind": "reset"}, "Connection reset by peer"),
+        ({"status": 500}, "on demand"),
+        ({"kind": "html", "status": 502}, "no answer of an API server"),
+        ({"status": 401}, "refuses the credentials of its kubeconfig"),
+    ],
+)
+async def test_what_is_no_answer_is_said_after_some_and_gone_when_it_answers(member, fault, text):
+    async with Watched(member).running() as watched:
+        await watched.until(lambda session: session.is_steady)
+        member.fail_next("list", "nodes", None, **fault)
+        await watched.until(lambda session: session.reach is Reach.NO)
+        assert text in watched.session.observation.fault
+        assert not watched.session.is_steady
+        member.heal()
+        await watched.until(lambda session: session.reach is Reach.YES)
+        await watched.until(lambda session: session.is_steady)
+
+
+async def test_one_question_that_fails_changes_nothing(member):
+    async with Watched(member).running() as watched:
+        await watched.until(lambda session: session.is_steady)
+        member.fail_next("list", "nodes", status=500)
+        watched.session.doubt()
+        await watched.until(lambda session: not session.is_steady)
+        assert watched.session.reach is Reach.YES
+        await watched.until(lambda session: session.is_steady)
+        assert watched.session.reach is Reach.YES
+
+
+async def test_nodes_that_may_not_be_seen_are_said_so(member):
+    member.forbid("list", NODES)
+    async with Watched(member).running() as watched:
+        await watched.until(lambda session: session.observation.answers)
+        assert watched.session.reach is Reach.YES
+        assert "forbidden" in watched.session.observation.nodes_fault
+
+
+async def test_so_many_are_let_in_and_the_others_are_woken(member):
+    session = Watched(member).session
+    woken = []
+
+    async def enter(stack, name):
+        await stack.enter_async_context(session.use(name, lambda: woken.append(name)))
+
+    async with contextlib.AsyncExitStack() as first:
+        async with contextlib.AsyncExitStack() as second:
+            await enter(first, "a")
+            await enter(second, "b")
+            for name in ("c", "d", "c"):
+                with pytest.raises(BusyError):
+                    await enter(first, name)
+            assert woken == []
+        assert woken == ["c"]
+        async with contextlib.AsyncExitStack() as third:
+            await enter(third, "c")
+        assert woken == ["c", "d"]
+
+
+async def test_who_is_inside_may_finish_and_nobody_else_comes(member):
+    session = Watched(member).session
+    woken = []
+    stack = contextlib.AsyncExitStack()
+    await stack.enter_async_context(session.use("a", lambda: None))
+    leaving = asyncio.create_task(session.leave())
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError):
+        await stack.enter_async_context(session.use("b", lambda: woken.append("b")))
+    assert not leaving.done()
+    await stack.aclose()
+    await leaving
+    assert woken == ["b"]

@@ -1,0 +1,288 @@
+"""What changes between a plan and its end: nobody is evicted for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from controller.rescheduling.notices import Notices
+from evaluation.times import stamp
+from helpers.evicting import (
+    KEY,
+    budget,
+    full,
+    leading,
+    refused_by_budget,
+    told,
+    until,
+)
+from helpers.fake_store import StatusError
+from helpers.logs import captured_log
+from kube.resources import LEASES, NODES, PODS
+from rescheduling import planner
+
+BUSY = StatusError(429, "too busy")
+NEVER_EVICT = "rescheduler.harbourmaster.dev/never-evict"
+
+
+@pytest.fixture
+def states(monkeypatch):
+    """The states that the log tells, with why."""
+    found = []
+    tell = Notices.state
+
+    def state(self, course, why=""):
+        found.append((course.state.value, why))
+        tell(self, course, why)
+
+    monkeypatch.setattr(Notices, "state", state)
+    return found
+
+
+def change(api, resource, name, namespace="", **parts):
+    """Merge into the parts of an object."""
+    before = api.get(resource, name, namespace)
+    merged = {key: {**before.get(key, {}), **value} for key, value in parts.items()}
+    api.put(resource, {**before, **merged})
+
+
+async def test_the_log_ends_with_the_end(api, controlled, states):
+    full(api)
+    async with leading(controlled()):
+        await until(api.evicted)
+        api.remove(PODS, "v1", "default")
+        await until(lambda: states[-1][0] == "BIND")
+        api.bind()
+        await until(api.is_clean)
+        await asyncio.sleep(0.3)
+    assert [state for state, _ in states][-4:] == ["VERIFY", "EVICT", "DRAIN", "BIND"]
+
+
+async def test_the_log_says_why_a_plan_was_given_up(api, controlled, states):
+    full(api)
+    async with leading(controlled(verifyDelaySeconds=0.3)):
+        await until(lambda: states and states[-1][0] == "VERIFY")
+        change(api, NODES, "n1", spec={"unschedulable": True})
+        await until(lambda: states[-1][0] == "NOFIT")
+    (why,) = {why for state, why in states if state == "DETECTED" and why}
+    assert "node is cordoned" in why
+    assert api.evictions == []
+
+
+async def test_who_is_to_stay_by_now_stays(api, controlled):
+    full(api)
+    api.answers["v1"] = [BUSY]
+    async with leading(controlled()):
+        await until(api.evicted)
+        change(api, PODS, "v1", "default", metadata={"labels": {NEVER_EVICT: "true"}})
+        await until(lambda: "v0" in api.evicted())
+        count = api.evicted().count("v1")
+        await asyncio.sleep(0.8)
+        assert api.evicted().count("v1") == count
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}},
+        {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+    ],
+)
+async def test_nobody_goes_from_a_node_that_closes(api, controlled, parts):
+    full(api)
+    api.answers["v1"] = [BUSY]
+    async with leading(controlled()):
+        await until(api.evicted)
+        change(api, NODES, "n1", **parts)
+        await until(api.is_clean)
+        count = len(api.evictions)
+        await asyncio.sleep(0.8)
+        assert len(api.evictions) == count
+
+
+async def test_who_is_finished_or_gone_is_not_evicted(api, controlled):
+    full(api)
+    api.answers["v1"] = [BUSY]
+    async with leading(controlled()):
+        await until(api.evicted)
+        change(api, PODS, "v1", "default", status={"phase": "Succeeded"})
+        await asyncio.sleep(0.1)
+        count = len(api.evictions)
+        await asyncio.sleep(1)
+        assert len(api.evictions) == count
+        api.bind()
+        await until(api.is_clean)
+    assert set(api.evicted()) == {"v1"}
+
+
+async def test_no_budget_is_violated_that_the_limit_does_not_allow(api, controlled):
+    api.add_node()
+    for name in ("v0", "v1"):
+        api.add_pod(name, labels={"app": name})
+    budget(api, "of-v0", allowed=0, labels={"app": "v0"})
+    budget(api, "of-v1", allowed=1, labels={"app": "v1"})
+    api.add_critical(cpu="2")
+    api.answers["v0"] = api.tries["v0"] = [refused_by_budget()]
+    api.answers["v1"] = [refused_by_budget()]
+    async with leading(controlled(pdbViolationsPerHour=1, evictTimeoutSeconds=0.3)):
+        await until(lambda: api.deletions)
+        await until(lambda: "v1" in api.evicted())
+        await asyncio.sleep(0.6)
+    assert [name for name, _ in api.deletions] == ["v0"]
+
+
+async def test_where_less_harm_will_do_by_now_no_more_is_done(api, controlled):
+    full(api)
+    budget(api, allowed=0)
+    api.answers["v0"] = api.answers["v1"] = [refused_by_budget()]
+    async with leading(controlled(verifyDelaySeconds=0.3)):
+        await until(lambda: "RescheduleStarted" in told(api))
+        budget(api, allowed=1)
+        await until(api.evicted)
+        await asyncio.sleep(0.3)
+    assert api.deletions == api.marks == []
+
+
+async def test_more_than_may_move_for_one_pod_never_do(api, controlled):
+    api.add_node()
+    for name in ("v0", "v1"):
+        api.add_pod(name)
+    api.add_critical(cpu="2")
+    async with leading(controlled(maxVictimsPerPod=2)):
+        await until(lambda: len(api.evictions) == 2)
+        for name in ("thief0", "thief1"):
+            api.add_pod(name)
+        for name in ("v0", "v1"):
+            api.remove(PODS, name, "default")
+        await until(api.is_clean)
+        assert sorted(api.evicted()) == ["v0", "v1"]
+
+
+async def test_what_others_took_is_no_mismatch(api, controlled, states):
+    full(api)
+    settings = {"maxVictimsPerPod": 5, "backoffSeconds": 60}
+    async with leading(controlled(**settings)):
+        for name, thief in (("v1", "w1"), ("w1", "w2"), ("w2", "w3")):
+            await until(lambda name=name: name in api.evicted())
+            # It stays where the next one is to go.
+            api.add_pod(thief)
+            api.remove(PODS, name, "default")
+        await until(lambda: states[-1][0] == "BACKOFF")
+        await until(api.is_clean)
+    assert ("BACKOFF", "the room was taken by others") in states
+    assert "FitMismatch" not in told(api)
+
+
+async def test_nobody_goes_for_one_that_has_its_place_though_the_watch_is_behind(api, controlled):
+    full(api)
+    act = api._do
+
+    def bound_meanwhile(seen, resource, namespace, name, subresource):
+        found = act(seen, resource, namespace, name, subresource)
+        if seen.verb == "get" and resource is PODS and name == "c" and not api.is_clean():
+            return {**found, "spec": {**found["spec"], "nodeName": "n9"}}
+        return found
+
+    api._do = bound_meanwhile
+    async with leading(controlled()):
+        await until(lambda: not api.is_clean())
+        await asyncio.sleep(1.5)
+        assert api.evictions == []
+        api.bind(node="n9")
+        await until(api.is_clean)
+
+
+async def test_a_scheduler_that_has_died_meanwhile_gets_no_room(api, controlled):
+    api.add_node(cpu="500m")
+    api.add_critical()
+    async with leading(controlled()):
+        await until(lambda: "DoesNotFitAnyNode" in told(api))
+        old = stamp(datetime.now(UTC) - timedelta(minutes=10))
+        metadata = {"name": "kube-scheduler", "namespace": "kube-system"}
+        api.put(LEASES, {"metadata": metadata, "spec": {"renewTime": old}})
+        api.add_pod("v0", "n2")
+        api.add_node("n2", cpu="1")
+        await until(lambda: "RescheduleCircuitOpen" in told(api))
+        await asyncio.sleep(0.5)
+        assert api.evictions == []
+        assert api.is_clean("n2")
+
+
+async def test_a_pod_is_counted_once(api, controlled, monkeypatch):
+    counted, cancelled = [], []
+    monkeypatch.setattr(Notices, "seen", lambda _, app: counted.append(app))
+    monkeypatch.setattr(Notices, "ended", lambda *given: cancelled.append(given[-1]))
+    full(api)
+    async with leading(controlled(verifyDelaySeconds=60)):
+        await until(lambda: not api.is_clean())
+        api.nominate("n1")
+        await until(lambda: cancelled and api.is_clean())
+        await asyncio.sleep(0.5)
+    assert cancelled == ["the scheduler preempts for the pod"]
+    assert len(counted) == 1
+
+
+async def test_how_things_stand_is_not_counted_anew_for_each_of_many_pods(
+    api, controlled, monkeypatch
+):
+    counts = []
+    monkeypatch.setattr(Notices, "standing", lambda *given, **_: counts.append(given[1]))
+    api.add_node(cpu="500m")
+    for number in range(50):
+        api.add_critical(f"c{number}")
+    async with leading(controlled(housekeepingIntervalSeconds=1)):
+        await until(lambda: told(api).count("DoesNotFitAnyNode") == 50)
+        await until(lambda: counts[-1] == 50)
+    assert len(counts) < 25
+
+
+async def test_what_is_remembered_of_pods_goes_with_them(api, controlled):
+    full(api)
+    controller = controlled(bindTimeoutSeconds=0.1, backoffSeconds=60)
+    async with leading(controller):
+        attempts = controller._context.ledger.attempts
+        uid = api.get(PODS, "c", "kube-system")["metadata"]["uid"]
+        await until(api.evicted)
+        api.remove(PODS, "v1", "default")
+        await until(lambda: attempts.begun(uid) == 1)
+        # While nothing is done for it, nobody looks at its end.
+        api.switch("false")
+        await until(lambda: not controller.caches.is_on)
+        await asyncio.sleep(0.1)
+        assert attempts.begun(uid) == 1
+        api.remove(PODS, "c", "kube-system")
+        await until(lambda: attempts.begun(uid) == 0)
+
+
+async def test_one_that_cannot_be_planned_for_keeps_no_other_waiting(api, controlled, monkeypatch):
+    full(api)
+    api.add_critical("a")
+    plan = planner.plan_in_slices
+
+    def failing(cluster, pending, *given, **around):
+        if pending.pod.name == "a":
+            raise TypeError("a fault of ours")
+        return plan(cluster, pending, *given, **around)
+
+    monkeypatch.setattr(planner, "plan_in_slices", failing)
+    with captured_log() as log:
+        async with leading(controlled()):
+            await until(api.evicted)
+    (kept,) = api.reservations()
+    assert kept["pod"] == "kube-system/c"
+    assert b"a fault of ours" in log.getvalue()
+
+
+async def test_a_dry_run_leaves_the_taints_of_the_first_rescheduler(api, controlled):
+    taint = {"key": KEY, "value": "kube-system_x", "effect": "NoSchedule"}
+    full(api)
+    api.add_node("n2", cpu="0", taints=[taint])
+    async with leading(controlled(dryRun=True, adoptLegacyTaints=True)):
+        await until(lambda: "RescheduleDryRun" in told(api))
+        await asyncio.sleep(0.5)
+    assert api.taints("n2") == [taint]
+    async with leading(controlled(adoptLegacyTaints=True)):
+        await until(lambda: not api.taints("n2"))

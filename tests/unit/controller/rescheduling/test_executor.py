@@ -1,0 +1,461 @@
+"""The executor on an API server in memory: what it writes, and what becomes of each answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from helpers.evicting import (
+    ANNOTATION,
+    KEY,
+    budget,
+    full,
+    leading,
+    refused_by_admission,
+    refused_by_budget,
+    refused_by_two_budgets,
+    told,
+    until,
+)
+from helpers.fake_store import StatusError
+from kube.resources import NODES, PODS
+
+OURS = "resched."
+
+
+async def helped(api, *, victims=("v1",)):
+    """Wait for the victims to be on their way, let them go, and see the pod bound and all clean."""
+    await until(lambda: len(api.evictions) + len(api.deletions) >= len(victims))
+    gone = {name for name, _ in (*api.evictions, *api.deletions)}
+    assert gone == set(victims)
+    for name in victims:
+        await until(
+            lambda name=name: "deletionTimestamp" in api.get(PODS, name, "default")["metadata"]
+        )
+        api.remove(PODS, name, "default")
+    await asyncio.sleep(0.05)
+    assert not api.is_clean()
+    api.bind()
+    await until(api.is_clean)
+
+
+async def test_one_pod_makes_room(api, controlled):
+    uid = full(api)
+    async with leading(controlled()):
+        await until(api.evicted)
+        (taint,) = api.taints()
+        assert (taint["key"], taint["value"][:8], taint["effect"]) == (KEY, OURS, "NoSchedule")
+        (kept,) = api.reservations()
+        assert (kept["pod"], kept["uid"]) == ("kube-system/c", uid)
+        assert [each["name"] for each in kept["victims"]] == ["v1"]
+        await helped(api)
+    ((_, options),) = api.evictions
+    assert options["gracePeriodSeconds"] == 5
+    assert api.deletions == api.marks == []
+    await until(lambda: "RescheduleSucceeded" in told(api))
+    for reason in ("RescheduleStarted", "EvictedByRescheduler", "ReservedForCriticalAddon"):
+        assert reason in told(api)
+
+
+async def test_nothing_is_written_for_one_that_the_scheduler_helps(api, controlled):
+    full(api)
+    api.nominate("n1")
+    async with leading(controlled()):
+        await asyncio.sleep(0.5)
+    assert api.writes() == []
+
+
+async def preempted(api, controlled, reason, **settings):
+    """A pod that goes for a critical one, for a reason of its own; what was deleted."""
+    api.add_node()
+    before = api.add_pod("v0", terminationGracePeriodSeconds=60)
+    api.add_pod("v1")
+    api.add_critical()
+    found = api.get(PODS, "v0", "default")
+    assert found["metadata"]["uid"] == before
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+    ends = (datetime.now(UTC) + timedelta(seconds=60)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    metadata = {**found["metadata"], "deletionTimestamp": ends}
+    status = {**found["status"], "conditions": [condition]}
+    api.objects._keep(
+        PODS, ("default", "v0"), found, {**found, "metadata": metadata, "status": status}
+    )
+    critical = api.get(PODS, "c", "kube-system")
+    api.put(PODS, {**critical, "spec": {**critical["spec"], "priority": 2_000_000_000}})
+    api.nominate("n1")
+    async with leading(controlled(**settings)):
+        await asyncio.sleep(0.5)
+    assert api.evictions == []
+    return api.deletions
+
+
+async def test_a_preemption_is_hurried_on_by_deletion_where_that_is_wanted(api, controlled):
+    deletions = await preempted(api, controlled, "PreemptionByScheduler", shortenPreemption=True)
+    assert [(name, each["gracePeriodSeconds"]) for name, each in deletions] == [("v0", 10)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "settings"),
+    [
+        ("PreemptionByScheduler", {}),
+        ("DeletionByTaintManager", {"shortenPreemption": True}),
+        ("PreemptionByScheduler", {"shortenPreemption": True, "gracePeriodLimitSeconds": -1}),
+    ],
+)
+async def test_whoever_else_goes_keeps_its_time(api, controlled, reason, settings):
+    assert await preempted(api, controlled, reason, **settings) == []
+
+
+async def test_one_without_the_toleration_is_told(api, controlled):
+    api.add_node()
+    for name in ("v0", "v1"):
+        api.add_pod(name)
+    api.add_critical(tolerates=False)
+    async with leading(controlled()):
+        await until(lambda: "MissingToleration" in told(api))
+        await asyncio.sleep(0.5)
+    assert told(api) == ["MissingToleration"]
+    assert api.writes() == []
+
+
+async def test_the_toleration_is_added_where_that_is_wanted(api, controlled):
+    api.add_node()
+    for name in ("v0", "v1"):
+        api.add_pod(name)
+    api.add_critical(tolerates=False)
+    async with leading(controlled(injectToleration=True)):
+        await helped(api)
+    (one,) = api.get(PODS, "c", "kube-system")["spec"]["tolerations"]
+    assert one == {"key": KEY, "operator": "Exists", "effect": "NoSchedule"}
+
+
+async def test_who_is_bound_elsewhere_spares_the_rest(api, controlled):
+    api.add_node()
+    names = ("v0", "v1")
+    for name in names:
+        api.add_pod(name)
+    api.add_critical(cpu="2")
+    api.answers["v1"] = [StatusError(429, "too busy")]
+    async with leading(controlled()):
+        await until(lambda: api.evicted().count("v1") >= 2)
+        api.add_node("n2")
+        api.bind(node="n2")
+        await until(api.is_clean)
+    ended = {
+        name: "deletionTimestamp" in api.get(PODS, name, "default")["metadata"] for name in names
+    }
+    assert ended == {"v0": True, "v1": False}
+
+
+async def test_a_busy_server_is_no_budget(api, controlled):
+    full(api)
+    api.answers["v1"] = [StatusError(429, "too busy"), StatusError(503, "too busy"), None]
+    async with leading(controlled(gracePeriodLimitSeconds=3)):
+        await until(lambda: api.evicted() == ["v1"] * 3)
+        api.remove(PODS, "v1", "default")
+        await asyncio.sleep(0.05)
+        api.bind()
+        await until(api.is_clean)
+    assert {options["gracePeriodSeconds"] for _, options in api.evictions} == {3}
+    assert api.deletions == []
+
+
+async def test_a_lost_answer_is_asked_for_again_for_the_same_pod(api, controlled):
+    uid = full(api)
+    async with leading(controlled()) as lead:
+        api.fail_next("POST", "/eviction$", kind="torn")
+        await helped(api)
+        assert not lead.done()
+    assert {options["preconditions"]["uid"] for _, options in api.evictions} != {uid}
+
+
+async def test_a_budget_that_says_no_is_got_round_only_as_a_last_resort(api, controlled):
+    full(api)
+    budget(api, allowed=0)
+    api.answers["v1"] = api.tries["v1"] = [refused_by_budget()]
+    api.answers["v0"] = api.tries["v0"] = [refused_by_budget()]
+    async with leading(controlled()):
+        await until(lambda: api.deletions)
+        await helped(api)
+    assert api.marks == [("v1", "DeletionByRescheduler")]
+    ((name, options),) = api.deletions
+    assert (name, options["gracePeriodSeconds"]) == ("v1", 5)
+    assert "uid" in options["preconditions"]
+
+
+async def test_no_budget_is_got_round_where_that_is_not_allowed(api, controlled):
+    full(api)
+    budget(api, allowed=0)
+    async with leading(controlled(allowPdbViolation=False)):
+        await until(lambda: "DoesNotFitAnyNode" in told(api))
+        await asyncio.sleep(0.3)
+    assert api.writes() == []
+
+
+async def test_a_budget_that_nobody_has_counted_yet_is_waited_for(api, controlled):
+    full(api)
+    budget(api, allowed=0)
+    api.answers["v1"] = [refused_by_budget(1), None]
+    async with leading(controlled()):
+        await helped(api)
+    assert api.evicted() == ["v1", "v1"]
+    assert api.deletions == api.marks == []
+
+
+async def test_one_with_two_budgets_is_deleted_only_as_a_last_resort(api, controlled):
+    full(api)
+    budget(api, allowed=1)
+    budget(api, "second", allowed=1)
+    for name in ("v0", "v1"):
+        api.answers[name] = api.tries[name] = [refused_by_two_budgets()]
+    async with leading(controlled()):
+        await until(lambda: api.deletions)
+        await helped(api)
+    assert api.marks == [("v1", "DeletionByRescheduler")]
+
+
+async def test_what_admission_refuses_is_never_done_by_another_way(api, controlled):
+    full(api)
+    api.tries["v1"] = [refused_by_admission()]
+    async with leading(controlled()):
+        await helped(api, victims=("v0",))
+    assert api.deletions == []
+
+
+async def test_what_admission_refuses_only_in_earnest_is_not_asked_again(api, controlled):
+    full(api)
+    api.answers["v1"] = [refused_by_admission()]
+    async with leading(controlled()):
+        await until(lambda: "v0" in api.evicted())
+    assert api.evicted() == ["v1", "v0"]
+    assert api.deletions == []
+
+
+async def test_a_namesake_is_never_evicted(api, controlled):
+    full(api)
+    before = api.get(PODS, "v1", "default")["metadata"]["uid"]
+    api.answers["v1"] = [StatusError(409, "the UID in the precondition does not match"), None]
+    async with leading(controlled()):
+        await until(lambda: api.evictions)
+        await asyncio.sleep(0.3)
+    assert {options["preconditions"]["uid"] for _, options in api.evictions if _} <= {
+        before,
+        api.get(PODS, "v0", "default")["metadata"]["uid"],
+    }
+
+
+async def test_another_writers_taint_stays(api, controlled):
+    full(api)
+    other = {"key": "example.com/other", "value": "v", "effect": "NoSchedule"}
+    body = json.dumps(
+        {"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid", "details": {}}
+    )
+    api.fail_next("PATCH", "/nodes/n1$", status=422, body=body.encode())
+    found = api.get(NODES, "n1")
+    async with leading(controlled()):
+        api.put(NODES, {**found, "spec": {"taints": [other]}})
+        await asyncio.sleep(0)
+        await until(lambda: len(api.taints()) == 2 or "DoesNotFitAnyNode" in told(api))
+    assert other in api.taints()
+
+
+async def test_a_taint_that_the_api_refuses_ends_the_plan(api, controlled):
+    full(api)
+    details = {"causes": [{"reason": "FieldValueInvalid", "message": "bad"}]}
+    body = json.dumps(
+        {
+            "kind": "Status",
+            "status": "Failure",
+            "code": 422,
+            "reason": "Invalid",
+            "details": details,
+        }
+    )
+    api.fail_next("PATCH", "/nodes/n1$", count=None, status=422, body=body.encode())
+    async with leading(controlled()):
+        await until(lambda: "DoesNotFitAnyNode" in told(api))
+    assert sum(each.method == "PATCH" and "/nodes/" in each.path for each in api.requests) == 1
+    assert api.evictions == []
+
+
+async def test_the_kill_switch_stops_evictions_and_gives_nodes_back(api, controlled):
+    full(api)
+    api.answers["v1"] = [StatusError(429, "too busy")]
+    async with leading(controlled()):
+        await until(lambda: api.evictions)
+        api.switch("false")
+        await until(api.is_clean)
+        count = len(api.evictions)
+        await asyncio.sleep(0.6)
+        assert len(api.evictions) == count
+        assert api.is_clean()
+        api.answers.clear()
+        api.switch("true")
+        await helped(api)
+
+
+async def test_a_pod_that_is_deleted_gives_its_node_back(api, controlled):
+    full(api)
+    async with leading(controlled()):
+        await until(api.evicted)
+        api.remove(PODS, "c", "kube-system")
+        await until(api.is_clean)
+        await asyncio.sleep(0.3)
+    assert api.evicted() == ["v1"]
+
+
+async def test_a_dry_run_changes_nothing_and_tells_once(api, controlled):
+    full(api)
+    async with leading(controlled(dryRun=True)):
+        await until(lambda: "RescheduleDryRun" in told(api))
+        await asyncio.sleep(0.6)
+    assert api.writes() == [] or all("eviction" in path for _, path in api.writes())
+    assert told(api).count("RescheduleDryRun") == 1
+    assert api.evictions == []
+
+
+async def test_what_an_earlier_leader_began_is_gone_on_with(api, controlled):
+    api.add_node()
+    uids = {name: api.add_pod(name) for name in ("v0", "v1")}
+    api.add_critical(cpu="2")
+    api.answers["v1"] = [StatusError(429, "too busy")]
+    async with leading(controlled()):
+        await until(lambda: "v1" in api.evicted())
+    (before,) = api.taints()
+    api.answers.clear()
+    api.evictions.clear()
+    async with leading(controlled()):
+        await until(api.evicted)
+        await asyncio.sleep(0.3)
+        assert api.taints() == [before]
+        assert not api.is_clean()
+        for name in uids:
+            api.remove(PODS, name, "default")
+        await asyncio.sleep(0.1)
+        api.bind()
+        await until(api.is_clean)
+    assert api.evicted() == ["v1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"pod":"kube-system/x","uid":"gone","deadline":"2999-01-01T00:00:00Z","victims":[]}]',
+        "no JSON",
+        "[]",
+    ],
+)
+async def test_what_nobody_needs_goes_from_nodes_in_any_state(api, controlled, text):
+    taint = {"key": KEY, "value": "resched.01234567", "effect": "NoSchedule"}
+    foreign = {"key": KEY, "value": "true", "effect": "NoSchedule"}
+    api.add_node("n1", taints=[taint], annotations={ANNOTATION: text}, unschedulable=True)
+    api.add_node("n2", taints=[taint])
+    api.add_node("n3", taints=[foreign])
+    api.add_node("n4", taints=[foreign], annotations={ANNOTATION: text})
+    async with leading(controlled()):
+        await until(lambda: all(api.is_clean(name) for name in ("n1", "n2", "n4")))
+    assert api.taints("n3") == api.taints("n4") == [foreign]
+
+
+async def test_a_taint_that_somebody_removes_comes_back(api, controlled):
+    full(api)
+    async with leading(controlled()):
+        await until(api.evicted)
+        found = api.get(NODES, "n1")
+        api.put(NODES, {**found, "metadata": {**found["metadata"], "annotations": {}}, "spec": {}})
+        await until(lambda: len(api.taints()) == 1 and api.reservations())
+        assert api.evicted() == ["v1"]
+
+
+async def test_a_plan_that_costs_too_much_is_not_begun(api, controlled):
+    api.add_node()
+    for name in ("v0", "v1"):
+        api.add_pod(name)
+    api.add_critical(cpu="2")
+    async with leading(controlled(evictionsPerMinute=1)):
+        await until(lambda: "RescheduleDelayed" in told(api))
+        await asyncio.sleep(0.3)
+    assert api.writes() == []
+
+
+@pytest.mark.parametrize("is_stopping", [True, False])
+async def test_a_node_is_given_back_at_the_end_of_the_process_if_nobody_went(
+    api, controlled, is_stopping
+):
+    full(api)
+    controller = controlled(verifyDelaySeconds=60)
+    async with leading(controller) as lead:
+        await until(lambda: not api.is_clean())
+        if is_stopping:
+            controller.note_stopping()
+        lead.cancel()
+        await asyncio.wait([lead])
+    assert api.is_clean() is is_stopping
+    assert api.evictions == []
+
+
+async def test_what_was_begun_is_left_to_who_follows(api, controlled):
+    full(api)
+    controller = controlled()
+    async with leading(controller) as lead:
+        await until(lambda: "EvictedByRescheduler" in told(api))
+        await asyncio.sleep(0.1)
+        controller.note_stopping()
+        lead.cancel()
+        await asyncio.wait([lead])
+    assert not api.is_clean()
+
+
+async def test_who_is_bound_while_an_eviction_is_awaited_spares_the_rest(api, controlled):
+    api.add_node()
+    for name in ("v0", "v1"):
+        api.add_pod(name)
+    api.add_critical(cpu="2")
+    async with leading(controlled()):
+        # Those before are only tried.
+        api.fail_next("POST", "/v0/eviction$", kind="hang")
+        await until(lambda: [each for each in api.requests if each.path.endswith("/v0/eviction")])
+        api.release()
+        api.fail_next("POST", "/v0/eviction$", kind="hang")
+        tries = 2
+        await until(lambda: sum(e.path.endswith("/v0/eviction") for e in api.requests) == tries)
+        api.bind(node="n2")
+        await asyncio.sleep(0.1)
+        api.release()
+        await until(api.is_clean)
+    assert api.evicted() == ["v0"]
+
+
+async def test_two_share_a_node_and_no_victim(api, controlled):
+    api.add_node()
+    for name in ("v0", "v1"):
+        api.add_pod(name)
+    api.add_critical("c")
+    api.add_critical("d")
+    async with leading(controlled()):
+        await until(lambda: len(api.evicted()) == 2)
+        assert len(api.taints()) == 1
+        assert sorted(len(each["victims"]) for each in api.reservations()) == [1, 1]
+        for name in ("v0", "v1"):
+            api.remove(PODS, name, "default")
+        await asyncio.sleep(0.1)
+        api.bind("c")
+        await until(lambda: len(api.reservations()) == 1)
+        assert len(api.taints()) == 1
+        api.bind("d")
+        await until(api.is_clean)
+    assert sorted(api.evicted()) == ["v0", "v1"]
+
+
+async def test_what_was_given_up_is_not_gone_on_with(api, controlled):
+    full(api)
+    async with leading(controlled(verifyDelaySeconds=60)):
+        await until(lambda: not api.is_clean())
+        api.nominate("n1")
+        await until(api.is_clean)
+        await asyncio.sleep(0.5)
+        assert api.is_clean()
+    assert [method for method, path in api.writes() if path.endswith("/nodes/n1")] == ["PATCH"] * 2

@@ -1,0 +1,60 @@
+"""Where rescheduling is switched off: what is left on nodes goes, and nothing else is done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+
+from controller.rescheduling.switched_off import SwitchedOff
+from controller.rescheduling_settings import ReschedulingSettings
+from helpers.evicting import ANNOTATION, KEY, EvictingApi, until
+from kube.resources import SELF_ACCESS_REVIEWS
+
+OURS = {"key": KEY, "value": "resched.01234567", "effect": "NoSchedule"}
+FOREIGN = {"key": KEY, "value": "true", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+async def api():
+    async with EvictingApi() as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def switched_off(api, metrics, *, allowed):
+    body = json.dumps({"status": {"allowed": allowed}}).encode()
+    path = SELF_ACCESS_REVIEWS.path()
+    api.fail_next("POST", path, count=None, status=201, body=body)
+    async with api.client() as client:
+        job = SwitchedOff(client, ReschedulingSettings(), metrics).job
+        task = asyncio.create_task(job.lead())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_nodes_are_given_back(api, metrics):
+    text = json.dumps([{"pod": "kube-system/c", "uid": "u", "deadline": "2999-01-01T00:00:00Z"}])
+    api.add_node("n1", taints=[OURS], annotations={ANNOTATION: text})
+    api.add_node("n2", taints=[FOREIGN])
+    api.add_node("n3", taints=[FOREIGN], annotations={ANNOTATION: text})
+    api.add_critical()
+    async with switched_off(api, metrics, allowed=True):
+        await until(lambda: api.is_clean("n1") and api.is_clean("n3"))
+    assert api.taints("n2") == api.taints("n3") == [FOREIGN]
+    assert {each.verb for each in api.requests} == {"create", "list", "get", "patch"}
+    assert len([each for each in api.requests if each.verb == "list"]) == 1
+
+
+async def test_without_the_rights_nothing_is_tried(api, metrics):
+    api.add_node("n1", taints=[OURS])
+    async with switched_off(api, metrics, allowed=False):
+        await until(lambda: api.requests)
+        await asyncio.sleep(0.1)
+    assert {each.path for each in api.requests} == {SELF_ACCESS_REVIEWS.path()}

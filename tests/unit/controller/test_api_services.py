@@ -1,0 +1,227 @@
+"""The APIServices of the custom metrics API carry our authorities, as conversions do."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from certs.authority import create_authority
+from controller.registration.api_services import SERVED
+from controller.registration.registration import Registration, names_of
+from controller.settings import ControllerSettings
+from helpers.registered import CONFIGURATIONS, NAME, SECRET, data_of
+from kube.resources import API_SERVICES, NAMESPACES, SECRETS
+
+HOME = "harbour"
+FOREIGN = base64.b64encode(create_authority(datetime.now(UTC)).certificate).decode()
+FIRST, SECOND = SERVED
+
+
+def api_service(name=FIRST, service="harbourmaster-metrics", namespace=HOME, **spec):
+    version, _, group = name.partition(".")
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "group": group,
+            "version": version,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "service": {"name": service, "namespace": namespace, "port": 443},
+            **spec,
+        },
+    }
+
+
+class Setting:
+    """A registration at work on a fake API server."""
+
+    def __init__(self, api, client, events, metrics, background):
+        self.api, self.client, self.events, self.metrics = api, client, events, metrics
+        self.background = background
+        self.registration = None
+        api.put(NAMESPACES, {"metadata": {"name": HOME}})
+
+    def start(self, **values):
+        values.setdefault("certificates", {"publishSeconds": 0})
+        self.registration = Registration(
+            self.client,
+            msgspec.convert(values, ControllerSettings),
+            HOME,
+            events=self.events,
+            metrics=self.metrics,
+        )
+        for reflector in self.registration.job.reflectors:
+            self.background(reflector.run())
+        self.background(self.registration.job.lead())
+
+    def spec(self, name=FIRST):
+        return self.api.get(API_SERVICES, name)["spec"]
+
+    def secret(self):
+        return self.api.objects.all(SECRETS).get((HOME, SECRET))
+
+    def carries(self, *names):
+        """Whether all have the Secret's authority."""
+        if self.secret() is None:
+            return False
+        wanted = base64.b64encode(data_of(self.secret())["ca.crt"]).decode()
+        return all(self.spec(name).get("caBundle") == wanted for name in names)
+
+    def is_registered(self):
+        return all(("", NAME) in self.api.objects.all(each) for each in CONFIGURATIONS)
+
+    async def until(self, condition):
+        while not condition():
+            await self.api.until_seen(count=len(self.api.requests) + 1)
+            await asyncio.sleep(0)
+
+    def patches(self):
+        return self.api.seen("patch", API_SERVICES.plural)
+
+
+@pytest.fixture
+def setting(api, client, events, metrics, background):
+    return Setting(api, client, events, metrics, background)
+
+
+async def test_both_get_the_authority_and_nothing_else_changes(setting, api, events):
+    before = {name: api.put(API_SERVICES, api_service(name)) for name in SERVED}
+    setting.start()
+    await setting.until(lambda: setting.carries(*SERVED))
+    for name, stored in before.items():
+        after = dict(setting.spec(name))
+        del after["caBundle"]
+        assert after == stored["spec"]
+    assert await events.until("Updated", 2) == "caBundle of the APIService carries our authorities"
+
+
+async def test_it_goes_by_a_patch_that_tests_where_the_api_service_leads(setting, api):
+    api.put(API_SERVICES, api_service())
+    setting.start()
+    await setting.until(lambda: setting.carries(FIRST))
+    (seen,) = setting.patches()
+    tests = [each for each in msgspec.json.decode(seen.body) if each["op"] == "test"]
+    assert {each["path"]: each["value"] for each in tests} == {
+        "/spec/service/namespace": HOME,
+        "/spec/service/name": "harbourmaster-metrics",
+    }
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"service": "prometheus-adapter", "namespace": "monitoring"},
+        {"service": "metrics-operator-service", "namespace": "keptn-system"},
+        {"namespace": "elsewhere"},
+    ],
+)
+async def test_what_leads_to_somebody_else_is_left_alone(setting, api, other):
+    before = api.put(API_SERVICES, api_service(**other, caBundle=FOREIGN))
+    api.put(API_SERVICES, api_service(SERVED[1]))
+    setting.start()
+    await setting.until(lambda: setting.carries(SERVED[1]))
+    assert setting.spec() == before["spec"]
+    assert len(setting.patches()) == 1
+
+
+async def test_whoever_answers_is_not_believed_any_more(setting, api):
+    api.put(API_SERVICES, api_service(insecureSkipTLSVerify=True))
+    setting.start()
+    await setting.until(lambda: setting.carries(FIRST))
+    assert setting.spec()["insecureSkipTLSVerify"] is False
+
+
+async def test_a_change_by_hand_is_mended_and_told_of(setting, api, events):
+    api.put(API_SERVICES, api_service())
+    setting.start()
+    await setting.until(lambda: setting.carries(FIRST))
+    await events.until("Updated")
+    api.put(API_SERVICES, api_service(caBundle=FOREIGN))
+    await setting.until(lambda: setting.carries(FIRST))
+    note = "caBundle of the APIService was changed by hand and carries our authorities again"
+    assert await events.until("DriftRepaired") == note
+
+
+async def test_without_the_kind_all_else_is_kept(setting, api):
+    api.undefine(API_SERVICES)
+    setting.start()
+    await setting.until(setting.is_registered)
+    assert all(each.synced.is_set() for each in setting.registration.job.reflectors)
+
+
+async def test_what_may_not_be_written_keeps_nothing_else_from_it(setting, api):
+    api.put(API_SERVICES, api_service())
+    api.fail_next("patch", API_SERVICES.plural, None, status=403)
+    setting.start()
+    await setting.until(lambda: setting.is_registered() and setting.patches())
+    assert setting.secret() is not None
+
+
+async def test_one_that_may_not_be_written_keeps_the_other_from_nothing(setting, api):
+    for name in (FIRST, SECOND):
+        api.put(API_SERVICES, api_service(name))
+    api.fail_next("patch", f"/{FIRST}$", None, status=403)
+    setting.start()
+    await setting.until(lambda: setting.carries(SECOND))
+    assert "caBundle" not in setting.spec(FIRST)
+
+
+async def test_without_the_api_nothing_of_it_is_read(setting, api):
+    setting.start(metrics={"customMetricsApi": False})
+    await setting.until(setting.is_registered)
+    assert api.seen("*", API_SERVICES.plural) == []
+    settings = msgspec.convert({"metrics": {"customMetricsApi": False}}, ControllerSettings)
+    assert {name.partition(".")[0] for name in names_of(settings, HOME)} == {
+        "harbourmaster-webhook"
+    }
+
+
+def test_where_a_scheduler_is_answered_the_certificate_has_its_service_s_name():
+    values = {"scheduler": {"enabled": True, "serviceName": "asked"}}
+    names = names_of(msgspec.convert(values, ControllerSettings), HOME)
+    assert {"asked", f"asked.{HOME}.svc"} < set(names)
+
+
+async def test_a_secret_of_an_older_version_gets_a_leaf_with_the_new_names(setting, api):
+    setting.start(metrics={"customMetricsApi": False})
+    await setting.until(lambda: setting.secret() is not None and setting.is_registered())
+    leaf, authority = (data_of(setting.secret())[key] for key in ("tls.crt", "ca.crt"))
+    again = Setting(api, setting.client, setting.events, setting.metrics, setting.background)
+    again.start()
+    await again.until(lambda: data_of(again.secret())["tls.crt"] != leaf)
+    # The names are no reason for another authority.
+    assert data_of(again.secret())["ca.crt"] == authority
+
+
+async def test_a_new_authority_serves_only_once_the_api_service_carries_it(setting, api):
+    api.put(API_SERVICES, api_service())
+    setting.start()
+    await setting.until(lambda: setting.is_registered() and setting.carries(FIRST))
+    first = data_of(setting.secret())["ca.crt"]
+    api.fail_next("patch", API_SERVICES.plural, None, status=500)
+    secret = setting.secret()
+    # As somebody asks for a new one.
+    api.put(SECRETS, {**secret, "data": {**secret["data"], "next-ca.crt": ""}})
+    patched = len(setting.patches())
+    for _ in range(3):
+        patched += 1
+        await setting.until(lambda wanted=patched: len(setting.patches()) >= wanted)
+        setting.registration.job.changed(())
+    assert data_of(setting.secret())["ca.crt"] == first
+    api.heal()
+    setting.registration.job.changed(())
+    await setting.until(lambda: data_of(setting.secret())["ca.crt"] != first)
+    assert base64.b64decode(setting.spec()["caBundle"]) != first
+
+
+async def test_every_replica_hears_of_a_new_leaf(setting):
+    heard = asyncio.Event()
+    setting.start()
+    setting.registration.on_secret.append(heard.set)
+    async with asyncio.timeout(10):
+        await heard.wait()
+    assert setting.registration.secret_data()["tls.crt"]

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+
+import aiohttp
+import msgspec
+import pytest
+
+from controller.extender.extender import PATH
+from controller.manager import Manager
+from controller.settings import ControllerSettings
+from helpers.extending import NODES, TRACKED, filter_body
+from helpers.handshakes import strict_client
+from helpers.registered import CONFIGURATIONS, NAME, SECRET
+from helpers.tracing import Memory, Outcomes
+from kube.resources import (
+    APP_VERSIONS,
+    APPS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    SECRETS,
+)
+from telemetry.controller_metrics import create_controller_metrics
+from telemetry.spans import Tracer
+
+HOME = "harbour"
+LEASE = "harbourmaster-controller"
+
+
+class Started:
+    """A manager at work, and a way to end it."""
+
+    def __init__(self, manager):
+        self.manager = manager
+        self.stop = asyncio.Event()
+        self.task = asyncio.create_task(manager.run(self._until))
+
+    async def _until(self):
+        await self.stop.wait()
+        return "SIGTERM"
+
+    async def end(self):
+        self.stop.set()
+        await self.task
+
+    async def get(self, path):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{self.manager.health.url}{path}") as answer,
+        ):
+            return answer.status, await answer.text()
+
+    async def until_ready(self):
+        """Wait for /readyz, which looks once a second at most."""
+        await self.until("/readyz", lambda answer: answer[0] == 200)
+
+    async def until(self, path, is_right):
+        """Ask until the answer is right; nobody tells when it changes."""
+        while not is_right(await self.get(path)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    async def listening(self):
+        for _ in range(200):
+            if self.manager.health.port:
+                return
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def start(api, client):
+    """Return a function that starts a manager."""
+    api.put(NAMESPACES, {"metadata": {"name": HOME}})
+    started = []
+
+    async def run(**values):
+        values.setdefault("server", {"healthPort": 0})
+        values.setdefault("metrics", {"exposePort": 0, "customMetricsPort": 0})
+        values.setdefault(
+            "leaderElection",
+            {"leaseDurationSeconds": 3, "renewDeadlineSeconds": 2, "retryPeriodSeconds": 1},
+        )
+        settings = msgspec.convert(values, ControllerSettings)
+        found = Started(
+            Manager(settings, client, HOME, create_controller_metrics("0", settings.running))
+        )
+        started.append(found)
+        await found.listening()
+        return found
+
+    yield run
+    for each in started:
+        await each.end()
+
+
+async def until_registered(api):
+    while not all(
+        key in api.objects.all(resource)
+        for resource, key in (
+            (SECRETS, (HOME, SECRET)),
+            *((each, ("", NAME)) for each in CONFIGURATIONS),
+        )
+    ):
+        await api.until_seen(count=len(api.requests) + 1)
+
+
+def lease(api):
+    return api.get(LEASES, LEASE, HOME)["spec"]
+
+
+async def test_it_leads_and_registers(start, api):
+    found = await start()
+    await until_registered(api)
+    status, metrics = await found.get("/metrics")
+    assert status == 200
+    assert "harbourmaster_leader 1.0" in metrics
+    assert 'harbourmaster_certificate_expiry_seconds{role="leaf"} 604' in metrics
+    assert 'harbourmaster_certificate_expiry_seconds{role="authority"} 3.15' in metrics
+    assert 'harbourmaster_cached_objects{resource="secrets"} 1.0' in metrics
+
+
+async def test_it_gives_the_lease_back_at_the_end(start, api):
+    found = await start()
+    await until_registered(api)
+    assert lease(api)["holderIdentity"]
+    await found.end()
+    assert lease(api)["holderIdentity"] == ""
+    await api.until_watched(0)
+
+
+async def test_only_the_leader_writes_and_the_next_one_takes_over(start, api):
+    first = await start()
+    await until_registered(api)
+    second = await start()
+    await second.until_ready()
+    assert "harbourmaster_leader 0.0" in (await second.get("/metrics"))[1]
+    await first.end()
+    api.remove(MUTATING_WEBHOOKS, NAME)
+    await until_registered(api)
+    assert len(api.seen("create", "/secrets")) == 1
+
+
+async def test_ready_is_about_caches_and_not_about_leading(start, api):
+    api.fail_next("*", "/leases", None, status=500)
+    found = await start()
+    await found.until_ready()
+    assert api.seen("create", "/secrets") == []
+
+
+async def test_a_cache_that_cannot_be_filled_is_named_and_not_ready(start, api):
+    api.forbid("list", SECRETS)
+    found = await start()
+    await api.until_seen("list", "/secrets")
+    status, text = await found.get("/readyz")
+    assert status == 503
+    assert text.startswith("caches: waiting for secrets (")
+    assert (await found.get("/healthz"))[0] == 200
+
+
+async def test_one_controller_s_missing_rights_do_not_stop_the_other(start, api, monkeypatch):
+    monkeypatch.setattr("controller.manager.SYNC_WAIT", 0.2)
+    api.forbid("list", NAMESPACES)
+    await start()
+    await until_registered(api)
+
+
+async def test_a_crash_of_one_controller_does_not_stop_the_other(start, api, monkeypatch):
+    monkeypatch.setattr("controller.namespaces.NamespaceMirror.due", lambda *_: 1 / 0)
+    found = await start()
+    await until_registered(api)
+    zero = 'harbourmaster_controller_restarts_total{controller="namespaces"} 0.0'
+    await found.until("/metrics", lambda answer: zero not in answer[1])
+    assert not found.task.done()
+
+
+async def test_without_an_election_it_works_at_once(start, api):
+    await start(leaderElection={"enabled": False})
+    await until_registered(api)
+    assert api.seen("*", "/leases") == []
+
+
+async def test_without_registration_nothing_of_it_is_read_or_written(start, api):
+    found = await start(registerWebhooks=False)
+    await found.until_ready()
+    await api.until_seen("create", "/leases")
+    annotated = {"name": "prod", "annotations": {"keptn.sh/lifecycle-toolkit": "enabled"}}
+    api.put(NAMESPACES, {"metadata": annotated})
+    await api.until_seen("patch", "/namespaces/prod")
+    assert not [
+        seen
+        for seen in api.requests
+        if "/secrets" in seen.path or "webhookconfigurations" in seen.path
+    ]
+
+
+async def test_controllers_can_be_chosen(start, api):
+    await start(controllers=["registration"])
+    await until_registered(api)
+    assert api.seen("list", "/namespaces$") == []
+
+
+async def test_the_lifecycle_runs_alone_and_each_cache_is_filled_once(start, api):
+    found = await start(controllers=["lifecycle"], leaderElection={"enabled": False})
+    await found.until_ready()
+    for resource in ("keptnapps", "keptnworkloadversions", "keptntasks", "jobs", "pods"):
+        # Ten reconcilers share it.
+        assert len(api.seen("list", f"/{resource}$")) == 1
+    assert api.seen("*", "webhookconfigurations") == []
+    assert api.seen("*", "/secrets") == []
+
+
+async def test_without_the_lifecycle_nothing_of_it_is_asked_for(start, api):
+    found = await start(controllers=["namespaces"])
+    await found.until_ready()
+    assert api.seen("*", "keptn") == []
+    assert api.seen("*", "/jobs") == []
+    assert "keptn_" not in (await found.get("/metrics"))[1]
+
+
+SCHEDULING = {"enabled": True, "extenderPort": 0}
+
+
+async def asked(manager, authority, annotations):
+    """Ask the extender about a pod, by the name that its scheduler uses."""
+    site = manager.extender.site
+    connector = aiohttp.TCPConnector(ssl=strict_client(authority))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.post(
+            f"{site.url}{PATH}/filter",
+            data=filter_body(annotations=annotations),
+            headers={"Content-Type": "application/json"},
+            server_hostname="harbourmaster-scheduling",
+        ) as answer,
+    ):
+        return await answer.json()
+
+
+async def test_every_replica_answers_a_scheduler_with_the_certificate_of_the_webhook(start, api):
+    first = await start(scheduler=SCHEDULING)
+    second = await start(scheduler=SCHEDULING)
+    async with asyncio.timeout(30):
+        for each in (first, second):
+            await each.manager.extender.listening.wait()
+    authority = b64decode(api.get(SECRETS, SECRET, HOME)["data"]["ca.crt"])
+    for each in (first, second):
+        assert await asked(each.manager, authority, {}) == {"NodeNames": list(NODES)}
+        assert "harbourmaster_extender_answers_total" in (await each.get("/metrics"))[1]
+
+
+async def test_pods_of_a_scheduler_of_another_name_are_told_so(start, api):
+    found = await start(scheduler={**SCHEDULING, "schedulerName": "gatekeeper"})
+    await found.until_ready()
+    async with asyncio.timeout(30):
+        await found.manager.extender.listening.wait()
+    authority = b64decode(api.get(SECRETS, SECRET, HOME)["data"]["ca.crt"])
+    answer = await asked(found.manager, authority, TRACKED)
+    (text,) = set(answer["FailedAndUnresolvableNodes"].values())
+    assert text.startswith(
+        "waits in keptn-scheduler, but the controller sees to pods of gatekeeper"
+    )
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"scheduler": SCHEDULING, "controllers": ["registration", "namespaces"]}]
+)
+async def test_no_scheduler_is_answered_where_nobody_asks_for_it(start, values):
+    found = await start(**values)
+    assert found.manager.extender is None
+
+
+async def test_what_runs_is_shown_where_one_leads_and_nowhere_else(start, api):
+    entry = {"name": "cart", "version": "1"}
+    version = {
+        "metadata": {"name": "shop-1-6b86b273", "namespace": "prod"},
+        "spec": {"appName": "shop", "version": "1", "workloads": [entry]},
+    }
+    api.put(APP_VERSIONS, version)
+    first = await start(controllers=["lifecycle"])
+    active = "keptn_app_active{"
+    await first.until("/metrics", lambda answer: active in answer[1])
+    second = await start(controllers=["lifecycle"])
+    await second.until_ready()
+    assert active not in (await second.get("/metrics"))[1]
+    await first.end()
+    await second.until("/metrics", lambda answer: active in answer[1])
+
+
+async def test_kinds_that_are_absent_hold_nothing_up(start, api):
+    api.undefine(APPS)
+    found = await start(controllers=["lifecycle", "namespaces"])
+    await found.until_ready()
+    text = (await found.get("/metrics"))[1]
+    assert 'harbourmaster_resource_absent{resource="keptnapps"} 1.0' in text
+    assert 'harbourmaster_resource_absent{resource="keptntasks"} 0.0' in text
+
+
+async def test_it_tells_how_late_its_event_loop_is(start, monkeypatch):
+    monkeypatch.setattr("controller.manager.HEARTBEAT", 0.01)
+    found = await start()
+    never = "harbourmaster_event_loop_lag_seconds 0.0\n"
+    await found.until("/metrics", lambda answer: never not in answer[1])
+
+
+async def test_what_is_traced_is_sent_before_the_end(client):
+    values = {
+        "server": {"healthPort": 0},
+        "metrics": {"exposePort": 0, "customMetricsPort": 0},
+    }
+    settings = msgspec.convert(values, ControllerSettings)
+    memory = Memory()
+    metrics = create_controller_metrics("0", settings.running)
+    manager = Manager(settings, client, HOME, metrics, Tracer(memory, {}, 1.0, Outcomes()))
+
+    async def at_once():
+        return "SIGTERM"
+
+    await manager.run(at_once)
+    assert memory.is_closed
+
+
+async def test_an_api_server_that_is_away_at_the_start_is_waited_for(start, api):
+    api.fail_next("*", "", 6, kind="reset")
+    found = await start()
+    await until_registered(api)
+    await found.until_ready()

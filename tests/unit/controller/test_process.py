@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from controller.process import run
+from controller.settings import ControllerSettings
+from policies.decoding import describe
+from serving.process import run_process
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: x, user: {}}]
+"""
+
+
+@pytest.fixture
+def started(monkeypatch, capsys, tmp_path):
+    """Return a function that runs the process with flags: its exit code and what it says."""
+    monkeypatch.setattr("controller.process.disable_core_dumps", lambda: None)
+    monkeypatch.setattr("controller.process.configure_logging", lambda *_: None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "POD_NAMESPACE", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+    def start(*flags):
+        code = run_process("controller", run, ControllerSettings, describe, flags)
+        return code, capsys.readouterr().err
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ([], "our own namespace is not known: give --namespace, or set $POD_NAMESPACE in the pod"),
+        (["--namespace=a", "--kubeconfig=/nonexistent/config"], "/nonexistent/config"),
+        (["--namespace=a"], "no API server: no kubeconfig is given"),
+        (["--webhook-timeout-seconds=31"], "--webhook-timeout-seconds: "),
+        (
+            ["--namespace=a", "--webhook-kinds=pod"],
+            'webhook.kinds[0]: Unsupported value: "pod": supported values: ',
+        ),
+        (["--config=/nonexistent.yaml"], "/nonexistent.yaml"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_one_line(started, flags, text):
+    code, said = started(*flags)
+    assert code == 2
+    assert said.startswith("controller: ")
+    assert text in said
+    assert said.count("\n") == 1
+
+
+def test_the_pod_s_namespace_comes_from_its_environment(started, monkeypatch):
+    monkeypatch.setenv("POD_NAMESPACE", "harbour")
+    assert "no API server" in started()[1]
+
+
+def test_an_address_of_another_machine_is_one_line(started, tmp_path):
+    (tmp_path / "config").write_text(KUBECONFIG)
+    kubeconfig = f"--kubeconfig={tmp_path / 'config'}"
+    code, said = started("--namespace=a", kubeconfig, "--host=192.0.2.1")
+    assert code == 2
+    text = "192.0.2.1 port 8080: this machine has no such address; choose one that it has"
+    assert said == f"controller: {text}\n"
+
+
+@pytest.mark.slow
+def test_it_is_a_module_to_run():
+    command = [sys.executable, "-m", "controller", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "--certificates-adopt-secret" in done.stdout

@@ -1,0 +1,682 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from certs.authority import create_authority, issue_leaf
+from controller.registration import certificates, fights
+from controller.registration.registration import Registration
+from controller.settings import ControllerSettings
+from helpers.registered import (
+    CONFIGURATIONS,
+    KEYS,
+    NAME,
+    SECRET,
+    Observer,
+    bundles_of,
+    data_of,
+    entry,
+    served_leaf,
+    trusts,
+    with_data,
+)
+from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
+
+# Together they take as long as a thousand others.
+pytestmark = pytest.mark.slow
+
+HOME = "harbour"
+NAMES = {
+    f"harbourmaster-{service}{end}"
+    for service in ("metrics", "webhook")
+    for end in ("", ".harbour", ".harbour.svc", ".harbour.svc.cluster.local")
+}
+SECRETS_PATH = "/secrets"
+WATCHES = 7
+CONFIGURATIONS_PATH = "webhookconfigurations"
+
+
+class Clock:
+    def __init__(self):
+        self.now = datetime.now(UTC)
+
+    def __call__(self):
+        return self.now
+
+
+class Setting:
+    """A registration at work on a fake API server."""
+
+    def __init__(self, api, client, events, metrics, background):
+        self.api, self.client, self.events, self.metrics = api, client, events, metrics
+        self.clock = Clock()
+        self.background = background
+        self.jobs = []
+        self.theirs = set()
+        self.uid = api.put(NAMESPACES, {"metadata": {"name": HOME}})["metadata"]["uid"]
+
+    def start(self, **values):
+        """Begin to lead; returns the tasks."""
+        values.setdefault("certificates", {"publishSeconds": 0})
+        settings = msgspec.convert(values, ControllerSettings)
+        registration = Registration(
+            self.client,
+            settings,
+            HOME,
+            events=self.events,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+        tasks = [self.background(each.run()) for each in registration.job.reflectors]
+        self.jobs.append(registration.job)
+        return [*tasks, self.background(registration.job.lead())]
+
+    async def stop(self, tasks):
+        for task in reversed(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.jobs.clear()
+
+    def look(self):
+        """Ask for a look, as a timer would."""
+        for job in self.jobs:
+            job.changed(())
+
+    def get(self, resource):
+        with contextlib.suppress(KeyError):
+            return self.api.get(resource, NAME)
+        return None
+
+    def secret(self):
+        with contextlib.suppress(KeyError):
+            return self.api.get(SECRETS, SECRET, HOME)
+        return None
+
+    def put(self, resource, obj):
+        """Write as somebody else would."""
+        stored = self.api.put(resource, copy.deepcopy(obj))
+        self.theirs.add(int(stored["metadata"]["resourceVersion"]))
+        return stored
+
+    def ours(self, version):
+        return version not in self.theirs
+
+    async def until(self, condition):
+        """Wait until the condition holds after some change."""
+        while not (found := condition()):
+            await self.changed()
+        return found
+
+    async def changed(self):
+        before = len(self.api.requests)
+        await self.api.until_seen(count=before + 1)
+        await asyncio.sleep(0)
+
+    async def settled(self):
+        """Wait until everything is registered and agrees with the Secret."""
+        await self.until(self.is_settled)
+        return {each: self.get(each) for each in CONFIGURATIONS}
+
+    def is_settled(self):
+        secret = self.secret()
+        if secret is None or not all(self.get(each) for each in CONFIGURATIONS):
+            return False
+        leaf = served_leaf(secret, NAMES)
+        return leaf is not None and all(
+            trusts(bundle, leaf.leaf_der)
+            for each in CONFIGURATIONS
+            for bundle in bundles_of(self.get(each))
+        )
+
+    def observer(self):
+        found = Observer()
+        found.see_all(self.api.objects.history, self.ours)
+        return found
+
+
+@pytest.fixture
+def setting(api, client, events, metrics, background):
+    return Setting(api, client, events, metrics, background)
+
+
+async def test_a_fresh_start_makes_the_secret_and_then_both_configurations(setting, api, events):
+    setting.start()
+    configurations = await setting.settled()
+    data = data_of(setting.secret())
+    assert set(data) == set(KEYS)
+    assert served_leaf(setting.secret()).names == NAMES
+    assert setting.secret()["type"] == "Opaque"
+    for configuration in configurations.values():
+        assert set(bundles_of(configuration)) == {data["ca.crt"]}
+    created = [seen.path.rpartition("/")[2] for seen in api.seen("create")]
+    assert created == [
+        "secrets",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+    ]
+    assert len(events.of("CertificateIssued")) == 1
+    await events.until("Registered", 2)
+
+
+async def test_our_namespace_owns_the_configurations(setting):
+    setting.start()
+    for configuration in (await setting.settled()).values():
+        assert configuration["metadata"]["ownerReferences"] == [
+            {"apiVersion": "v1", "kind": "Namespace", "name": HOME, "uid": setting.uid}
+        ]
+
+
+async def test_what_is_right_is_left_alone(setting, api):
+    setting.start()
+    await setting.settled()
+    await api.until_watched(WATCHES)
+    writes = len(api.seen("create")) + len(api.seen("update"))
+    for _ in range(5):
+        setting.look()
+        await asyncio.sleep(0.01)
+    assert len(api.seen("create")) + len(api.seen("update")) == writes
+
+
+async def test_a_new_leader_finds_everything_right(setting, api, events):
+    await setting.stop(await _settled_tasks(setting))
+    writes = len(api.seen("create")) + len(api.seen("update"))
+    sent = list(events.sent)
+    setting.start()
+    await api.until_watched(WATCHES)
+    await asyncio.sleep(0.05)
+    assert len(api.seen("create")) + len(api.seen("update")) == writes
+    assert events.sent == sent
+
+
+async def _settled_tasks(setting, **values):
+    tasks = setting.start(**values)
+    await setting.settled()
+    return tasks
+
+
+@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda one: one.kind)
+async def test_a_deleted_configuration_comes_back(setting, api, events, resource):
+    setting.start()
+    await setting.settled()
+    api.remove(resource, NAME)
+    await setting.settled()
+    assert await events.until("DriftRepaired") == (
+        f"{resource.kind} harbourmaster was deleted by hand and is back: to keep configurations "
+        "of your own, set registerWebhooks to false"
+    )
+
+
+async def test_a_hand_edit_is_undone_and_the_event_names_the_setting(setting, events, metrics):
+    setting.start()
+    configuration = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    entry(configuration)["failurePolicy"] = "Fail"
+    configuration["metadata"]["annotations"] = {"example.com/note": "theirs"}
+    setting.put(MUTATING_WEBHOOKS, configuration)
+    assert await events.until("DriftRepaired") == (
+        "failurePolicy of pods.harbourmaster.dev was set to Fail by hand and is Ignore again: "
+        "change the setting webhook.failurePolicy instead"
+    )
+    found = setting.get(MUTATING_WEBHOOKS)
+    assert entry(found)["failurePolicy"] == "Ignore"
+    assert found["metadata"]["annotations"] == {"example.com/note": "theirs"}
+    repairs = metrics.registration.repairs.labels(MUTATING_WEBHOOKS.kind, "failurePolicy")
+    assert repairs._value.get() == 1
+
+
+async def test_new_settings_are_no_hand_edit(setting, events):
+    await setting.stop(await _settled_tasks(setting))
+    setting.start(webhook={"timeoutSeconds": 7})
+    assert await events.until("Updated", 4) == (
+        "timeoutSeconds of policies.harbourmaster.dev was 3 and is 7 now: change the setting "
+        "webhook.timeoutSeconds to have another"
+    )
+    assert events.of("DriftRepaired") == []
+    assert entry(setting.get(MUTATING_WEBHOOKS))["timeoutSeconds"] == 7
+
+
+@pytest.mark.parametrize(
+    "bundle", ["Z2FyYmFnZQ==", None, "theirs"], ids=["garbage", "none", "a foreign authority"]
+)
+async def test_a_foreign_bundle_is_replaced_at_once(setting, events, bundle):
+    setting.start()
+    configuration = copy.deepcopy((await setting.settled())[VALIDATING_WEBHOOKS])
+    if bundle == "theirs":
+        bundle = certificates.base64.b64encode(create_authority(setting.clock()).certificate)
+        bundle = bundle.decode()
+    client = entry(configuration, "policies.harbourmaster.dev")["clientConfig"]
+    client["caBundle"] = bundle
+    if bundle is None:
+        del client["caBundle"]
+    setting.put(VALIDATING_WEBHOOKS, configuration)
+    await events.until("DriftRepaired")
+    assert set(bundles_of(setting.get(VALIDATING_WEBHOOKS))) == {
+        data_of(setting.secret())["ca.crt"]
+    }
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({key.replace(".", "_"): value} for key in KEYS for value in (None, b"", b"garbage")),
+        {"tls_crt": None, "tls_key": None},
+        {"ca_crt": None, "ca_key": None},
+        {"ca_crt": b"x", "ca_key": b"x", "tls_crt": b"x", "tls_key": b"x"},
+        {"next__ca_crt": b""},
+        {"next__ca_crt": b"garbage", "next__ca_key": b"garbage"},
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("publish", [0, 1])
+@pytest.mark.parametrize("while_away", [False, True])
+async def test_an_edited_secret_heals_and_no_served_leaf_is_ever_untrusted(
+    setting, damage, publish, while_away
+):
+    timing = {"certificates": {"publishSeconds": publish}}
+    tasks = await _settled_tasks(setting, **timing)
+    before = setting.secret()
+    if while_away:
+        await setting.stop(tasks)
+    setting.put(SECRETS, with_data(before, **damage))
+    if while_away:
+        setting.start(**timing)
+    await _heals(setting)
+    assert setting.observer().broken == []
+
+
+async def _heals(setting):
+    """Pass the time until the Secret is sound again and nothing is on its way."""
+
+    # Publication counts by the clock and is looked at by timers: a look stands for each.
+    def is_healed():
+        secret = setting.secret()
+        return setting.is_settled() and set(data_of(secret)) == set(KEYS)
+
+    for _ in range(50):
+        if is_healed():
+            return
+        setting.clock.now += timedelta(seconds=0.5)
+        setting.look()
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"not healed: {sorted(data_of(setting.secret() or {}))}")
+
+
+@pytest.mark.parametrize("while_away", [False, True])
+async def test_a_deleted_secret_comes_back_after_everybody_trusts_its_authority(
+    setting, api, while_away
+):
+    timing = {"certificates": {"publishSeconds": 1}}
+    tasks = await _settled_tasks(setting, **timing)
+    first = served_leaf(setting.secret()).leaf_der
+    if while_away:
+        await setting.stop(tasks)
+    api.remove(SECRETS, SECRET, HOME)
+    if while_away:
+        setting.start(**timing)
+    await _heals(setting)
+    observer = setting.observer()
+    assert observer.broken == []
+    assert served_leaf(setting.secret()).leaf_der != first
+    assert observer.order[-2:] == ["bundle", "leaf"]
+    # Replicas that have not read the new one are trusted still.
+    for each in CONFIGURATIONS:
+        assert all(trusts(bundle, first) for bundle in bundles_of(setting.get(each)))
+
+
+async def test_what_the_secret_has_lost_is_trusted_for_an_hour(setting, api):
+    await _settled_tasks(setting)
+    first = served_leaf(setting.secret()).leaf_der
+    other = create_authority(setting.clock())
+    leaf = issue_leaf(setting.clock(), other, sorted(NAMES))
+    setting.put(
+        SECRETS,
+        with_data(
+            setting.secret(),
+            ca_crt=other.certificate,
+            ca_key=other.key,
+            tls_crt=leaf.certificate,
+            tls_key=leaf.key,
+        ),
+    )
+    await setting.settled()
+    bundle = bundles_of(setting.get(MUTATING_WEBHOOKS))[0]
+    assert trusts(bundle, first)
+    setting.clock.now += timedelta(hours=1, seconds=1)
+    setting.look()
+    await setting.until(lambda: not trusts(bundles_of(setting.get(MUTATING_WEBHOOKS))[0], first))
+
+
+async def test_a_rotation_makes_the_authority_known_first(setting):
+    timing = {
+        "caLifetimeSeconds": 3600 * 24,
+        "leafLifetimeSeconds": 3600 * 6,
+        "publishSeconds": 30,
+    }
+    setting.start(certificates=timing)
+    await setting.settled()
+    first = data_of(setting.secret())
+    setting.clock.now += timedelta(hours=16, minutes=30)
+    setting.look()
+    await setting.until(lambda: "next-ca.crt" in data_of(setting.secret()))
+    upcoming = data_of(setting.secret())["next-ca.crt"]
+    await setting.until(
+        lambda: certificates.PUBLISHED in setting.secret()["metadata"].get("annotations", {})
+    )
+    for each in CONFIGURATIONS:
+        assert all(upcoming in bundle for bundle in bundles_of(setting.get(each)))
+    assert data_of(setting.secret())["ca.crt"] == first["ca.crt"]
+    setting.clock.now += timedelta(seconds=29)
+    setting.look()
+    await asyncio.sleep(0.02)
+    assert data_of(setting.secret())["ca.crt"] == first["ca.crt"]
+    setting.clock.now += timedelta(seconds=1)
+    setting.look()
+    await setting.until(lambda: data_of(setting.secret())["ca.crt"].startswith(upcoming))
+    assert certificates.PUBLISHED not in setting.secret()["metadata"].get("annotations", {})
+    assert first["ca.crt"] in data_of(setting.secret())["ca.crt"]
+    assert setting.observer().broken == []
+
+
+async def test_a_bundle_lost_during_a_rotation_begins_the_publication_anew(setting, api, events):
+    setting.start(certificates={"publishSeconds": 30})
+    await setting.settled()
+    setting.put(SECRETS, with_data(setting.secret(), next__ca_crt=b""))
+
+    def published():
+        return setting.secret()["metadata"].get("annotations", {}).get(certificates.PUBLISHED)
+
+    since = await setting.until(published)
+    old = data_of(setting.secret())["ca.crt"]
+    setting.clock.now += timedelta(seconds=20)
+    configuration = copy.deepcopy(setting.get(MUTATING_WEBHOOKS))
+    encoded = certificates.base64.b64encode(old).decode()
+    entry(configuration)["clientConfig"]["caBundle"] = encoded
+    setting.put(MUTATING_WEBHOOKS, configuration)
+    await events.until("DriftRepaired")
+    await setting.until(lambda: published() not in {None, since})
+    setting.clock.now += timedelta(seconds=15)
+    setting.look()
+    await asyncio.sleep(0.02)
+    assert data_of(setting.secret())["ca.crt"] == old
+
+
+async def test_two_that_start_at_once_make_one_secret(setting):
+    setting.start()
+    setting.start()
+    await setting.settled()
+    await asyncio.sleep(0.05)
+    versions = {
+        change.version
+        for change in setting.api.objects.history
+        if change.resource == SECRETS and change.after["metadata"]["name"] == SECRET
+    }
+    assert len(versions) == 1
+    assert setting.is_settled()
+
+
+async def test_a_fight_ends_in_one_repair_a_minute(setting, api, events, metrics):
+    setting.start()
+    await setting.settled()
+
+    async def other():
+        while True:
+            found = setting.get(MUTATING_WEBHOOKS)
+            if found and entry(found)["failurePolicy"] != "Fail":
+                changed = copy.deepcopy(found)
+                entry(changed)["failurePolicy"] = "Fail"
+                setting.put(MUTATING_WEBHOOKS, changed)
+            await asyncio.sleep(0.005)
+
+    setting.background(other())
+    assert "once a minute" in await events.until("FieldFight")
+    updates = len(api.seen("update", CONFIGURATIONS_PATH))
+    await asyncio.sleep(0.3)
+    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == fights.LIMIT + 1
+    assert len(events.of("FieldFight")) == 1
+    # All else is repaired as ever, certificates too.
+    changed = copy.deepcopy(setting.get(MUTATING_WEBHOOKS))
+    entry(changed)["timeoutSeconds"] = 30
+    setting.put(MUTATING_WEBHOOKS, changed)
+    await setting.until(lambda: entry(setting.get(MUTATING_WEBHOOKS))["timeoutSeconds"] == 3)
+
+
+async def test_so_does_one_about_the_whole_configuration(setting, api, events):
+    setting.start()
+    await setting.settled()
+
+    async def other():
+        while True:
+            if setting.get(MUTATING_WEBHOOKS):
+                api.remove(MUTATING_WEBHOOKS, NAME)
+            await asyncio.sleep(0.005)
+
+    setting.background(other())
+    assert "once a minute" in await events.until("FieldFight")
+    made = len(api.seen("create", "mutatingwebhook"))
+    await asyncio.sleep(0.3)
+    assert len(api.seen("create", "mutatingwebhook")) == made
+
+
+async def test_so_does_one_about_webhooks_of_ever_new_names(setting, api, events):
+    setting.start()
+    await setting.settled()
+    names = (f"n-{number}.example.com" for number in itertools.count())
+
+    async def other():
+        while True:
+            found = setting.get(MUTATING_WEBHOOKS)
+            if found and not any("example.com" in each["name"] for each in found["webhooks"]):
+                changed = copy.deepcopy(found)
+                changed["webhooks"].append({**entry(changed), "name": next(names)})
+                setting.put(MUTATING_WEBHOOKS, changed)
+            await asyncio.sleep(0.005)
+
+    setting.background(other())
+    await events.until("FieldFight")
+    updates = len(api.seen("update", CONFIGURATIONS_PATH))
+    await asyncio.sleep(0.3)
+    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == fights.LIMIT + 1
+
+
+async def test_many_webhooks_added_at_once_are_no_fight(setting, events):
+    setting.start()
+    changed = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    others = [{**entry(changed), "name": f"n-{number}.example.com"} for number in range(100)]
+    changed["webhooks"] += others
+    setting.put(MUTATING_WEBHOOKS, changed)
+    await setting.until(lambda: len(setting.get(MUTATING_WEBHOOKS)["webhooks"]) < len(others))
+    await events.until("DriftRepaired", len(others))
+    assert events.of("FieldFight") == []
+
+
+async def test_configurations_that_may_not_be_written_do_not_stop_certificates(
+    setting, api, metrics
+):
+    api.forbid("create", MUTATING_WEBHOOKS)
+    setting.start()
+    await api.until_seen("create", "mutatingwebhook", 2)
+    assert served_leaf(setting.secret(), NAMES) is not None
+    errors = metrics.reconcile_errors.labels("registration", "ForbiddenError")
+    assert errors._value.get() >= 1
+    api.heal()
+    await setting.settled()
+
+
+async def test_a_secret_that_may_not_be_written_does_not_stop_repairs(setting, api, events):
+    setting.start()
+    await setting.settled()
+    api.forbid("update", SECRETS)
+    setting.put(SECRETS, with_data(setting.secret(), tls_key=b"x"))
+    await api.until_seen("update", SECRETS_PATH)
+    api.remove(MUTATING_WEBHOOKS, NAME)
+    await events.until("DriftRepaired")
+    api.heal()
+    await setting.until(lambda: data_of(setting.secret())["tls.key"] != b"x")
+
+
+@pytest.mark.parametrize("status", [409, 500, 429])
+async def test_faults_of_writes_end_in_the_same_state(setting, api, status):
+    api.fail_next("create", SECRETS_PATH, 2, status=status)
+    api.fail_next("create", CONFIGURATIONS_PATH, 3, status=status)
+    setting.start()
+    await setting.settled()
+
+
+async def test_a_watch_that_is_behind_makes_no_second_secret(setting, api):
+    setting.start()
+    api.fail_next("create", SECRETS_PATH, 1, status=500)
+    await api.until_watched(WATCHES)
+    api.silence()
+    await api.until_seen("create", SECRETS_PATH, 2)
+    setting.look()
+    await api.until_seen("create", SECRETS_PATH, 3)
+    api.release()
+    await setting.settled()
+    assert len({seen.body for seen in api.seen("create", SECRETS_PATH)}) >= 2
+    written = [one for one in api.objects.history if one.resource == SECRETS]
+    assert len(written) == 1
+
+
+async def test_nothing_is_registered_for_a_namespace_that_ends(setting, api):
+    setting.put(
+        NAMESPACES,
+        {
+            "metadata": {
+                "name": HOME,
+                "finalizers": ["example.com/x"],
+                "deletionTimestamp": "2026-03-01T00:00:00Z",
+            }
+        },
+    )
+    api.remove(NAMESPACES, HOME)
+    setting.start()
+    await api.until_seen("get", f"/namespaces/{HOME}$", 2)
+    await asyncio.sleep(0.05)
+    assert setting.get(MUTATING_WEBHOOKS) is None
+
+
+async def test_an_owner_of_an_earlier_namespace_is_replaced(setting, api):
+    setting.start()
+    await setting.settled()
+    api.remove(NAMESPACES, HOME)
+    uid = api.put(NAMESPACES, {"metadata": {"name": HOME}})["metadata"]["uid"]
+    for each in CONFIGURATIONS:
+        # As the garbage collector does.
+        api.remove(each, NAME)
+    configurations = await setting.settled()
+    for configuration in configurations.values():
+        assert [one["uid"] for one in configuration["metadata"]["ownerReferences"]] == [uid]
+
+
+async def test_an_owner_removed_by_hand_is_put_back(setting, events):
+    setting.start()
+    configuration = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    del configuration["metadata"]["ownerReferences"]
+    setting.put(MUTATING_WEBHOOKS, configuration)
+    assert "metadata.ownerReferences was removed by hand" in await events.until("DriftRepaired")
+    (owner,) = setting.get(MUTATING_WEBHOOKS)["metadata"]["ownerReferences"]
+    assert owner["uid"] == setting.uid
+
+
+async def test_a_secret_put_back_by_hand_ends_the_wait_for_a_new_one(setting, api):
+    timing = {"certificates": {"publishSeconds": 30}}
+    setting.start(**timing)
+    await setting.settled()
+    first = setting.secret()
+    authority = data_of(first)["ca.crt"]
+    api.remove(SECRETS, SECRET, HOME)
+    await setting.until(
+        lambda: all(
+            len(bundle) > len(authority)
+            for each in CONFIGURATIONS
+            for bundle in bundles_of(setting.get(each))
+        )
+    )
+    metadata = {"name": SECRET, "namespace": HOME}
+    setting.put(SECRETS, {"metadata": metadata, "type": "Opaque", "data": first["data"]})
+    setting.clock.now += timedelta(seconds=60)
+    setting.look()
+    await asyncio.sleep(0.05)
+    assert data_of(setting.secret()) == data_of(first)
+    setting.look()
+    # The one that was announced is needed no more, and gone.
+    await setting.until(
+        lambda: (
+            all(
+                bundle == authority
+                for each in CONFIGURATIONS
+                for bundle in bundles_of(setting.get(each))
+            )
+            or _an_hour_on(setting)
+        )
+    )
+    assert setting.observer().broken == []
+
+
+def _an_hour_on(setting):
+    setting.clock.now += timedelta(hours=1)
+    setting.look()
+
+
+async def test_data_that_is_no_base64_is_healed(setting):
+    await _settled_tasks(setting)
+    spoiled = copy.deepcopy(setting.secret())
+    spoiled["data"]["tls.key"] = "#"
+    setting.put(SECRETS, spoiled)
+    await _heals(setting)
+    assert setting.observer().broken == []
+
+
+def kupid(clock, name="gardener-extension-webhook-cert"):
+    authority = create_authority(clock(), common_name="webhook-ca", lifetime=timedelta(days=3650))
+    leaf = issue_leaf(clock(), authority, ["gardener-extension-kupid.harbour.svc"])
+    data = {
+        "ca.crt": authority.certificate,
+        "ca.key": authority.key,
+        "tls.crt": leaf.certificate,
+        "tls.key": leaf.key,
+    }
+    secret = {"metadata": {"name": name, "namespace": HOME}, "type": "Opaque", "data": {}}
+    changes = {key.replace(".", "_"): value for key, value in data.items()}
+    return with_data(secret, **changes), authority.certificate
+
+
+async def test_the_authority_of_kupid_is_taken_over(setting):
+    secret, authority = kupid(setting.clock)
+    setting.put(SECRETS, secret)
+    setting.start(certificates={"adoptSecret": "gardener-extension-webhook-cert"})
+    await setting.settled()
+    assert authority in data_of(setting.secret())["ca.crt"]
+    assert all(authority in bundle for bundle in bundles_of(setting.get(MUTATING_WEBHOOKS)))
+    theirs = setting.api.get(SECRETS, "gardener-extension-webhook-cert", HOME)
+    assert theirs["data"] == secret["data"]
+
+
+async def test_nothing_to_adopt_is_no_fault(setting):
+    setting.start(certificates={"adoptSecret": "absent"})
+    await setting.settled()
+
+
+async def test_adoption_is_for_the_beginning_only(setting, api):
+    tasks = await _settled_tasks(setting)
+    await setting.stop(tasks)
+    secret, authority = kupid(setting.clock)
+    setting.put(SECRETS, secret)
+    setting.start(certificates={"adoptSecret": "gardener-extension-webhook-cert"})
+    await api.until_watched(WATCHES)
+    await asyncio.sleep(0.05)
+    assert authority not in data_of(setting.secret())["ca.crt"]
+
+
+async def test_no_key_is_in_a_log_or_an_event(setting, events, capfd):
+    await _settled_tasks(setting)
+    setting.put(SECRETS, with_data(setting.secret(), ca_key=b"garbage"))
+    await _heals(setting)
+    told = repr(events.sent) + "".join(capfd.readouterr())
+    for line in data_of(setting.secret())["tls.key"].decode().splitlines():
+        assert line not in told
