@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli.options import SettingsError, add_settings, settings_from
-from webhook.settings import AdmissionSettings, Settings, StartError
+from cli import (
+    cluster_commands,
+    gate_commands,
+    local,
+    placement_commands,
+    placement_new_commands,
+    placement_why_command,
+    rescheduling_commands,
+)
+from controller.settings import ControllerSettings
+from policies.decoding import describe
+from serving.options import add_settings, settings_from
+from serving.process import Parser, exit_code
+from webhook.settings import AdmissionSettings, Settings, WebhookSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-EXIT_USAGE: Final = 2
 
 _EXAMPLES: Final = """examples:
   harbourmaster serve --policies deploy/samples
@@ -29,29 +38,20 @@ _EXAMPLES: Final = """examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 some input was bad, 2 can't be used."""
     arguments = _parser().parse_args(argv)
-    try:
-        arguments.settings = settings_from(arguments, arguments.settings_type)
+
+    def command() -> int:
+        if getattr(arguments, "settings_type", None) is not None:
+            arguments.settings = settings_from(arguments, arguments.settings_type, describe)
         # Each command loads only what it needs: the server's libraries take half a second.
         module, _, function = arguments.command.partition(":")
         code: int = getattr(import_module(module), function)(arguments)
-    except (SettingsError, StartError) as error:
-        print(f"harbourmaster: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"harbourmaster: {where}{error.strerror or error}", file=sys.stderr)
-        return EXIT_USAGE
-    except BrokenPipeError:
-        # The reader went away; Python would complain once more when it flushes on exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return code
+        return code
+
+    return exit_code("harbourmaster", command)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="harbourmaster",
         description="Scheduling policies for Kubernetes pods, at admission and offline.",
         epilog=_EXAMPLES,
@@ -71,6 +71,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_settings(serve, Settings)
     serve.set_defaults(command="webhook.standalone:serve", settings_type=Settings)
+
+    webhook = commands.add_parser("webhook", help="answer AdmissionReviews in a cluster")
+    add_settings(webhook, WebhookSettings)
+    webhook.set_defaults(command="webhook.process:run", settings_type=WebhookSettings)
+
+    controller = commands.add_parser(
+        "controller", help="keep certificates, registration and labels as they should be"
+    )
+    add_settings(controller, ControllerSettings)
+    controller.set_defaults(command="controller.process:run", settings_type=ControllerSettings)
+
+    local.add_parser(commands)
+    cluster_commands.add_uninstall(commands)
+    cluster_commands.add_migrate(commands)
+    gate_commands.add_parser(commands)
+    placement = placement_commands.add_parser(commands)
+    placement_new_commands.add_new(placement)
+    placement_why_command.add_why(placement)
+    placement_new_commands.add_import(commands)
+    rescheduling_commands.add_parser(commands)
 
     review = commands.add_parser("review", help="answer one AdmissionReview")
     _add_sources(review)
@@ -126,7 +146,8 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         "--parents",
         type=Path,
         metavar="FILE|DIR",
-        help="owners of the pods under review; checked, policies do not depend on them",
+        help="the owners of pods: ReplicaSets, Deployments, StatefulSets, DaemonSets, Rollouts; "
+        "a pod of another one in a namespace with gates waits until a controller has looked",
     )
 
 

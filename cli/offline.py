@@ -12,6 +12,7 @@ from policies.decoding import MalformedError, decode
 from policies.index import policy_set
 from webhook.engine import Engine
 from webhook.handlers import MALFORMED, answer
+from webhook.parents import ParentObject, parents_of
 from webhook.review import MAX_BODY_BYTES
 from webhook.settings import AdmissionSettings
 from webhook.snapshot import NamespaceObject, Snapshot
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 HTTP_OK: Final = 200
 HTTP_TOO_LARGE: Final = 413
+_DEFAULTS: Final = AdmissionSettings()
 
 
 class Case(Struct, frozen=True):
@@ -35,8 +37,8 @@ class Case(Struct, frozen=True):
     id: Any = None
     namespaces: list[NamespaceObject] = []
     policies: list[dict[str, Any]] = []
-    parents: list[dict[str, Any]] = []
-    settings: AdmissionSettings = AdmissionSettings()
+    parents: list[ParentObject] = []
+    settings: AdmissionSettings | None = None
 
 
 class _Identified(Struct, frozen=True):
@@ -81,22 +83,24 @@ def replay(arguments: Arguments) -> int:
     """Answer each case of a JSON Lines file with one line; 1 where a line was no case."""
     failed = False
     with _opened(arguments.file) as stream:
-        for line in replayed(stream):
+        for line in replayed(stream, arguments.settings):
             failed = failed or isinstance(line, _Failure)
             sys.stdout.buffer.write(_encode(line) + b"\n")
             sys.stdout.buffer.flush()
     return 1 if failed else 0
 
 
-def replayed(lines: Iterable[bytes]) -> Iterator[_Result | _Failure]:
+def replayed(
+    lines: Iterable[bytes], settings: AdmissionSettings = _DEFAULTS
+) -> Iterator[_Result | _Failure]:
     """Answer each line that is not blank, in order."""
     for line in lines:
         if line.strip():
-            yield replay_case(line)
+            yield replay_case(line, settings)
 
 
-def replay_case(line: bytes) -> _Result | _Failure:
-    """Answer one case, or say why it is none."""
+def replay_case(line: bytes, settings: AdmissionSettings = _DEFAULTS) -> _Result | _Failure:
+    """Answer one case, or say why it is none; ``settings`` are for a case without its own."""
     try:
         case = decode(_case_decoder, line, "")
     except MalformedError as error:
@@ -106,8 +110,9 @@ def replay_case(line: bytes) -> _Result | _Failure:
     snapshot = Snapshot(
         policy_set(read_policy(policy)[0] for policy in case.policies),
         namespaces_of(case.namespaces),
+        parents=parents_of(case.parents),
     )
-    result, _ = answer(bytes(case.review), Engine(snapshot, case.settings))
+    result, _ = answer(bytes(case.review), Engine(snapshot, case.settings or settings))
     return _Result(case.id, HTTP_OK, _response_decoder.decode(result).response)
 
 

@@ -8,12 +8,12 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import yaml
 
+from cli.manifests import dump, read_paths
 from policies.model import POLICY, is_policy_kind
 from policies.patch import Operation, apply
 from policies.pods import KINDS
-from webhook.documents import Problem, files_in, parse_documents, read_documents
+from serving.documents import Problem
 from webhook.engine import Engine
 from webhook.handlers import INVALID, answer
 from webhook.review import V1
@@ -22,9 +22,8 @@ from webhook.sources import DEFAULT_NAMESPACE, Sources, load
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from webhook.documents import Document
+    from serving.documents import Document
     from webhook.engine import Verdict
 
 _operations: Final = msgspec.json.Decoder(list[Operation])
@@ -39,7 +38,7 @@ def render(arguments: Arguments) -> int:
     engine = Engine(loaded.snapshot, arguments.settings)
     failed = False
     separator = ""
-    for item in _manifests(arguments.manifests):
+    for item in read_paths(arguments.manifests):
         if isinstance(item, Problem):
             print(item, file=sys.stderr)
             failed = True
@@ -54,7 +53,7 @@ def render(arguments: Arguments) -> int:
         if arguments.diff:
             sys.stdout.writelines(_difference(item, after))
         else:
-            sys.stdout.write(separator + _dump(after))
+            sys.stdout.write(separator + dump(after))
             separator = "---\n"
     return 1 if failed else 0
 
@@ -99,32 +98,10 @@ def _in_namespace(policy: dict[str, Any]) -> dict[str, Any]:
     return {**policy, "metadata": {"namespace": DEFAULT_NAMESPACE, **metadata}}
 
 
-def _manifests(paths: list[Path]) -> Iterator[Document | Problem]:
-    for path in paths:
-        if str(path) == "-":
-            yield from parse_documents(sys.stdin.buffer.read(), "standard input")
-        elif path.is_dir():
-            for file in files_in(path):
-                yield from read_documents(file)
-        else:
-            yield from read_documents(path)
-
-
 def _difference(item: Document, after: dict[str, Any]) -> Iterator[str]:
     metadata = item.value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     title = f"{item.file} {item.value.get('kind')}/{name}"
-    before_lines = _dump(item.value).splitlines(keepends=True)
-    after_lines = _dump(after).splitlines(keepends=True)
+    before_lines = dump(item.value).splitlines(keepends=True)
+    after_lines = dump(after).splitlines(keepends=True)
     return difflib.unified_diff(before_lines, after_lines, title, f"{title} (rendered)")
-
-
-def _dump(manifest: dict[str, Any]) -> str:
-    text: str = yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    return text
-
-
-class _Dumper(yaml.CSafeDumper):
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        """Write shared values out: readers of manifests expect no anchors."""
-        return True

@@ -1,0 +1,49 @@
+"""The same with many objects, a few at a time, and how many are told in few words."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from kube.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from typing import TypeVar
+
+    Item = TypeVar("Item")
+
+WIDTH: Final = 16
+"""Objects that are worked on at one time."""
+_SHOWN: Final = 5
+"""Names in a line; the rest is counted."""
+
+
+async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[None]]) -> list[ApiError]:
+    """Do it with each, a few at a time; returns the errors."""
+    width = asyncio.Semaphore(WIDTH)
+    errors: list[ApiError] = []
+
+    async def one(item: Item) -> None:
+        async with width:
+            try:
+                await act(item)
+            except ApiError as error:
+                errors.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for item in items:
+            group.create_task(one(item))
+    return errors
+
+
+def many(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def shown(names: list[str]) -> str:
+    """The first of the names, and how many more."""
+    listed = ", ".join(names[:_SHOWN])
+    more = len(names) - _SHOWN
+    return f"{listed} and {more} more" if more > 0 else listed

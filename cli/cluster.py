@@ -1,0 +1,224 @@
+"""What the commands for a live cluster share: the connection, whole lists, waiting, one line each.
+
+They work with the rights of whoever calls them, and need nothing of ours to run in the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from cli.metadata import metadata_in
+from kube.client import Client
+from kube.connection import connect
+from kube.errors import (
+    ApiError,
+    ConnectionSettingsError,
+    GoneError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from telemetry.logging import clean
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+
+    from cli.metadata import Metadata
+    from kube.connection import Connection
+    from kube.resources import Resource
+    from kube.streams import WatchEvent
+
+DONE: Final = 0
+LEFT: Final = 1
+UNUSABLE: Final = 2
+"""Exit codes: nothing is left; something is; there was no cluster to work on."""
+REQUEST_SECONDS: Final = 20.0
+_RESTARTS: Final = 3
+_PAUSE: Final = 0.2
+"""Seconds before a watch that the server ended is begun again."""
+
+Decoded = TypeVar("Decoded")
+
+
+def run_with_client(arguments: Arguments, work: Callable[[Client], Awaitable[int]]) -> int:
+    """Connect as ``arguments`` say and run ``work``; returns its exit code.
+
+    Where the connection cannot be had, that is one line on standard error, and UNUSABLE.
+    """
+    try:
+        connection = connect(arguments.kubeconfig, context=arguments.context)
+        return asyncio.run(_run(connection, work))
+    except (ConnectionSettingsError, UnreachableError, UnauthorizedError) as error:
+        complain(str(error))
+        return UNUSABLE
+
+
+class _Counted(Struct, frozen=True, rename="camel"):
+    remaining_item_count: int | None = None
+
+
+class _CountedList(Struct, frozen=True):
+    metadata: _Counted
+    items: tuple[msgspec.Raw, ...] | None = None
+
+
+_decode_counted: Final = msgspec.json.Decoder(_CountedList).decode
+
+
+async def _run(connection: Connection, work: Callable[[Client], Awaitable[int]]) -> int:
+    async with Client(
+        connection, user_agent="harbourmaster-cli", timeout=REQUEST_SECONDS
+    ) as client:
+        await greet(client)
+        return await work(client)
+
+
+async def greet(client: Client) -> None:
+    """Find out whether the API server answers us. Raises UnreachableError, UnauthorizedError."""
+    try:
+        await client.request("GET", "/version")
+    except (UnreachableError, UnauthorizedError):
+        raise
+    except ApiError:
+        # Not everybody may ask for the version; an answer it is.
+        return
+
+
+def say(line: str) -> None:
+    """Print a line; names of strangers do not reach the terminal as they are."""
+    print(clean(line), flush=True)
+
+
+def complain(line: str) -> None:
+    """Print a line on standard error."""
+    print(f"harbourmaster: {clean(line)}", file=sys.stderr, flush=True)
+
+
+async def collect(  # noqa: PLR0913 - what a list takes
+    client: Client,
+    resource: Resource,
+    pick: Callable[[msgspec.Raw], Decoded | None],
+    *,
+    namespace: str | None = None,
+    label_selector: str = "",
+    field_selector: str = "",
+    metadata_only: bool = False,
+) -> list[Decoded]:
+    """What ``pick`` makes of every object, page by page; None is left out.
+
+    Only what was picked is kept, however many objects there are. Raises an ApiError.
+    """
+    for attempt in range(_RESTARTS + 1):
+        found: list[Decoded] = []
+        token = ""
+        try:
+            while True:
+                page = await client.list(
+                    resource,
+                    namespace,
+                    continue_token=token,
+                    label_selector=label_selector,
+                    field_selector=field_selector,
+                    metadata_only=metadata_only,
+                )
+                found += [picked for raw in page.items if (picked := pick(raw)) is not None]
+                token = page.continue_token
+                if not token:
+                    return found
+        except GoneError:
+            # The pages had become too old; after a few times the list is too long for the server.
+            if attempt == _RESTARTS:
+                raise
+    raise AssertionError
+
+
+async def metadata_of(
+    client: Client,
+    resource: Resource,
+    *,
+    namespace: str | None = None,
+    label_selector: str = "",
+    field_selector: str = "",
+) -> list[Metadata]:
+    """The metadata of every object. Raises an ApiError."""
+    return await collect(
+        client,
+        resource,
+        metadata_in,
+        namespace=namespace,
+        label_selector=label_selector,
+        field_selector=field_selector,
+        metadata_only=True,
+    )
+
+
+async def count(client: Client, resource: Resource, namespace: str | None = None) -> int:
+    """How many objects there are, by one request. Raises an ApiError."""
+    answer = await client.request("GET", resource.path(namespace), query={"limit": "1"})
+    page = _decode_counted(answer)
+    return len(page.items or ()) + (page.metadata.remaining_item_count or 0)
+
+
+async def remaining(
+    client: Client,
+    resource: Resource,
+    patience: float,
+    *,
+    namespace: str | None = None,
+    label_selector: str = "",
+    field_selector: str = "",
+) -> tuple[str, ...]:
+    """Wait until there is no such object; the names of those still there after ``patience`` s."""
+    names: set[str] = set()
+    try:
+        async with asyncio.timeout(patience):
+            while True:
+                page = await client.list(
+                    resource,
+                    namespace,
+                    metadata_only=True,
+                    label_selector=label_selector,
+                    field_selector=field_selector,
+                )
+                names.clear()
+                names.update(metadata_in(raw).name for raw in page.items)
+                if not names:
+                    return ()
+                events = client.watch(
+                    resource,
+                    namespace,
+                    resource_version=page.resource_version,
+                    timeout_seconds=math.ceil(patience) + 1,
+                    idle_timeout=patience + 1,
+                    metadata_only=True,
+                    label_selector=label_selector,
+                    field_selector=field_selector,
+                )
+                await _follow(events, names)
+                if not names:
+                    return ()
+                await asyncio.sleep(_PAUSE)
+    except TimeoutError:
+        return tuple(sorted(names))
+
+
+async def _follow(events: AsyncGenerator[WatchEvent, None], names: set[str]) -> None:
+    """Keep ``names`` as the events say, until it is empty or the watch ends, however it does."""
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if event.type == "DELETED":
+                    names.discard(metadata_in(event.object).name)
+                elif event.type in {"ADDED", "MODIFIED"}:
+                    names.add(metadata_in(event.object).name)
+                if not names:
+                    return
+    except (GoneError, UnreachableError):
+        return

@@ -1,0 +1,284 @@
+"""``harbourmaster gate``: who waits at a gate or in its scheduler, and letting one go by hand.
+
+It goes by the caller's rights, and needs nothing of ours to run in the cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from cli.cluster import DONE, LEFT, collect, complain, run_with_client, say
+from controller.lifecycle.gated_pods import PENDING_PODS, decode_pod, why_orphaned
+from evaluation.times import parse
+from gates.gate import GATE
+from gates.metadata import PARENT_KEY
+from gates.owners import supported_owner
+from gates.release import (
+    BY_HAND,
+    RELEASED_BY_KEY,
+    RELEASED_KEY,
+    RELEASED_REASON_KEY,
+    may_go,
+    nudge,
+    removal,
+)
+from gates.workload import workload_of
+from kube.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
+from kube.lease import micro_time
+from kube.patches import JsonPatch
+from kube.resources import EVENTS, PODS, WORKLOAD_VERSIONS
+from lifecycle.gate_waits import waits_for
+from lifecycle.model import WorkloadVersion
+from lifecycle.workloads import approval, is_version_of, names_of_pod
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Iterable, Sequence
+
+    from controller.lifecycle.gated_pods import Pod
+    from kube.client import Client
+
+TRIES: Final = 3
+"""Times that a pod is looked at anew after it changed under our hands."""
+_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_A_NODE: Final = "a node: its checks passed, and its scheduler has none for it yet"
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+class Waiting(Struct, frozen=True, rename="camel"):
+    """One pod as ``gate list`` shows it; ``age`` in seconds. ``orphaned``: no check releases it."""
+
+    namespace: str
+    pod: str
+    age: int
+    app: str
+    workload: str
+    version: str
+    waits_for: str
+    orphaned: bool
+
+
+class _User(Struct, frozen=True):
+    username: str = ""
+
+
+class _ReviewStatus(Struct, frozen=True, rename="camel"):
+    user_info: _User = _User()
+
+
+class _Review(Struct, frozen=True):
+    status: _ReviewStatus = _ReviewStatus()
+
+
+_decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
+_decode_review: Final = msgspec.json.Decoder(_Review).decode
+
+
+def show(arguments: Arguments) -> int:
+    """List the waiting pods; 0 done, 1 something could not be read, 2 no cluster."""
+    return run_with_client(arguments, partial(_show, arguments))
+
+
+def release(arguments: Arguments) -> int:
+    """Let one pod go; 0 it waits for us no more, 1 it isn't, 2 no cluster."""
+    return run_with_client(arguments, partial(_release, arguments))
+
+
+async def _show(arguments: Arguments, client: Client) -> int:
+    namespace: str | None = arguments.namespace
+    try:
+        pick = partial(_waiting_pod, arguments.scheduler)
+        pods = await collect(client, PODS, pick, namespace=namespace, field_selector=PENDING_PODS)
+        versions = await _versions(client, namespace)
+    except ApiError as error:
+        complain(str(error))
+        return LEFT
+    found = waiting(pods, versions, datetime.now(UTC))
+    if arguments.output == "json":
+        text = msgspec.json.format(msgspec.json.encode(found), indent=2)
+        sys.stdout.buffer.write(text + b"\n")
+        return DONE
+    for line in table(found):
+        say(line)
+    return DONE
+
+
+async def _versions(client: Client, namespace: str | None) -> list[WorkloadVersion]:
+    try:
+        return await collect(client, WORKLOAD_VERSIONS, _decode_version, namespace=namespace)
+    except NotFoundError:
+        # The kind is not there, so no pod has a version.
+        return []
+
+
+def waiting(
+    pods: Iterable[Pod], versions: Iterable[WorkloadVersion], now: datetime
+) -> list[Waiting]:
+    """The pods as they are shown, the oldest first."""
+    by_key = {each.metadata.key: each for each in versions}
+    found = [_waiting(pod, by_key, now) for pod in pods]
+    return sorted(found, key=lambda one: (-one.age, one.namespace, one.pod))
+
+
+def _waiting(pod: Pod, versions: dict[str, WorkloadVersion], now: datetime) -> Waiting:
+    age = int((now - parse(pod.creation_timestamp)).total_seconds())
+    orphaned = why_orphaned(pod)
+    text = f"nothing: {orphaned}" if orphaned else "its owner to be found out"
+    app = workload = version = ""
+    described = workload_of(pod.annotations, pod.labels)
+    if described is not None:
+        names = names_of_pod(described)
+        app, workload, version = names.app, described.workload, described.version
+        if not orphaned and PARENT_KEY not in pod.annotations:
+            found = versions.get(f"{pod.namespace}/{names.version}")
+            if found is not None and not is_version_of(found, app, names.workload, version):
+                found = None
+            owner = supported_owner(pod.owner_references)
+            uid = owner.uid if owner is not None else ""
+            is_free = found is not None and may_go(approval(found), uid)
+            text = _A_NODE if pod.is_in_scheduler and is_free else waits_for(found, uid)
+    return Waiting(
+        namespace=pod.namespace,
+        pod=pod.name,
+        age=max(age, 0),
+        app=app,
+        workload=workload,
+        version=version,
+        waits_for=text,
+        orphaned=bool(orphaned),
+    )
+
+
+def table(found: Sequence[Waiting]) -> list[str]:
+    """The lines of the text output."""
+    if not found:
+        return ["No pod waits at a gate or in its scheduler."]
+    rows = [("POD", "AGE", "WORKLOAD", "WAITS FOR")]
+    rows += [
+        (
+            f"{one.namespace}/{one.pod}",
+            short_age(one.age),
+            f"{one.workload}@{one.version}" if one.workload else "-",
+            f"{'ORPHANED, ' if one.orphaned else ''}{one.waits_for}",
+        )
+        for one in found
+    ]
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    return ["  ".join([*(row[at].ljust(widths[at]) for at in range(3)), row[3]]) for row in rows]
+
+
+def short_age(seconds: int) -> str:
+    """As kubectl shows ages: one or two units."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds}s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds // _MINUTE}m"
+    if seconds < 2 * _DAY:
+        return f"{seconds // _HOUR}h"
+    return f"{seconds // _DAY}d"
+
+
+def _waiting_pod(scheduler: str, raw: msgspec.Raw) -> Pod | None:
+    pod = decode_pod(raw, scheduler)
+    return pod if pod.is_ours else None
+
+
+async def _release(arguments: Arguments, client: Client) -> int:
+    namespace, name = arguments.pod
+    shown = f"{namespace}/{name}"
+    try:
+        who = await _user(client)
+        pod = await _let_go(client, arguments, who)
+    except NotFoundError:
+        complain(f"{shown}: there is no such pod")
+        return LEFT
+    except ForbiddenError as error:
+        complain(f"{shown}: not released, for you may not: {error.message}")
+        return LEFT
+    except ApiError as error:
+        complain(f"{shown}: not released: {error}")
+        return LEFT
+    if pod is None:
+        where = f"carries no gate {GATE} and does not wait in the scheduler {arguments.scheduler}"
+        complain(f"{shown}: not released, for it {where}")
+        return LEFT
+    say(f"released {shown} for {who}")
+    try:
+        await client.create(EVENTS, event(pod, who, arguments.reason, datetime.now(UTC)), namespace)
+    except ApiError as error:
+        complain(f"{shown}: released, but no event tells it: {error.message}")
+    return DONE
+
+
+async def _let_go(client: Client, arguments: Arguments, who: str) -> Pod | None:
+    """Let the pod go; returns it as it was, None where it does not wait. Raises ApiError."""
+    namespace, name = arguments.pod
+    add = {
+        RELEASED_KEY: BY_HAND,
+        RELEASED_BY_KEY: who,
+        RELEASED_REASON_KEY: arguments.reason,
+    }
+    for attempt in range(TRIES):
+        raw = await client.get(PODS, name, namespace)
+        pod = decode_pod(raw, arguments.scheduler)
+        annotations = pod.annotations if pod.has_annotations else None
+        held: Any = {"drop": (PARENT_KEY,), "revision": pod.resource_version}
+        if pod.is_in_scheduler:
+            operations = nudge(pod.uid, annotations, add, **held)
+        else:
+            operations = removal(pod.uid, pod.gates, annotations, add=add, **held)
+        if operations is None:
+            return None
+        try:
+            await client.patch(PODS, name, JsonPatch(operations), namespace)
+        except (ConflictError, InvalidError):
+            if attempt == TRIES - 1:
+                raise
+        else:
+            return pod
+    raise AssertionError
+
+
+async def _user(client: Client) -> str:
+    """Who the API server takes us for; where it doesn't say, who we are on this machine."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        answer = await client.request(
+            "POST", _REVIEWS, body=msgspec.json.encode(body), content_type="application/json"
+        )
+        found = _decode_review(answer).status.user_info.username
+    except (ApiError, msgspec.DecodeError):
+        found = ""
+    return found or f"unknown ({os.environ.get('USER', '?')} on {socket.gethostname()})"
+
+
+def event(pod: Pod, who: str, reason: str, now: datetime) -> dict[str, Any]:
+    """What tells that a pod was let go by hand."""
+    at = micro_time(now)
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"generateName": f"{pod.name[:200]}-", "namespace": pod.namespace},
+        "eventTime": at,
+        "reportingController": "harbourmaster.dev/cli",
+        "reportingInstance": socket.gethostname()[:128] or "unknown",
+        "type": "Warning",
+        "reason": "GateReleased",
+        "action": "Release",
+        "regarding": {
+            "apiVersion": PODS.api_version,
+            "kind": PODS.kind,
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+        },
+        "note": f"released without its checks by {who}: {reason}"[:1000],
+    }

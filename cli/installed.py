@@ -1,0 +1,308 @@
+"""What Harbourmaster has in a cluster: the kinds, in the order in which they go, and whose is what.
+
+An object is ours by label inside our namespace. Outside, where others may call theirs anything, it
+needs a name of ours as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from cli.metadata import Metadata
+from kube.resources import (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
+    ANALYSIS_VALUE_TEMPLATES,
+    APP_CONTEXTS,
+    APP_CREATION_REQUESTS,
+    APP_VERSIONS,
+    APPLICATIONS,
+    APPS,
+    CLOUDS,
+    CLUSTER_POLICIES,
+    CLUSTERS,
+    DEPLOYMENTS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    GLOBAL_CLOUDS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
+    KEPTN_CONFIGS,
+    KEPTN_METRICS,
+    LEASES,
+    LIFECYCLE_GROUP,
+    MAGNUM_CLUSTERS,
+    METRICS_PROVIDERS,
+    PLACEMENT_METRICS,
+    PLACEMENT_PROVIDERS,
+    PODS,
+    POLICIES,
+    PROJECTS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+    Resource,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAME: Final = "harbourmaster"
+CONTROLLER: Final = "harbourmaster-controller"
+WEBHOOK: Final = "harbourmaster-webhook"
+METRICS: Final = "harbourmaster-metrics"
+CERTIFICATE: Final = "harbourmaster-webhook-cert"
+KEPTN_ADDRESS: Final = ("keptn-system", "metrics-operator-service")
+"""Namespace and name of the Service that gives values Keptn's address, where it is installed."""
+DEFAULT_NAMESPACE: Final = "harbourmaster-system"
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+NAME_LABEL: Final = "app.kubernetes.io/name"
+_LABELS: Final = (NAME_LABEL, "app.kubernetes.io/part-of", MANAGED_BY)
+_UNLABELLED: Final = frozenset((NAME, CONTROLLER, WEBHOOK, CERTIFICATE))
+"""What is made at run time may lack our labels."""
+OUR_DOMAIN: Final = "harbourmaster.dev"
+PROTECTED_NAMESPACES: Final = frozenset(
+    ("default", "kube-system", "kube-public", "kube-node-lease")
+)
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
+ROLE_BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
+ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
+CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS: Final = Resource(
+    _RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+
+IN_NAMESPACE: Final = (
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    SERVICES,
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
+    Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor"),
+    Resource("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor"),
+    Resource("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule"),
+    # The certificate before its Secret, which cert-manager would fill again.
+    Resource("cert-manager.io", "v1", "certificates", "Certificate"),
+    Resource("cert-manager.io", "v1", "issuers", "Issuer"),
+    CONFIG_MAPS,
+    SECRETS,
+    Resource("", "v1", "resourcequotas", "ResourceQuota"),
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    LEASES,
+)
+CLUSTER_WIDE: Final = (
+    Resource(
+        _ADMISSION,
+        "v1",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
+    ),
+    Resource(
+        _ADMISSION,
+        "v1",
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        namespaced=False,
+    ),
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
+)
+_MEASURING: Final = (
+    KEPTN_METRICS,
+    METRICS_PROVIDERS,
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
+    ANALYSIS_VALUE_TEMPLATES,
+)
+_PLACING: Final = (
+    APPLICATIONS,
+    CLUSTERS,
+    CLOUDS,
+    PROJECTS,
+    MAGNUM_CLUSTERS,
+    PLACEMENT_METRICS,
+    PLACEMENT_PROVIDERS,
+)
+PLACEMENT_RESOURCES: Final = (*_PLACING, GLOBAL_CLOUDS, GLOBAL_METRICS, GLOBAL_PROVIDERS)
+HELD_BY_USERS: Final = (
+    DEPLOYMENTS,
+    PODS,
+    Resource("apps", "v1", "statefulsets", "StatefulSet"),
+    Resource("apps", "v1", "daemonsets", "DaemonSet"),
+    Resource("batch", "v1", "cronjobs", "CronJob"),
+    Resource("batch", "v1", "jobs", "Job"),
+    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    SERVICES,
+    CONFIG_MAPS,
+    SECRETS,
+    POLICIES,
+    APPS,
+    APP_CONTEXTS,
+    TASK_DEFINITIONS,
+    EVALUATION_DEFINITIONS,
+    KEPTN_CONFIGS,
+    *_MEASURING,
+    *_PLACING,
+)
+"""What of somebody else's keeps our namespace from being deleted."""
+OF_EVERY_NAMESPACE: Final = frozenset(
+    ("kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert")
+)
+POLICY_RESOURCES: Final = (CLUSTER_POLICIES, POLICIES)
+KEPTN_RESOURCES: Final = (
+    APPS,
+    APP_CONTEXTS,
+    APP_CREATION_REQUESTS,
+    APP_VERSIONS,
+    WORKLOADS,
+    WORKLOAD_VERSIONS,
+    TASKS,
+    TASK_DEFINITIONS,
+    EVALUATIONS,
+    EVALUATION_DEFINITIONS,
+    KEPTN_CONFIGS,
+    *_MEASURING,
+    Resource(LIFECYCLE_GROUP, "v1alpha3", "keptnevaluationproviders", "KeptnEvaluationProvider"),
+    Resource(LIFECYCLE_GROUP, "v1alpha3", "keptnworkloadinstances", "KeptnWorkloadInstance"),
+)
+
+
+Services: TypeAlias = frozenset[tuple[str, str]]
+"""Namespaces and names."""
+
+
+class _ServiceReference(Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
+class _ClientConfig(Struct, frozen=True, rename="camel"):
+    service: _ServiceReference | None = None
+    ca_bundle: str = ""
+
+
+class Entry(Struct, frozen=True, rename="camel"):
+    """One webhook of a configuration, as far as it matters here."""
+
+    name: str = ""
+    client_config: _ClientConfig = _ClientConfig()
+
+    @property
+    def service(self) -> tuple[str, str] | None:
+        """Namespace and name of the Service that is called; None for a URL."""
+        found = self.client_config.service
+        return (found.namespace, found.name) if found else None
+
+
+class Configuration(Struct, frozen=True):
+    """A webhook configuration, projected."""
+
+    metadata: Metadata
+    webhooks: tuple[Entry, ...] | None = None
+
+    def calls(self, services: Services) -> tuple[bool, ...]:
+        """For each entry whether it calls one of the Services."""
+        return tuple(entry.service in services for entry in self.webhooks or ())
+
+
+decode_configuration: Final = msgspec.json.Decoder(Configuration).decode
+
+
+class _ConversionWebhook(Struct, frozen=True, rename="camel"):
+    client_config: _ClientConfig = _ClientConfig()
+
+
+class _Conversion(Struct, frozen=True):
+    webhook: _ConversionWebhook | None = None
+
+
+class _DefinitionSpec(Struct, frozen=True):
+    group: str
+    conversion: _Conversion = _Conversion()
+
+
+class Definition(Struct, frozen=True):
+    """A CRD, projected."""
+
+    metadata: Metadata
+    spec: _DefinitionSpec
+
+    @property
+    def converter(self) -> tuple[str, str] | None:
+        """Namespace and name of the Service that converts; None where none does."""
+        webhook = self.spec.conversion.webhook
+        service = webhook.client_config.service if webhook else None
+        return (service.namespace, service.name) if service else None
+
+
+decode_definition: Final = msgspec.json.Decoder(Definition).decode
+
+
+def is_our_configuration(configuration: Configuration, services: Services) -> bool:
+    """Whether the whole configuration goes: it is named as ours, or calls only our Services."""
+    calls = configuration.calls(services)
+    metadata = configuration.metadata
+    return is_ours_by_name(metadata) or (bool(calls) and all(calls))
+
+
+def is_ours(metadata: Metadata) -> bool:
+    """Whether something in our own namespace is ours."""
+    return _is_labelled(metadata) or _is_named(metadata)
+
+
+def is_ours_by_name(metadata: Metadata) -> bool:
+    """Whether something outside our namespace is ours: labelled and named so."""
+    return metadata.name in _UNLABELLED or (_is_named(metadata) and _is_labelled(metadata))
+
+
+def is_our_definition(definition: Definition) -> bool:
+    """Whether a CRD came with us: of our own groups, or of kupid's and Keptn's that we serve."""
+    group = definition.spec.group
+    resources = (*POLICY_RESOURCES, *KEPTN_RESOURCES)
+    served = {f"{resource.plural}.{resource.group}" for resource in resources}
+    return (
+        definition.metadata.name in served
+        or group == OUR_DOMAIN
+        or group.endswith(f".{OUR_DOMAIN}")
+    )
+
+
+def is_our_namespace(metadata: Metadata) -> bool:
+    """Whether the namespace was made for us."""
+    if metadata.name in PROTECTED_NAMESPACES:
+        return False
+    return metadata.name == DEFAULT_NAMESPACE or _is_labelled(metadata)
+
+
+def foreign(resource: Resource, found: Iterable[Metadata]) -> list[str]:
+    """Which of the objects in our namespace are somebody else's, as ``kind name``."""
+    return [
+        f"{resource.kind} {metadata.name}"
+        for metadata in found
+        if not (
+            is_ours(metadata) or metadata.name in OF_EVERY_NAMESPACE or metadata.deletion_timestamp
+        )
+    ]
+
+
+def _is_named(metadata: Metadata) -> bool:
+    return metadata.name == NAME or metadata.name.startswith(f"{NAME}-")
+
+
+def _is_labelled(metadata: Metadata) -> bool:
+    return any(metadata.label(key) == NAME for key in _LABELS)

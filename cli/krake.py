@@ -1,0 +1,389 @@
+"""Objects of Krake's as objects of placement (krake.md 1, 7.1): pure.
+
+What has no meaning here is left out and told of; what would mean something else is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from cli.krake_names import metric_constraint, metric_name, namespace_name, object_name
+from kube.errors import ConnectionSettingsError
+from kube.foreign import access_from
+from placement.model import API_VERSION
+from placement.validation import CHECKS
+from policies.decoding import describe
+from policies.names import MAX_SUBDOMAIN, label_value, qualified_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Fields = dict[str, Any]
+
+_CORE: Final = "core"
+_KUBERNETES: Final = "kubernetes"
+_INFRASTRUCTURE: Final = "infrastructure"
+_OPENSTACK: Final = "openstack"
+_DEFAULT_BACKOFF: Final = {"delaySeconds": 1, "factor": 1, "limit": -1}
+_SUFFIX: Final = "-kubeconfig"
+"""Of the name of a cluster's Secret."""
+
+
+class RefusedError(ValueError):
+    """An object that can't be taken over; the text is one line and says why."""
+
+
+class Source(Struct, frozen=True):
+    """An object of Krake's: which one, and what it says."""
+
+    api: str
+    kind: str
+    name: str
+    namespace: str
+    labels: Any
+    metadata: dict[str, Any]
+    spec: dict[str, Any]
+    has_run: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}".replace(" /", " ")
+
+
+class Taken(Struct, frozen=True):
+    """What became of an object, and what its owner must know, one line each."""
+
+    source: Source
+    objects: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Kind, namespace and name of what it is now."""
+        found = self.objects[-1]
+        metadata = found["metadata"]
+        return found["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+class _Taking:
+    """One object on its way."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.spec = source.spec
+        self.notes: list[str] = []
+        self.before: list[dict[str, Any]] = []
+        """Objects that the one needs."""
+
+    def note(self, text: str) -> None:
+        self.notes.append(f"{self.source}: {text}")
+
+    def left_out(self, *fields: str, why: str = "has no meaning here") -> None:
+        """Tell of fields that say something and are not taken over."""
+        for field in fields:
+            if self.spec.get(field) not in (None, "", [], {}, False):
+                self.note(f"spec.{field} {why}: left out")
+
+    def named(self, old: object, at: str, make: Callable[[str], str]) -> str:
+        """A name made legal. Raises RefusedError where there is none."""
+        if not isinstance(old, str) or not old:
+            raise RefusedError(f"{at} is missing")
+        name = make(old)
+        if not name:
+            raise RefusedError(f"{at}: {old}: nothing of it may stand in a name: rename it first")
+        if name != old:
+            self.note(f"{at}: {old} is {name} here")
+        return name
+
+    def metrics(self, found: object) -> list[Fields]:
+        """References to metrics."""
+        references = []
+        for index, each in enumerate(_list(found, "spec.metrics")):
+            at = f"spec.metrics[{index}]"
+            reference = _fields(each, at)
+            kept = {
+                "name": self.named(reference.get("name"), at, metric_name),
+                "weight": reference.get("weight"),
+                "scope": "Namespaced" if reference.get("namespaced") else "Global",
+            }
+            references.append(kept)
+        return references
+
+    def constraints(self, of: str) -> Fields:
+        """Constraints on targets of one kind."""
+        at = f"spec.constraints.{of}"
+        found = _fields(_fields(self.spec.get("constraints"), "spec.constraints").get(of), at)
+        metrics = []
+        for index, text in enumerate(_list(found.get("metrics"), f"{at}.metrics")):
+            here = metric_constraint(str(text))
+            if here != text:
+                self.note(f"{at}.metrics[{index}]: '{text}' is '{here}' here")
+            metrics.append(here)
+        return _filled(
+            labels=_list(found.get("labels"), f"{at}.labels"),
+            metrics=metrics,
+            customResources=_list(found.get("custom_resources"), f"{at}.custom_resources"),
+        )
+
+    def backoff(self) -> Fields:
+        """Empty where it is as everywhere."""
+        given = {
+            field: self.spec.get(old, _DEFAULT_BACKOFF[field])
+            for field, old in (
+                ("delaySeconds", "backoff_delay"),
+                ("factor", "backoff"),
+                ("limit", "backoff_limit"),
+            )
+        }
+        for field, least, instead in (("delaySeconds", 0, 0), ("factor", 1, 1), ("limit", -1, 0)):
+            value = given[field]
+            if isinstance(value, int | float) and value < least:
+                self.note(f"spec.backoff.{field}: {value} is {instead} here")
+                given[field] = instead
+        return {} if given == _DEFAULT_BACKOFF else given
+
+
+def source_of(value: Fields) -> Source:
+    """Which object it is. Raises RefusedError for what is none of Krake's."""
+    api, kind = value.get("api"), value.get("kind")
+    if not isinstance(api, str) or not isinstance(kind, str):
+        raise RefusedError("is no object of Krake's, which has an api and a kind")
+    metadata = _fields(value.get("metadata"), "metadata")
+    status = _fields(value.get("status"), "status")
+    return Source(
+        api=api,
+        kind=kind,
+        name=str(metadata.get("name") or ""),
+        namespace=str(metadata.get("namespace") or ""),
+        labels=metadata.get("labels"),
+        metadata=metadata,
+        spec=_fields(value.get("spec"), "spec"),
+        has_run=bool(status.get("running_on") or status.get("scheduled_to")),
+    )
+
+
+def taken(source: Source, default_namespace: str) -> Taken:
+    """What an object is here. Raises RefusedError."""
+    convert = _KINDS.get((source.api, source.kind))
+    if convert is None:
+        raise RefusedError(
+            _REFUSED.get(source.kind, f"{source.api}/{source.kind} has no equal here")
+        )
+    taking = _Taking(source)
+    long_metric = source.kind in {"Metric", "GlobalMetric"}
+    name = taking.named(source.name, "metadata.name", metric_name if long_metric else object_name)
+    metadata: Fields = {"name": name}
+    if not source.kind.startswith("Global"):
+        namespace = source.namespace or default_namespace
+        metadata["namespace"] = taking.named(namespace, "metadata.namespace", namespace_name)
+    if source.labels:
+        metadata["labels"] = _labels(source.labels)
+    spec = convert(taking, metadata)
+    found = {
+        "apiVersion": API_VERSION,
+        "kind": source.kind,
+        "metadata": metadata,
+        **({"spec": spec} if spec else {}),
+    }
+    _check(found)
+    return Taken(source, (*taking.before, found), tuple(taking.notes))
+
+
+def _check(found: Fields) -> None:
+    check = CHECKS[found["kind"]]
+    try:
+        faults = check.faults(msgspec.convert(found, check.model))
+    except msgspec.ValidationError as error:
+        raise RefusedError(describe(error)) from None
+    if faults:
+        raise RefusedError("; ".join(map(str, faults)))
+
+
+def _application(taking: _Taking, _metadata: Fields) -> Fields:
+    spec = taking.spec
+    manifests = _list(spec.get("manifest"), "spec.manifest")
+    if not manifests:
+        given = [field for field in ("tosca", "csar") if spec.get(field)]
+        told = f"it is given by {given[0]} only" if given else "it has no manifest"
+        raise RefusedError(f"{told}: write what it consists of as spec.manifest")
+    taking.left_out("tosca", "csar", why="is not read here, the manifest is")
+    taking.left_out("observer_schema", why="is not needed: every field of a manifest is held")
+    taking.left_out("hooks", why="are not called here")
+    taking.left_out(
+        "auto_cluster_create", why="is not done here: create a Cluster without a kubeconfig"
+    )
+    if spec.get("storage_migration") not in (None, "none"):
+        taking.left_out("storage_migration", why="is not done here")
+    if taking.source.has_run:
+        taking.note("its status is not taken over: where it goes is decided anew")
+    migration = _fields(spec.get("constraints"), "spec.constraints").get("migration")
+    return _filled(
+        constraints=_filled(
+            migration=False if migration is False else None,
+            cluster=taking.constraints("cluster"),
+        ),
+        backoff=taking.backoff(),
+        manifests=manifests,
+    )
+
+
+def _cluster(taking: _Taking, metadata: Fields) -> Fields:
+    spec = taking.spec
+    kubeconfig = spec.get("kubeconfig")
+    reference = {}
+    if kubeconfig:
+        secret = object_name(f"{metadata['name']}{_SUFFIX}", MAX_SUBDOMAIN)
+        text = kubeconfig if isinstance(kubeconfig, str) else yaml.safe_dump(kubeconfig)
+        taking.before.append(_secret(secret, metadata["namespace"], text))
+        reference = {"name": secret}
+        taking.note(f"its kubeconfig is in Secret {metadata['namespace']}/{secret}")
+        try:
+            access_from(text.encode(), "the kubeconfig")
+        except ConnectionSettingsError as error:
+            taking.note(f"the controller will refuse it: {error}")
+    else:
+        taking.note("it has no kubeconfig: it is given a cloud, and somebody else makes it there")
+    taking.left_out("tosca", why="is not read here: it belongs to who makes the cluster")
+    return _filled(
+        kubeconfigSecretRef=reference,
+        customResources=_list(spec.get("custom_resources"), "spec.custom_resources"),
+        metrics=taking.metrics(spec.get("metrics")),
+        inheritMetrics=True if spec.get("inherit_metrics") else None,
+        inheritLabels=True if taking.source.metadata.get("inherit_labels") else None,
+        constraints=_filled(cloud=taking.constraints("cloud")),
+        backoff=taking.backoff(),
+    )
+
+
+def _cloud(taking: _Taking, _metadata: Fields) -> Fields:
+    kind = taking.spec.get("type")
+    own = _fields(taking.spec.get(str(kind)), f"spec.{kind}")
+    if own.get("auth"):
+        taking.note(
+            f"spec.{kind}.auth: credentials are not taken over: give them to who makes clusters"
+        )
+    provisioner = _fields(own.get("infrastructure_provider"), "infrastructure_provider")
+    return _filled(
+        metrics=taking.metrics(own.get("metrics")),
+        provider=_filled(
+            type=kind, url=own.get("url"), infrastructureProvider=provisioner.get("name")
+        ),
+    )
+
+
+def _project(taking: _Taking, _metadata: Fields) -> Fields:
+    taking.left_out("auth", why="holds credentials, which belong to who makes clusters")
+    taking.left_out("url", why="belongs to who makes clusters")
+    return _filled(
+        template=taking.spec.get("template"), metrics=taking.metrics(taking.spec.get("metrics"))
+    )
+
+
+def _magnum_cluster(taking: _Taking, _metadata: Fields) -> Fields:
+    return _filled(
+        masterCount=taking.spec.get("master_count"),
+        nodeCount=taking.spec.get("node_count"),
+        metrics=taking.metrics(taking.spec.get("metrics")),
+        constraints=_filled(project=taking.constraints("project")),
+    )
+
+
+def _metric(taking: _Taking, _metadata: Fields) -> Fields:
+    spec = taking.spec
+    for bound in ("min", "max"):
+        if spec.get(bound) is None:
+            raise RefusedError(f"spec.{bound} is missing")
+    provider = _fields(spec.get("provider"), "spec.provider")
+    return {
+        "min": spec["min"],
+        "max": spec["max"],
+        **_filled(allowedValues=_list(spec.get("allowed_values"), "spec.allowed_values")),
+        "provider": {
+            "name": taking.named(provider.get("name"), "spec.provider.name", object_name),
+            "metric": provider.get("metric") or taking.source.name,
+        },
+    }
+
+
+def _provider(taking: _Taking, _metadata: Fields) -> Fields:
+    kind = taking.spec.get("type")
+    if kind not in {"prometheus", "kafka", "static"}:
+        raise RefusedError(f"spec.type: {kind} is no type of provider here")
+    own = _fields(taking.spec.get(kind), f"spec.{kind}")
+    if kind == "static":
+        return {"type": kind, kind: {"metrics": _fields(own.get("metrics"), "spec.static.metrics")}}
+    fields = {
+        "url": own.get("url"),
+        "table": own.get("table"),
+        "comparisonColumn": own.get("comparison_column"),
+        "valueColumn": own.get("value_column"),
+    }
+    return {"type": kind, kind: _filled(**fields)}
+
+
+_KINDS: Final[dict[tuple[str, str], Callable[[_Taking, Fields], Fields]]] = {
+    (_KUBERNETES, "Application"): _application,
+    (_KUBERNETES, "Cluster"): _cluster,
+    (_INFRASTRUCTURE, "Cloud"): _cloud,
+    (_INFRASTRUCTURE, "GlobalCloud"): _cloud,
+    (_OPENSTACK, "Project"): _project,
+    (_OPENSTACK, "MagnumCluster"): _magnum_cluster,
+    (_CORE, "Metric"): _metric,
+    (_CORE, "GlobalMetric"): _metric,
+    (_CORE, "MetricsProvider"): _provider,
+    (_CORE, "GlobalMetricsProvider"): _provider,
+}
+_REFUSED: Final = {
+    "InfrastructureProvider": "clusters are not made here: keep it with who makes them",
+    "GlobalInfrastructureProvider": "clusters are not made here: keep it with who makes them",
+    "Role": "write it as a Role of Kubernetes' for the new kinds",
+    "RoleBinding": "write it as a RoleBinding of Kubernetes' for the new kinds",
+}
+
+
+def _secret(name: str, namespace: str, text: str) -> Fields:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "type": "Opaque",
+        "data": {"kubeconfig": base64.b64encode(text.encode()).decode()},
+    }
+
+
+def _labels(found: object) -> dict[str, str]:
+    """Labels, whose keys and values stand in constraints: so none is changed."""
+    labels = _fields(found, "metadata.labels")
+    for key, value in labels.items():
+        wrong = qualified_name(str(key)) or (
+            label_value(value) if isinstance(value, str) else ["a label value is text"]
+        )
+        if wrong:
+            text = "change it there and in the constraints that name it"
+            raise RefusedError(f"metadata.labels: {key}: {value}: {wrong[0]}: {text}")
+    return labels
+
+
+def _fields(found: object, at: str) -> Fields:
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise RefusedError(f"{at}: expected an object")
+    return found
+
+
+def _list(found: object, at: str) -> list[Any]:
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise RefusedError(f"{at}: expected a list")
+    return found
+
+
+def _filled(**fields: object) -> Fields:
+    """Without the fields that say nothing."""
+    return {name: value for name, value in fields.items() if value not in (None, [], {}, "")}

@@ -1,0 +1,111 @@
+"""``harbourmaster import krake``: Krake's objects from files as placement objects, on stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from cli.krake import RefusedError, Taken, source_of, taken
+from cli.manifests import dump, read_paths
+from serving.documents import Problem
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Iterable
+
+    from serving.documents import Document
+
+_WEIGHTED: Final = (
+    "metric constraints compare what the provider says; Krake compared it normalised and times its "
+    "weight: --placement-constraint-value=Weighted does as Krake did"
+)
+
+
+class Outcome(Struct, frozen=True):
+    """The objects in the order of their sources; every line of a report is one on its own."""
+
+    taken: tuple[Taken, ...]
+    notes: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+def import_krake(arguments: Arguments) -> int:
+    """Print what can be taken over; 1 where something can't."""
+    outcome = imported(read_paths(arguments.files), arguments.namespace)
+    separator = ""
+    for each in outcome.taken:
+        for found in each.objects:
+            sys.stdout.write(separator + dump(found))
+            separator = "---\n"
+    for line in outcome.notes:
+        print(line, file=sys.stderr)
+    for line in outcome.refused:
+        print(f"refused: {line}", file=sys.stderr)
+    return 1 if outcome.refused else 0
+
+
+def imported(documents: Iterable[Document | Problem], default_namespace: str) -> Outcome:
+    """What becomes of the objects; of those that would be one, none is taken."""
+    found: list[Taken] = []
+    refused: list[str] = []
+    for document in documents:
+        if isinstance(document, Problem):
+            refused.append(str(document))
+            continue
+        try:
+            source = source_of(document.value)
+        except RefusedError as error:
+            refused.append(str(document.problem(str(error))))
+            continue
+        try:
+            found.append(taken(source, default_namespace))
+        except RefusedError as error:
+            refused.append(str(document.problem(f"{source}: {error}")))
+    kept, collided = _apart(found)
+    refused += collided
+    notes = [note for each in kept for note in each.notes]
+    if _has_metric_constraint(each.objects[-1] for each in kept):
+        notes.append(_WEIGHTED)
+    namespaces = sorted({each.key[1] for each in kept} - {"", "default"})
+    if namespaces:
+        notes.append(f"these namespaces must be there first: {', '.join(namespaces)}")
+    return Outcome(tuple(kept), tuple(notes), tuple(refused))
+
+
+def _apart(found: list[Taken]) -> tuple[list[Taken], list[str]]:
+    """Those that are the only ones of their name, and why the others are not."""
+    of_key: dict[tuple[str, str, str], list[Taken]] = defaultdict(list)
+    of_namespace: dict[str, set[str]] = defaultdict(set)
+    for each in found:
+        of_key[each.key].append(each)
+        namespace = each.key[1]
+        if namespace:
+            of_namespace[namespace].add(each.source.namespace or namespace)
+    refused = []
+    for namespace, olds in sorted(of_namespace.items()):
+        if len(olds) > 1:
+            listed = " and ".join(sorted(olds))
+            refused.append(f"namespaces {listed} would both be {namespace}: rename one first")
+    for (kind, namespace, name), same in of_key.items():
+        if len(same) > 1:
+            place = f"{kind} {namespace}/{name}".replace(" /", " ")
+            listed = " and ".join(str(one.source) for one in same)
+            refused.append(f"{listed} would both be {place}: rename one or leave one out")
+    kept = [
+        each for each in found if len(of_key[each.key]) == 1 and len(of_namespace[each.key[1]]) <= 1
+    ]
+    return kept, refused
+
+
+def _has_metric_constraint(objects: Iterable[dict[str, Any]]) -> bool:
+    """Whether any of the objects has a constraint on a metric."""
+    for each in objects:
+        constraints = each.get("spec", {}).get("constraints", {})
+        if any(
+            isinstance(target, dict) and target.get("metrics") for target in constraints.values()
+        ):
+            return True
+    return False

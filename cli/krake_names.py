@@ -1,0 +1,53 @@
+"""Krake's names made legal: what it allows in a name, Kubernetes may not (krake.md 1.1, 7.1)."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Final
+
+from placement.errors import ConstraintError
+from placement.lexer import LONGEST_NAME
+from placement.metrics import parse_metric
+from policies.names import MAX_LABEL, MAX_SUBDOMAIN
+
+_ILLEGAL: Final = re.compile(r"[^a-z0-9.]")
+_ILLEGAL_IN_LABEL: Final = re.compile(r"[^a-z0-9]")
+_DIGEST_LENGTH: Final = 8
+
+
+def object_name(old: str, longest: int = MAX_SUBDOMAIN) -> str:
+    """The name as a DNS subdomain, the same one where it is one; empty where nothing is left."""
+    parts = (each.strip("-") for each in _ILLEGAL.sub("-", old.lower()).split("."))
+    return _cut(".".join(filter(None, parts)), old, longest)
+
+
+def metric_name(old: str) -> str:
+    """The name of a metric, which stands in constraints as well."""
+    return object_name(old, LONGEST_NAME)
+
+
+def namespace_name(old: str) -> str:
+    """The name of a namespace: a DNS label."""
+    return _cut(_ILLEGAL_IN_LABEL.sub("-", old.lower()).strip("-"), old, MAX_LABEL)
+
+
+def metric_constraint(text: str) -> str:
+    """The constraint with its metric's name made legal, otherwise as it was written.
+
+    What is no constraint stays as it is, for whoever judges the object.
+    """
+    try:
+        key = parse_metric(text).key
+    except ConstraintError:
+        return text
+    legal = metric_name(key)
+    return text.replace(key, legal, 1) if legal else text
+
+
+def _cut(name: str, old: str, longest: int) -> str:
+    """Names that are cut must differ where the whole ones did."""
+    if len(name) <= longest:
+        return name
+    digest = sha256(old.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{name[: longest - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"

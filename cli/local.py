@@ -1,0 +1,61 @@
+"""The arguments of ``harbourmaster local``; what it does stands in ``playground.local``."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, _SubParsersAction
+
+_EXAMPLES: Final = """examples:
+  eval "$(harbourmaster local up --dir /tmp/harbour)"
+  harbourmaster local up --dir /tmp/harbour --audit --webhook-args="--log-level=debug"
+  harbourmaster local status --dir /tmp/harbour
+  harbourmaster local down --dir /tmp/harbour
+"""
+
+
+def add_parser(commands: _SubParsersAction[Any]) -> ArgumentParser:
+    """Add ``local`` with its three actions; the command takes no settings."""
+    local: ArgumentParser = commands.add_parser(
+        "local",
+        help="run everything on this machine, on a real control plane without nodes",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = local.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
+    up = actions.add_parser("up", help="start everything, and return when it is ready")
+    down = actions.add_parser("down", help="end everything; data stays for the next up")
+    status = actions.add_parser("status", help="show each process; exit code 1 if not all is fine")
+    for action in (up, down, status):
+        action.add_argument("--dir", type=Path, required=True, help="the folder of all its files")
+    up.add_argument("--nodes", type=_count, default=2, metavar="N", help="nodes to play (2)")
+    up.add_argument("--audit", action="store_true", help="write logs/audit.log")
+    for role in ("webhook", "controller"):
+        up.add_argument(
+            f"--{role}-args",
+            type=_flags,
+            action="extend",
+            default=[],
+            metavar="FLAGS",
+            help=f"flags for the {role}; may be given several times",
+        )
+    local.set_defaults(command="playground.local:run")
+    return local
+
+
+def _flags(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return count

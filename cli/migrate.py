@@ -1,0 +1,152 @@
+"""``harbourmaster migrate``: what kupid and Keptn leave behind, and the order of the way over.
+
+It only reads. Every command that it shows is for the user to run.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from cli.cluster import DONE, LEFT, complain, run_with_client, say
+from cli.migration_findings import findings
+from cli.migration_model import Command
+from cli.migration_plan import plan
+from cli.migration_survey import Survey
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+
+    from cli.migration_model import Finding, Step
+    from kube.client import Client
+
+SHOWN: Final = 20
+"""Findings of one code that are printed; all of them are in the JSON."""
+
+
+class _Step(Struct, frozen=True):
+    code: str
+    title: str
+    why: str
+    commands: tuple[str, ...]
+
+
+class _Finding(Struct, frozen=True):
+    code: str
+    severity: str
+    object: str
+    why: str
+    command: str
+
+
+class Report(Struct, frozen=True):
+    """What ``--output json`` prints; ``unread`` has a line for each thing that was refused."""
+
+    findings: tuple[_Finding, ...]
+    plan: tuple[_Step, ...]
+    unread: tuple[str, ...]
+
+
+def run(arguments: Arguments) -> int:
+    """Report; 0 nothing of theirs is left, 1 something is or was not readable, 2 no cluster."""
+    return run_with_client(arguments, partial(_run, arguments))
+
+
+async def _run(arguments: Arguments, client: Client) -> int:
+    observed = await Survey(client, arguments.namespace).observe()
+    found, steps = findings(observed), plan(observed)
+    chosen = _chosen(arguments)
+    if arguments.output == "json":
+        report = reported(found, steps, observed.unread, chosen)
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    else:
+        for line in (*_told(found, chosen), *_planned(steps, chosen)):
+            say(line)
+        if observed.unread:
+            say("The rest of the order depends on what could not be read.")
+    for line in observed.unread:
+        complain(f"not read: {line}")
+    return LEFT if found or observed.unread else DONE
+
+
+def reported(
+    found: tuple[Finding, ...],
+    steps: tuple[Step, ...],
+    unread: tuple[str, ...],
+    chosen: tuple[str, ...] = (),
+) -> Report:
+    """The report as it is printed in JSON; ``chosen`` are options for each kubectl."""
+    return Report(
+        findings=tuple(
+            _Finding(
+                one.code,
+                one.severity,
+                one.object,
+                one.why,
+                _text(one.command, chosen) if one.command else "",
+            )
+            for one in found
+        ),
+        plan=tuple(
+            _Step(one.code, one.title, one.why, tuple(_text(each, chosen) for each in one.commands))
+            for one in steps
+        ),
+        unread=unread,
+    )
+
+
+def _chosen(arguments: Arguments) -> tuple[str, ...]:
+    """What kubectl needs to work on the same cluster."""
+    options: list[str] = []
+    if arguments.kubeconfig:
+        options += ["--kubeconfig", arguments.kubeconfig]
+    if arguments.context:
+        options += ["--context", arguments.context]
+    return tuple(options)
+
+
+def _text(command: Command, chosen: tuple[str, ...]) -> str:
+    name, *rest = command.arguments
+    if not chosen:
+        return command.text
+    if name == "make":
+        options = f"KUBECTL={shlex.join(('kubectl', *chosen))}"
+        return Command((name, *rest, options), command.output).text
+    return Command((name, *chosen, *rest), command.output).text
+
+
+def _told(found: tuple[Finding, ...], chosen: tuple[str, ...]) -> list[str]:
+    if not found:
+        return ["Nothing of kupid's or Keptn's was found."]
+    lines = []
+    numbers: Counter[str] = Counter()
+    for one in found:
+        numbers[one.code] += 1
+        if numbers[one.code] > SHOWN:
+            continue
+        lines.append(f"{one.severity:8}  {one.code}: {one.object}")
+        lines.append(f"          {one.why}")
+        if one.command is not None:
+            lines.append(f"          $ {_text(one.command, chosen)}")
+    lines += [
+        f"          {number - SHOWN} more of {code}; --output json has them all"
+        for code, number in numbers.items()
+        if number > SHOWN
+    ]
+    return lines
+
+
+def _planned(steps: tuple[Step, ...], chosen: tuple[str, ...]) -> list[str]:
+    if not steps:
+        return []
+    lines = ["", "The order; run harbourmaster migrate again after each step:"]
+    for number, step in enumerate(steps, 1):
+        lines.append(f"{number}. {step.title}: {step.why}")
+        lines += [f"     {_text(command, chosen)}" for command in step.commands]
+    return lines

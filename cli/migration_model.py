@@ -1,0 +1,287 @@
+"""What ``harbourmaster migrate`` sees of a cluster and what it says: plain data, no I/O."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+KUPID: Final = "kupid"
+KEPTN: Final = "keptn"
+System: TypeAlias = Literal["kupid", "keptn"]
+Severity: TypeAlias = Literal["blocking", "danger", "change", "remains"]
+"""Stops pods now; could destroy or lose something; behaves differently; merely lies about."""
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("blocking", "danger", "change", "remains")
+PODS_SHOWN: Final = 20
+"""Pods named one by one; the rest is counted."""
+
+
+class Ref(Struct, frozen=True, order=True):
+    """An object as kubectl takes it: ``kind`` is lower case; cluster-wide ones lack a namespace."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.kind} {self.name}{where}"
+
+
+class Service(Struct, frozen=True, order=True):
+    """A Service that somebody calls. ``answers`` is None where that could not be found out."""
+
+    namespace: str
+    name: str
+    answers: bool | None = None
+
+
+class Registration(Struct, frozen=True):
+    """A webhook configuration of theirs."""
+
+    ref: Ref
+    system: System
+    services: tuple[Service, ...] = ()
+    fails_closed: bool = False
+    """Whether some entry refuses what it could not look at."""
+    covers_pods: bool = False
+    """Whether that entry, or any if none fails closed, is asked about pods."""
+    of_certmanager: bool = False
+    """Whether cert-manager fills in its CA."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it refuses objects because nobody answers."""
+        return self.fails_closed and any(service.answers is False for service in self.services)
+
+
+class Definition(Struct, frozen=True):
+    """A CRD of theirs. ``objects`` is None where they can't be counted."""
+
+    name: str
+    system: System
+    stored_versions: tuple[str, ...] = ()
+    storage_version: str = ""
+    objects: int | None = 0
+    conversion: Service | None = None
+    """Where its versions are converted, unless by Harbourmaster."""
+    is_injected: bool = False
+    """Whether Keptn's certificate manager writes the CA of the conversion."""
+    release: str = ""
+    """The Helm release that made it, as ``namespace/name``."""
+    of_gardener: bool = False
+    """Whether a ManagedResource of Gardener's made it."""
+    is_kept: bool = False
+    """Whether it is marked to outlive its ManagedResource."""
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether somebody else converts its versions, or may."""
+        return self.conversion is not None and self.conversion.answers is not False
+
+    @property
+    def is_unconverted(self) -> bool:
+        """Whether its versions are to be converted and nobody does."""
+        return self.conversion is not None and self.conversion.answers is False
+
+
+class Workload(Struct, frozen=True):
+    """A Deployment of theirs. ``role``: kupid, lifecycle, metrics, certificates or scheduler."""
+
+    ref: Ref
+    system: System
+    role: str
+    is_ready: bool = False
+    of_gardener: bool = False
+
+
+class Release(Struct, frozen=True):
+    """A Helm release of theirs; deleting these Secrets makes Helm forget it, and no more."""
+
+    namespace: str
+    name: str
+    system: System
+
+
+class Leftover(Struct, frozen=True):
+    """Any other object of theirs, in the order in which they go; ``service`` is what it calls."""
+
+    ref: Ref
+    system: System
+    service: Service | None = None
+
+
+class OldNamespace(Struct, frozen=True):
+    """A namespace made for them. ``keeps`` says what is in it that is not theirs to lose."""
+
+    name: str
+    system: System
+    keeps: tuple[str, ...] = ()
+
+
+class Policy(Struct, frozen=True):
+    """A stored policy that something is to be said about."""
+
+    ref: Ref
+    faults: tuple[str, ...] = ()
+    """Why our validation refuses it."""
+    lost: tuple[str, ...] = ()
+    """Namespaces where kupid applied it and Harbourmaster, which excludes them, doesn't."""
+    gained: tuple[str, ...] = ()
+    """Namespaces that kupid excluded by their label, and Harbourmaster doesn't."""
+
+
+class StuckPod(Struct, frozen=True):
+    """A pod that waits for Keptn. ``gate`` is the index of its gate, None for its scheduler."""
+
+    namespace: str
+    name: str
+    gate: int | None = None
+    is_annotated: bool = False
+    is_owned: bool = True
+    """Whether a controller makes another one once it is deleted."""
+
+
+class Ours(Struct, frozen=True):
+    """Harbourmaster itself in the cluster."""
+
+    namespace: str
+    is_ready: bool = False
+    """Whether its webhook has a ready replica."""
+    is_registered: bool = False
+    """Whether its configurations are there and carry a CA."""
+    is_beside_keptn: bool = False
+    """Whether its controller leaves Keptn's work to Keptn for now."""
+
+
+class Observed(Struct, frozen=True):
+    """All that was found. ``unread`` holds one line for each thing that could not be read."""
+
+    ours: Ours
+    registrations: tuple[Registration, ...] = ()
+    definitions: tuple[Definition, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    releases: tuple[Release, ...] = ()
+    gardener: tuple[Ref, ...] = ()
+    """ControllerRegistrations and ManagedResources that bring kupid back."""
+    leftovers: tuple[Leftover, ...] = ()
+    namespaces: tuple[OldNamespace, ...] = ()
+    policies: tuple[Policy, ...] = ()
+    pods: tuple[StuckPod, ...] = ()
+    gated_pods: int = 0
+    """How many wait behind the gate; ``pods`` has the first PODS_SHOWN of them."""
+    scheduled_pods: int = 0
+    """How many wait for keptn-scheduler, likewise."""
+    enabled_namespaces: int = 0
+    """How many are annotated for Keptn."""
+    unread: tuple[str, ...] = ()
+
+    def is_running(self, system: System) -> bool:
+        """Whether anything of the system is alive that does its work."""
+        return self._has_ready(system, frozenset((KUPID, "lifecycle", "metrics")))
+
+    @property
+    def has_lifecycle(self) -> bool:
+        """Whether Keptn's operator checks deployments."""
+        return self._has_ready(KEPTN, frozenset(("lifecycle",)))
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether Keptn's operator fetches metrics."""
+        return self._has_ready(KEPTN, frozenset(("metrics",)))
+
+    @property
+    def has_operator(self) -> bool:
+        """Whether any of Keptn's operators does its work."""
+        return self.has_lifecycle or self.has_metrics
+
+    def stuck_pods(self) -> tuple[StuckPod, ...]:
+        """Those of ``pods`` that nobody will ever let go."""
+        if not self.has_lifecycle:
+            return self.pods
+        if not self._has_ready(KEPTN, frozenset(("scheduler",))):
+            return tuple(pod for pod in self.pods if pod.gate is None)
+        return ()
+
+    def is_installed(self, system: System) -> bool:
+        """Whether more is there than definitions, and namespaces that stay."""
+        if system == KUPID and self.gardener:
+            return True
+        going = [one for one in self.namespaces if not one.keeps]
+        parts = (self.registrations, self.workloads, self.releases, self.leftovers, going)
+        return any(one.system == system for part in parts for one in part)
+
+    @property
+    def serves(self) -> bool:
+        """Whether we are there, and asked."""
+        return self.ours.is_ready and self.ours.is_registered
+
+    def needs_successor(self, replaced: Collection[System]) -> bool:
+        """Whether one that is replaced works or left objects, and we do not serve or convert."""
+        if any(one.system in replaced and one.is_converted for one in self.definitions):
+            return True
+        if self.serves:
+            return False
+        working = [one for one in self.registrations if not one.is_broken]
+        going = [one for one in self.namespaces if not one.keeps]
+        parts = (working, self.workloads, self.leftovers, going)
+        return (
+            bool(self.gardener)
+            or any(one.system in replaced for part in parts for one in part)
+            or any(one.system in replaced and one.objects != 0 for one in self.definitions)
+        )
+
+    def _has_ready(self, system: System, roles: frozenset[str]) -> bool:
+        return any(
+            one.is_ready for one in self.workloads if one.system == system and one.role in roles
+        )
+
+
+class Command(Struct, frozen=True):
+    """One command line; ``output`` is the file that its output goes to."""
+
+    arguments: tuple[str, ...]
+    output: str = ""
+
+    @property
+    def text(self) -> str:
+        """For a shell; names of strangers are quoted."""
+        line = shlex.join(self.arguments)
+        return f"{line} > {shlex.quote(self.output)}" if self.output else line
+
+
+class Finding(Struct, frozen=True):
+    """One thing that somebody should know, and what to do about it, if anything."""
+
+    code: str
+    severity: Severity
+    object: str
+    why: str
+    command: Command | None = None
+
+
+class Step(Struct, frozen=True):
+    """A part of the way over: after each one every policy lives and pods can be created."""
+
+    code: str
+    title: str
+    why: str
+    commands: tuple[Command, ...]
+
+
+def kubectl(*arguments: str, namespace: str = "", output: str = "") -> Command:
+    """A call of kubectl."""
+    where = ("-n", namespace) if namespace else ()
+    return Command(("kubectl", *where, *arguments), output)
+
+
+def delete(ref: Ref, *options: str) -> Command:
+    """The command that deletes an object; that it is gone already is no error."""
+    return kubectl(
+        "delete", ref.kind, ref.name, "--ignore-not-found", *options, namespace=ref.namespace
+    )

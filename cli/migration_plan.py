@@ -1,0 +1,363 @@
+"""The order in which to go over from kupid and Keptn: a pure function of what was observed.
+
+What holds after each step: every policy and every other object of the users' lives, pods can be
+created, no pod goes without a policy or a gate that it would have had, and no task runs twice. So:
+whatever refuses pods now goes first; definitions are made safe before anything that could take them
+along; Harbourmaster answers before kupid and Keptn are silenced, and takes up Keptn's work only
+once Keptn has stopped; what calls a Service goes before the Service; namespaces go last. Asked
+again after each step, the plan is what remains of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cli.legacy import INJECTED
+from cli.migration_model import KEPTN, KUPID, Command, Ref, Step, delete, kubectl
+from gates.gate import GATE
+from gates.metadata import REMOVED_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from cli.migration_model import (
+        Definition,
+        Leftover,
+        Observed,
+        Registration,
+        Release,
+        StuckPod,
+        System,
+        Workload,
+    )
+
+REPLACED: Final[frozenset[System]] = frozenset((KUPID, KEPTN))
+"""Whose work this version does."""
+KEEP_OBJECT: Final = "resources.gardener.cloud/keep-object"
+_BACK_UP: Final = "back-up"
+ROLLOUT_TIMEOUT: Final = "120s"
+_BESIDE_KEPTN: Final = "deploy-beside-keptn"
+_METRICS_APIS: Final = frozenset(
+    Ref("apiservice", f"{version}.custom.metrics.k8s.io") for version in ("v1beta1", "v1beta2")
+)
+"""A cluster has them once; installing us leads them to us."""
+
+
+def plan(observed: Observed, replaced: Collection[System] = REPLACED) -> tuple[Step, ...]:
+    """The steps that remain, in order; none where nothing of theirs is left but definitions.
+
+    Where something could not be read, only the first: what was not seen might be lost by the rest.
+    """
+    going = _going(observed, replaced)
+    first = _unblock(observed, going, replaced)
+    if observed.unread:
+        return (first,) if first.commands else ()
+    steps = (
+        first,
+        _back_up(observed, going),
+        _keep(observed, going),
+        _install(observed, replaced),
+        _mend(observed),
+        _silence(observed, going, replaced),
+        _stop(observed, going),
+        _take_over(observed, replaced),
+        _free(observed, replaced),
+    )
+    last = (_remove(observed, going, _taken_over(steps)), _namespaces(observed, going))
+    remaining = tuple(step for step in (*steps, *last) if step.commands)
+    # Where nothing goes any more, nothing need be saved.
+    return () if all(step.code == _BACK_UP for step in remaining) else remaining
+
+
+def _going(observed: Observed, replaced: Collection[System]) -> frozenset[System]:
+    """The systems to be removed: those that we replace, and Keptn where it is dead."""
+    going = {system for system in replaced if observed.is_installed(system)}
+    if not observed.is_running(KEPTN) and observed.is_installed(KEPTN):
+        going.add(KEPTN)
+    if not observed.is_running(KEPTN) and any(
+        one.conversion or one.is_injected for one in observed.definitions
+    ):
+        going.add(KEPTN)
+    return frozenset(going)
+
+
+def _unblock(observed: Observed, going: frozenset[System], replaced: Collection[System]) -> Step:
+    broken = [one for one in observed.definitions if one.system in going and one.is_unconverted]
+    conversions = [conversion_off(one) for one in broken]
+    if _adopts_at_once(observed, replaced):
+        conversions = [Command(("make", _target(observed, replaced)))]
+    return Step(
+        "unblock",
+        "Remove what makes the API server refuse because nobody answers",
+        "until then pods cannot be created, nobody's, or objects cannot be read",
+        (*(delete(one.ref) for one in observed.registrations if one.is_broken), *conversions),
+    )
+
+
+def _back_up(observed: Observed, going: frozenset[System]) -> Step:
+    definitions = [one for one in observed.definitions if one.system in going and one.objects != 0]
+    return Step(
+        _BACK_UP,
+        "Save every object of theirs to a file",
+        "kubectl apply -f brings them back, whatever goes wrong",
+        tuple(
+            kubectl("get", one.name, "--all-namespaces", "-o", "yaml", output=f"{one.name}.yaml")
+            for one in definitions
+        ),
+    )
+
+
+def _keep(observed: Observed, going: frozenset[System]) -> Step:
+    gardener = [one for one in observed.definitions if one.of_gardener and not one.is_kept]
+    return Step(
+        "keep",
+        "Make the definitions, and the objects with them, outlive what installed them",
+        "helm uninstall deletes what its record lists, so the record goes and Helm is not asked"
+        " again; Gardener keeps what is annotated",
+        (
+            *(kept(one) for one in gardener),
+            *(forgotten(one) for one in observed.releases if one.system in going),
+        ),
+    )
+
+
+def _adopts_at_once(observed: Observed, replaced: Collection[System]) -> bool:
+    """Whether nobody converts what we, who are there, would convert if it were led to us."""
+    return observed.serves and any(
+        one.is_unconverted and one.system in replaced for one in observed.definitions
+    )
+
+
+def _target(observed: Observed, replaced: Collection[System]) -> str:
+    """How we are installed: two that do Keptn's work would do all of it twice."""
+    if KEPTN in replaced and observed.has_operator:
+        return _BESIDE_KEPTN
+    certmanager = any(one.of_certmanager and one.system == KUPID for one in observed.registrations)
+    return "deploy-using-certmanager" if certmanager else "deploy"
+
+
+def _install(observed: Observed, replaced: Collection[System]) -> Step:
+    seed = observed.gardener or any(one.of_gardener for one in observed.definitions)
+    return Step(
+        "install",
+        "Install Harbourmaster beside what it replaces and wait until it serves",
+        "for a while both answer, which changes nothing that matters; a gap between them would"
+        " let pods through without their policies and gates"
+        + ("; on a Gardener seed use an overlay with deploy/components/gardener" if seed else ""),
+        (
+            Command(("make", _target(observed, replaced))),
+            _rolled_out(observed, "webhook"),
+            kubectl(
+                "wait",
+                "mutatingwebhookconfiguration/harbourmaster",
+                "--for=jsonpath={.webhooks[0].clientConfig.caBundle}",
+                f"--timeout={ROLLOUT_TIMEOUT}",
+            ),
+        )
+        if observed.needs_successor(replaced)
+        else (),
+    )
+
+
+def _rolled_out(observed: Observed, role: str) -> Command:
+    return kubectl(
+        "rollout",
+        "status",
+        f"deployment/harbourmaster-{role}",
+        f"--timeout={ROLLOUT_TIMEOUT}",
+        namespace=observed.ours.namespace,
+    )
+
+
+def _mend(observed: Observed) -> Step:
+    return Step(
+        "mend",
+        "Correct the policies that Harbourmaster refuses",
+        "kupid let them in, and they would be skipped from now on",
+        tuple(
+            kubectl("edit", one.ref.kind, one.ref.name, namespace=one.ref.namespace)
+            for one in observed.policies
+            if one.faults
+        ),
+    )
+
+
+def _silence(observed: Observed, going: frozenset[System], replaced: Collection[System]) -> Step:
+    """Conversions first: reading must not depend on what the next steps end."""
+    conversions = [
+        one
+        for one in observed.definitions
+        if one.system in going
+        # By now our installation has led it to us.
+        and one.system not in replaced
+        and one.is_converted
+    ]
+    return Step(
+        "silence",
+        "Take their webhooks out of the API server's way",
+        "without a configuration nobody waits for their webhooks, whatever happens to them",
+        (
+            *(conversion_off(one) for one in conversions),
+            *(
+                uninjected(one)
+                for one in observed.definitions
+                if one.system in going and one.is_injected
+            ),
+            *(delete(one.ref) for one in _silenced(observed, going)),
+        ),
+    )
+
+
+def _silenced(observed: Observed, going: frozenset[System]) -> list[Registration]:
+    return [one for one in observed.registrations if one.system in going and not one.is_broken]
+
+
+def _stop(observed: Observed, going: frozenset[System]) -> Step:
+    """Whoever restores goes before what it restores; a starting kupid registers itself again."""
+    workloads = [one for one in observed.workloads if one.system in going]
+    gardener = observed.gardener if KUPID in going else ()
+    # The operators first: the scheduler serves their pods until they are released.
+    workloads.sort(key=lambda one: one.role == "scheduler")
+    again = _again(observed, workloads)
+    return Step(
+        "stop",
+        "Stop their controllers",
+        "kupid registers itself at each start, hence its configurations are deleted once more;"
+        " where a ControllerRegistration stands in a garden cluster, delete it there first",
+        (
+            *(delete(ref) for ref in gardener),
+            *(delete(one.ref, "--cascade=foreground") for one in workloads),
+            *(delete(ref) for ref in again),
+        ),
+    )
+
+
+def _again(observed: Observed, stopped: list[Workload]) -> list[Ref]:
+    if not any(one.system == KUPID for one in stopped):
+        return []
+    return [one.ref for one in observed.registrations if one.system == KUPID] or [
+        Ref(f"{kind}webhookconfiguration", "gardener-extension-kupid")
+        for kind in ("mutating", "validating")
+    ]
+
+
+def _take_over(observed: Observed, replaced: Collection[System]) -> Step:
+    installs = _adopts_at_once(observed, replaced) or observed.needs_successor(replaced)
+    is_beside = (
+        _target(observed, replaced) == _BESIDE_KEPTN if installs else observed.ours.is_beside_keptn
+    )
+    return Step(
+        "take-over",
+        "Let Harbourmaster do Keptn's work",
+        "it goes on where Keptn stopped, with the same objects: pods that wait are released once"
+        " their checks have passed, and metrics are fetched and served to HPAs again",
+        (Command(("make", "deploy")), _rolled_out(observed, "controller"))
+        if is_beside and KEPTN in replaced
+        else (),
+    )
+
+
+def _free(observed: Observed, replaced: Collection[System]) -> Step:
+    """Only after Keptn's webhook: as long as it is asked, a removed gate comes back."""
+    pods = observed.stuck_pods()
+    if KEPTN in replaced:
+        # A gate is ours to judge by now; the scheduler has been stopped.
+        pods = tuple(pod for pod in observed.pods if pod.gate is None)
+    return Step(
+        "free",
+        "Let go the pods that wait for Keptn",
+        "nobody else will; a gate is removed, and a pod for Keptn's scheduler is deleted so that"
+        " its owner makes another; one without an owner is saved to a file first",
+        tuple(command for pod in pods for command in _freed(pod)),
+    )
+
+
+def _freed(pod: StuckPod) -> tuple[Command, ...]:
+    if pod.gate is not None or pod.is_owned:
+        return (released(pod),)
+    file = f"pod-{pod.namespace}-{pod.name}.yaml"
+    save = kubectl("get", "pod", pod.name, "-o", "yaml", namespace=pod.namespace, output=file)
+    return (save, released(pod))
+
+
+def _taken_over(steps: tuple[Step, ...]) -> frozenset[Ref]:
+    """What is led to us by then, and so no longer theirs."""
+    installs = {
+        command.arguments[1:]
+        for step in steps
+        for command in step.commands
+        if command.arguments[0] == "make"
+    }
+    return _METRICS_APIS if installs - {(_BESIDE_KEPTN,)} else frozenset()
+
+
+def _remove(observed: Observed, going: frozenset[System], taken_over: frozenset[Ref]) -> Step:
+    leftovers = [
+        one for one in observed.leftovers if one.system in going and one.ref not in taken_over
+    ]
+    # An APIService without its Service blocks the deletion of every namespace.
+    leftovers.sort(key=_calls_nobody)
+    return Step(
+        "remove",
+        "Delete what else was made for them",
+        "nothing calls it any more",
+        tuple(delete(one.ref) for one in leftovers),
+    )
+
+
+def _calls_nobody(one: Leftover) -> bool:
+    return one.service is None
+
+
+def _namespaces(observed: Observed, going: frozenset[System]) -> Step:
+    return Step(
+        "namespaces",
+        "Delete their namespaces",
+        "those in which something of yours lives are not listed: they stay",
+        tuple(
+            delete(Ref("namespace", one.name))
+            for one in observed.namespaces
+            if one.system in going and not one.keeps
+        ),
+    )
+
+
+def forgotten(release: Release) -> Command:
+    """What makes Helm forget a release without touching what it installed."""
+    return kubectl(
+        "delete", "secret", "-l", f"owner=helm,name={release.name}", namespace=release.namespace
+    )
+
+
+def kept(definition: Definition) -> Command:
+    """What makes Gardener leave a definition alone when its ManagedResource goes."""
+    return kubectl("annotate", "crd", definition.name, f"{KEEP_OBJECT}=true", "--overwrite")
+
+
+def uninjected(definition: Definition) -> Command:
+    """What keeps Keptn's certificate manager from writing the CA of our conversion."""
+    return kubectl("label", "crd", definition.name, f"{INJECTED}-")
+
+
+def conversion_off(definition: Definition) -> Command:
+    """What makes the API server convert by itself: it changes apiVersion, and nothing else."""
+    value = '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
+    return kubectl("patch", "crd", definition.name, "--type=merge", "-p", value)
+
+
+def released(pod: StuckPod) -> Command:
+    """What lets a pod go: its gate is removed if it stands where it stood; or it is deleted."""
+    if pod.gate is None:
+        return delete(Ref("pod", pod.name, pod.namespace))
+    at = f"/spec/schedulingGates/{pod.gate}"
+    path = REMOVED_KEY.replace("/", "~1")
+    annotate = (
+        f'{{"op":"add","path":"/metadata/annotations/{path}","value":"true"}}'
+        if pod.is_annotated
+        else f'{{"op":"add","path":"/metadata/annotations","value":{{"{REMOVED_KEY}":"true"}}}}'
+    )
+    patch = (
+        f'[{{"op":"test","path":"{at}/name","value":"{GATE}"}},'
+        f'{{"op":"remove","path":"{at}"}},{annotate}]'
+    )
+    return kubectl("patch", "pod", pod.name, "--type=json", "-p", patch, namespace=pod.namespace)

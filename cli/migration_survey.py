@@ -1,0 +1,318 @@
+"""Reads from a cluster what ``harbourmaster migrate`` judges; nothing is written.
+
+Large kinds are read as metadata, or narrowed by the server, page by page; of objects only what is
+judged is kept. What cannot be read becomes a line in ``unread``, and the rest is read all the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
+
+from cli.cluster import collect, count, metadata_of
+from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, NAME, WEBHOOK
+from cli.legacy import OPT_IN, is_of_gardener, role_of, system_of_group, system_of_namespace
+from cli.metadata import metadata_in
+from cli.migration_model import (
+    KUPID,
+    PODS_SHOWN,
+    Observed,
+    Ours,
+    Ref,
+    Service,
+    Workload,
+)
+from cli.migration_objects import (
+    decode_definition,
+    decode_deployment,
+    decode_service,
+    decode_slice,
+    decode_webhooks,
+    definition_of,
+    registration_of,
+    stuck_pod,
+)
+from cli.migration_policies import judge, policy_ref, reach_of
+from cli.migration_remains import Remains
+from controller.settings import LIFECYCLE
+from kube.errors import ApiError, NotFoundError, UnreachableError
+from kube.resources import (
+    CLUSTER_POLICIES,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    POLICIES,
+    SERVICES,
+    VALIDATING_WEBHOOKS,
+    Resource,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    import msgspec
+
+    from cli.metadata import Metadata
+    from cli.migration_model import (
+        Definition,
+        Policy,
+        Registration,
+        StuckPod,
+    )
+    from cli.migration_objects import (
+        StoredDefinition,
+        Webhooks,
+    )
+    from kube.client import Client
+
+    T = TypeVar("T")
+
+_CONTROLLERS: Final = "--controllers="
+SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+REGISTRATIONS: Final = Resource(
+    "core.gardener.cloud",
+    "v1beta1",
+    "controllerregistrations",
+    "ControllerRegistration",
+    namespaced=False,
+)
+MANAGED: Final = Resource(
+    "resources.gardener.cloud", "v1alpha1", "managedresources", "ManagedResource"
+)
+_WAITING: Final = "spec.nodeName=,status.phase=Pending"
+"""Pods that wait for a gate or for a scheduler have no node."""
+
+
+class _Namespaces(Struct):
+    """The namespaces of which something is to be said."""
+
+    labels: dict[str, dict[str, str]]
+    made_for_them: set[str]
+    enabled: int = 0
+
+
+class Survey:
+    """One look at a cluster."""
+
+    def __init__(self, client: Client, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._unread: list[str] = []
+        self._answers: dict[tuple[str, str], bool | None] = {}
+
+    async def observe(self) -> Observed:
+        """Look. Raises UnreachableError where the server does not answer."""
+        mutating = await self._or(self._webhooks(MUTATING_WEBHOOKS), [])
+        validating = await self._or(self._webhooks(VALIDATING_WEBHOOKS), [])
+        registrations = [
+            *await self._registrations(MUTATING_WEBHOOKS, mutating),
+            *await self._registrations(VALIDATING_WEBHOOKS, validating),
+        ]
+        stored = await self._or(self._definitions(), [])
+        definitions = [found for one in stored if (found := await self._definition(one))]
+        workloads = await self._or(self._workloads(), [])
+        spaces = await self._or(self._namespaces(), _Namespaces({}, set()))
+        gated, scheduled = await self._or(self._pods(), ([], []))
+        remains = Remains(self._client, stored, self._or)
+        called = {
+            service.namespace: one.system for one in registrations for service in one.services
+        }
+        places = {
+            **called,
+            **{one.ref.namespace: one.system for one in workloads},
+            **{
+                name: system
+                for name in spaces.made_for_them
+                if (system := system_of_namespace(name))
+            },
+        }
+        places.pop(self._namespace, None)
+        leftovers = await remains.leftovers(places, spaces.made_for_them)
+        return Observed(
+            ours=await self._or(self._ours(mutating), Ours(self._namespace)),
+            registrations=tuple(registrations),
+            definitions=tuple(definitions),
+            workloads=tuple(workloads),
+            releases=tuple(await remains.releases(definitions)),
+            gardener=tuple(await self._gardener()),
+            leftovers=tuple(leftovers),
+            namespaces=tuple(await remains.namespaces(spaces.made_for_them)),
+            policies=tuple(await self._policies(spaces.labels)),
+            pods=tuple(gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN]),
+            gated_pods=len(gated),
+            scheduled_pods=len(scheduled),
+            enabled_namespaces=spaces.enabled,
+            unread=tuple(self._unread),
+        )
+
+    async def _or(self, looking: Awaitable[T], default: T) -> T:
+        """The result, or ``default`` where it cannot be had: then a line says why."""
+        try:
+            return await looking
+        except UnreachableError:
+            raise
+        except NotFoundError:
+            return default
+        except ApiError as error:
+            self._unread.append(str(error))
+            return default
+
+    async def _webhooks(self, resource: Resource) -> list[Webhooks]:
+        return await collect(self._client, resource, decode_webhooks)
+
+    async def _registrations(self, resource: Resource, found: list[Webhooks]) -> list[Registration]:
+        theirs = []
+        for one in found:
+            if registration_of(resource.kind, one, {}) is None:
+                continue
+            answers = {each: await self._is_answered(*each) for each in one.services}
+            registration = registration_of(resource.kind, one, answers)
+            if registration is not None:
+                theirs.append(registration)
+        return theirs
+
+    async def _is_answered(self, namespace: str, name: str) -> bool | None:
+        key = (namespace, name)
+        if key not in self._answers:
+            self._answers[key] = await self._or(self._has_endpoint(namespace, name), None)
+        return self._answers[key]
+
+    async def _has_endpoint(self, namespace: str, name: str) -> bool | None:
+        try:
+            service = decode_service(await self._client.get(SERVICES, name, namespace))
+        except NotFoundError:
+            return False
+        if service.is_external:
+            return None
+        slices = await collect(
+            self._client,
+            SLICES,
+            decode_slice,
+            namespace=namespace,
+            label_selector=f"kubernetes.io/service-name={name}",
+        )
+        return any(one.is_ready for one in slices)
+
+    async def _definitions(self) -> list[StoredDefinition]:
+        """One by one: the schemas of all of a cluster's CRDs in one answer are too much."""
+        names = [one.name for one in await metadata_of(self._client, DEFINITIONS)]
+        return [
+            decode_definition(await self._client.get(DEFINITIONS, name))
+            for name in names
+            if system_of_group(name.partition(".")[2])
+        ]
+
+    async def _definition(self, one: StoredDefinition) -> Definition | None:
+        converter = None
+        if one.converter and one.converter[0] != self._namespace:
+            converter = Service(*one.converter, await self._is_answered(*one.converter))
+        objects = await self._or(self._count(one), None)
+        return definition_of(one, objects, converter)
+
+    async def _count(self, one: StoredDefinition) -> int | None:
+        return await count(self._client, resource_of(one))
+
+    async def _workloads(self) -> list[Workload]:
+        found = []
+        for metadata in await metadata_of(self._client, DEPLOYMENTS):
+            role = role_of(metadata)
+            if role is None:
+                continue
+            body = await self._client.get(DEPLOYMENTS, metadata.name, metadata.namespace)
+            found.append(
+                Workload(
+                    ref=Ref("deployment", metadata.name, metadata.namespace),
+                    system=role[0],
+                    role=role[1],
+                    is_ready=decode_deployment(body).is_ready,
+                    of_gardener=is_of_gardener(metadata),
+                )
+            )
+        return found
+
+    async def _namespaces(self) -> _Namespaces:
+        found = _Namespaces({}, set())
+
+        def note(metadata: Metadata) -> None:
+            if metadata.name and metadata.annotation(OPT_IN) == "enabled":
+                found.enabled += 1
+            if system_of_namespace(metadata.name) and metadata.name != self._namespace:
+                found.made_for_them.add(metadata.name)
+            if metadata.label("role") or metadata.name.startswith("kube-"):
+                found.labels[metadata.name] = metadata.labels or {}
+            if metadata.name == self._namespace:
+                found.labels[metadata.name] = metadata.labels or {}
+
+        def pick(raw: msgspec.Raw) -> None:
+            note(metadata_in(raw))
+
+        await collect(self._client, NAMESPACES, pick, metadata_only=True)
+        return found
+
+    async def _pods(self) -> tuple[list[StuckPod], list[StuckPod]]:
+        """Those behind the gate, and those that wait for the scheduler."""
+        found = await collect(self._client, PODS, stuck_pod, field_selector=_WAITING)
+        return (
+            [pod for pod in found if pod.gate is not None],
+            [pod for pod in found if pod.gate is None],
+        )
+
+    async def _ours(self, mutating: list[Webhooks]) -> Ours:
+        registered = any(
+            one.metadata.name == NAME and bool(one.webhooks) and one.has_authority
+            for one in mutating
+        )
+        try:
+            body = await self._client.get(DEPLOYMENTS, WEBHOOK, self._namespace)
+        except NotFoundError:
+            return Ours(self._namespace, is_registered=registered)
+        return Ours(
+            self._namespace,
+            is_ready=decode_deployment(body).is_ready,
+            is_registered=registered,
+            is_beside_keptn=await self._is_beside_keptn(),
+        )
+
+    async def _is_beside_keptn(self) -> bool:
+        try:
+            body = await self._client.get(DEPLOYMENTS, CONTROLLER, self._namespace)
+        except NotFoundError:
+            return False
+        chosen = [flag for flag in decode_deployment(body).flags if flag.startswith(_CONTROLLERS)]
+        return bool(chosen) and LIFECYCLE not in chosen[-1].partition("=")[2].split(",")
+
+    async def _gardener(self) -> list[Ref]:
+        found = []
+        for resource in (REGISTRATIONS, MANAGED):
+            objects = await self._or(metadata_of(self._client, resource), [])
+            kind = resource.kind.lower()
+            found += [Ref(kind, one.name, one.namespace) for one in objects if KUPID in one.name]
+        return found
+
+    async def _policies(self, labels: dict[str, dict[str, str]]) -> list[Policy]:
+        reach = reach_of(labels, self._namespace)
+        found: list[Policy] = []
+        for resource in (CLUSTER_POLICIES, POLICIES):
+            kind = resource.kind
+
+            def pick(raw: msgspec.Raw, kind: str = kind) -> Policy | None:
+                metadata = metadata_in(raw)
+                return judge(raw, kind, policy_ref(kind, metadata.namespace, metadata.name), reach)
+
+            found += await self._or(collect(self._client, resource, pick), [])
+        return found
+
+
+def resource_of(one: StoredDefinition) -> Resource:
+    """The kind that a CRD defines, in the version in which it is stored."""
+    spec = one.spec
+    return Resource(
+        spec.group,
+        one.storage_version,
+        spec.names.plural,
+        spec.names.kind,
+        namespaced=spec.scope == "Namespaced",
+    )

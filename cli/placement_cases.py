@@ -1,0 +1,182 @@
+"""``harbourmaster placement decide``: the controller's decisions, offline, line by line."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from evaluation.times import parse
+from placement.backends import decide_cluster, decide_magnum_cluster
+from placement.decisions import decide
+from placement.model import KINDS
+from placement.passes import Pass
+from placement.rules import Rules
+from placement.world import Fault, world_of
+from policies.decoding import MalformedError, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from placement.decision import Decision
+    from placement.model import Object
+    from placement.world import Place, Reading, World
+
+_DEFAULT_NAMESPACE: Final = "default"
+_NUMBERS: Final = {"NaN", "Inf", "+Inf", "-Inf", "Infinity", "-Infinity"}
+_YEARS: Final = range(1970, 9000)
+"""Of times with which can be reckoned."""
+
+
+class SampleFault(Struct, frozen=True):
+    """Why nobody knows the value of a metric."""
+
+    error: str
+
+
+class Case(Struct, frozen=True, rename="camel", kw_only=True):
+    """One line: all that a pass would see, and the object that is decided about."""
+
+    id: Any = None
+    now: str | float | None = None
+    settings: Rules = Rules()
+    objects: list[Raw] = []
+    samples: dict[str, float | str | SampleFault] = {}
+    application: str | None = None
+    cluster: str | None = None
+    magnum_cluster: str | None = None
+
+
+class Answer(Struct, frozen=True):
+    """What was decided, by names; ``chosen`` are those that tie."""
+
+    candidates: list[str]
+    matched: list[str]
+    excluded: dict[str, str]
+    scores: dict[str, float]
+    chosen: list[str]
+    stays: bool
+    error: str | None
+
+
+class Decided(Struct, frozen=True):
+    """The answer to a case."""
+
+    id: Any
+    decision: Answer
+
+
+class _Kind(Struct, frozen=True):
+    kind: str
+
+
+_cases: Final = msgspec.json.Decoder(Case)
+_kinds: Final = msgspec.json.Decoder(_Kind)
+_decoders: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.items()}
+
+
+def decided(line: bytes) -> Decided:
+    """Decide one case. Raises MalformedError."""
+    case = decode(_cases, line, "")
+    readings = dict(_reading(name, given) for name, given in case.samples.items())
+    world = world_of(_objects(case.objects), readings)
+    seen = Pass(world, _moment(case.now), case.settings)
+    return Decided(case.id, answer(_decision(case, world, seen)))
+
+
+def answer(decision: Decision) -> Answer:
+    """A decision by names."""
+    excluded: dict[str, str] = {}
+    for each in decision.verdicts:
+        if each.reason:
+            label = each.target.label
+            # A cloud and a global one may have one name.
+            excluded[f"{each.target.kind}/{label}" if label in excluded else label] = each.reason
+    ready = [
+        each.target.label
+        for each in decision.verdicts
+        if not each.target.unready and (not each.target.measured.fault or not each.reason)
+    ]
+    return Answer(
+        candidates=ready,
+        matched=[each.target.label for each in decision.verdicts if not each.reason],
+        excluded=excluded,
+        scores=dict(decision.scores),
+        chosen=sorted(decision.chosen),
+        stays=decision.stays,
+        error=decision.error or None,
+    )
+
+
+def _decision(case: Case, world: World, seen: Pass) -> Decision:
+    asked = [
+        (field, text)
+        for field, text in (
+            ("application", case.application),
+            ("cluster", case.cluster),
+            ("magnumCluster", case.magnum_cluster),
+        )
+        if text is not None
+    ]
+    if len(asked) != 1:
+        raise MalformedError("one of application, cluster and magnumCluster says what is decided")
+    ((field, text),) = asked
+    place = _place(text)
+    application = world.applications.get(place)
+    cluster = world.clusters.get(place[0], {}).get(place[1])
+    magnum_cluster = world.magnum_clusters.get(place)
+    if field == "application" and application is not None:
+        return decide(application, seen)
+    if field == "cluster" and cluster is not None:
+        return decide_cluster(cluster, seen)
+    if field == "magnumCluster" and magnum_cluster is not None:
+        return decide_magnum_cluster(magnum_cluster, seen)
+    raise MalformedError(f"{field}: '{'/'.join(place)}' is not among the objects")
+
+
+def _objects(given: Iterable[Raw]) -> Iterable[Object]:
+    for index, raw in enumerate(given):
+        at = f"objects[{index}]"
+        kind = decode(_kinds, raw, at).kind
+        decoder = _decoders.get(kind)
+        if decoder is None:
+            raise MalformedError(f"{at}.kind: '{kind}' is none of {', '.join(KINDS)}")
+        found: Object = decode(decoder, raw, at)
+        namespace = found.metadata.namespace or _DEFAULT_NAMESPACE
+        if kind.startswith("Global"):
+            namespace = ""
+        metadata = msgspec.structs.replace(found.metadata, namespace=namespace)
+        yield msgspec.structs.replace(found, metadata=metadata)
+
+
+def _reading(name: str, given: float | str | SampleFault) -> tuple[Place, Reading]:
+    namespace, slash, metric = name.rpartition("/")
+    place = (namespace if slash else "", metric)
+    if isinstance(given, SampleFault):
+        return place, Fault("UnreachableMetricsProvider", given.error)
+    if isinstance(given, str):
+        # JSON has no other way to write them.
+        if given not in _NUMBERS:
+            raise MalformedError(f"samples.{name}: '{given}' is no number")
+        return place, float(given)
+    return place, given
+
+
+def _moment(given: str | float | None) -> datetime:
+    if given is None:
+        return datetime.now(UTC)
+    try:
+        found = parse(given) if isinstance(given, str) else datetime.fromtimestamp(given, UTC)
+    except (ValueError, OverflowError, OSError):
+        found = None
+    if found is None or found.year not in _YEARS:
+        text = f"now: '{given}' is no time: write for example 2026-01-31T12:00:00Z"
+        raise MalformedError(text)
+    return found
+
+
+def _place(text: str) -> Place:
+    namespace, slash, name = text.rpartition("/")
+    return (namespace if slash else _DEFAULT_NAMESPACE), name

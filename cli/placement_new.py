@@ -1,0 +1,164 @@
+"""``harbourmaster placement new``: prints an object, and what it needs beside it, as YAML.
+
+The options are those of Krake's command line; names are made legal, and each that was is told of.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cli.krake_names import metric_constraint, metric_name, object_name
+from cli.manifests import dump
+from placement.model import API_VERSION
+from placement.validation import CHECKS
+from policies.decoding import describe
+from serving.documents import Problem, files_in, parse_documents, read_documents
+from serving.settings import StartError
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+class _New:
+    """One object in the making, and what was told of it."""
+
+    def __init__(self, arguments: Arguments, kind: str) -> None:
+        self.arguments = arguments
+        self.kind = kind
+        self.notes: list[str] = []
+
+    def legal(self, old: str, new: str, what: str) -> str:
+        if not new:
+            raise StartError(f"{what} {old}: nothing of it may stand in a name")
+        if new != old:
+            self.notes.append(f"{what} {old} is {new} here")
+        return new
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": self.legal(name, metric_name(name), "metric"),
+                "weight": weight,
+                "scope": scope,
+            }
+            for name, weight, scope in self.arguments.metrics
+        ]
+
+    def constraints(self) -> dict[str, Any]:
+        given = self.arguments
+        found = []
+        for text in given.metric_constraints:
+            here = metric_constraint(text)
+            if here != text:
+                self.notes.append(f"constraint '{text}' is '{here}' here")
+            found.append(here)
+        return _filled(
+            labels=given.label_constraints,
+            metrics=found,
+            customResources=given.resource_constraints,
+        )
+
+    def print(self, spec: dict[str, Any], before: Iterable[dict[str, Any]] = ()) -> int:
+        """Print the object and what it needs. Raises StartError where it could not work."""
+        given = self.arguments
+        metadata: dict[str, Any] = {
+            "name": self.legal(given.name, object_name(given.name), "name"),
+            "namespace": given.namespace,
+            **_filled(labels=dict(given.labels)),
+        }
+        made = {"apiVersion": API_VERSION, "kind": self.kind, "metadata": metadata, "spec": spec}
+        check = CHECKS[self.kind]
+        try:
+            faults = check.faults(msgspec.convert(made, check.model))
+        except msgspec.ValidationError as error:
+            raise StartError(describe(error)) from None
+        if faults:
+            raise StartError("; ".join(map(str, faults)))
+        for note in self.notes:
+            print(note, file=sys.stderr)
+        sys.stdout.write("---\n".join(dump(each) for each in (*before, made)))
+        return 0
+
+
+def application(arguments: Arguments) -> int:
+    """Print an Application."""
+    new = _New(arguments, "Application")
+    spec = _filled(
+        constraints=_filled(
+            migration=False if arguments.disable_migration else None, cluster=new.constraints()
+        ),
+        manifests=_manifests(arguments.manifests),
+    )
+    return new.print(spec)
+
+
+def cluster(arguments: Arguments) -> int:
+    """Print a Cluster, with the Secret for its kubeconfig where that is given."""
+    new = _New(arguments, "Cluster")
+    secret, before = arguments.kubeconfig_secret, []
+    if arguments.kubeconfig is not None:
+        secret = object_name(f"{arguments.name}-kubeconfig")
+        before = [_secret(secret, arguments.namespace, arguments.kubeconfig.read_bytes())]
+    spec = _filled(
+        kubeconfigSecretRef=_filled(name=secret),
+        customResources=arguments.custom_resources,
+        metrics=new.metrics(),
+        inheritMetrics=arguments.inherit_metrics or None,
+        inheritLabels=arguments.inherit_labels or None,
+        constraints=_filled(cloud=new.constraints()),
+    )
+    return new.print(spec, before)
+
+
+def magnumcluster(arguments: Arguments) -> int:
+    """Print a MagnumCluster."""
+    new = _New(arguments, "MagnumCluster")
+    spec = _filled(
+        masterCount=arguments.master_count,
+        nodeCount=arguments.node_count,
+        metrics=new.metrics(),
+        constraints=_filled(project=new.constraints()),
+    )
+    return new.print(spec)
+
+
+def project(arguments: Arguments) -> int:
+    """Print a Project."""
+    new = _New(arguments, "Project")
+    return new.print(_filled(template=arguments.template, metrics=new.metrics()))
+
+
+def _manifests(paths: list[Path]) -> list[dict[str, Any]]:
+    found = []
+    for path in paths:
+        if str(path) == "-":
+            documents = list(parse_documents(sys.stdin.buffer.read(), "standard input"))
+        else:
+            files = files_in(path) if path.is_dir() else [path]
+            documents = [each for file in files for each in read_documents(file)]
+        for document in documents:
+            if isinstance(document, Problem):
+                raise StartError(str(document))
+            found.append(document.value)
+    return found
+
+
+def _secret(name: str, namespace: str, text: bytes) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "type": "Opaque",
+        "data": {"kubeconfig": base64.b64encode(text).decode()},
+    }
+
+
+def _filled(**fields: object) -> dict[str, Any]:
+    """Without what is not given."""
+    return {name: value for name, value in fields.items() if value not in (None, [], {}, "")}

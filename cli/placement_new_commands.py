@@ -1,0 +1,196 @@
+"""The arguments of ``harbourmaster placement new``, as of Krake's command line, and ``import``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Sequence
+
+    Commands = argparse._SubParsersAction[ArgumentParser]  # noqa: SLF001 - it has no other name
+
+_NAMESPACE: Final = "default"
+_EXAMPLES: Final = """examples:
+  harbourmaster placement new application shop -f shop.yaml -L 'location is DE' -M 'load < 5'
+  harbourmaster placement new cluster dresden --kubeconfig dresden.yaml --global-metric heat 0.45
+  harbourmaster placement new cluster wanted -L 'location in (DE, SK)'
+  harbourmaster placement new project halls --template 9c1e --metric heat 3
+"""
+
+
+class _Metric(argparse.Action):
+    """Collects NAME WEIGHT, with the scope that the option stands for."""
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        name, text = map(str, values or ("", ""))
+        try:
+            weight = float(text)
+        except ValueError:
+            parser.error(f"argument {option_string}: {text} is no weight: give NAME WEIGHT")
+        # One that is whole is written without a point.
+        number = int(weight) if weight.is_integer() else weight
+        found = [*getattr(namespace, self.dest), (name, number, self.const)]
+        setattr(namespace, self.dest, found)
+
+
+def add_new(actions: Commands) -> None:
+    """Add ``new`` to the actions of ``placement``."""
+    new = actions.add_parser(
+        "new",
+        help="print an object for kubectl apply, by the options of Krake's command line",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    kinds = new.add_subparsers(title="kinds", required=True, metavar="KIND")
+
+    application = _kind(kinds, "application", "manifests that run in one cluster at a time")
+    application.add_argument(
+        "-f",
+        "--file",
+        dest="manifests",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="FILE|DIR|-",
+        help="what is to run; may be given several times",
+    )
+    _constraints(application, "cluster", metrics=True)
+    application.add_argument(
+        "-R",
+        "--cluster-resource-constraint",
+        dest="resource_constraints",
+        action="append",
+        default=[],
+        metavar="PLURAL.GROUP",
+        help="a custom resource that its cluster must have",
+    )
+    application.add_argument(
+        "--disable-migration", action="store_true", help="leave it where it is placed first"
+    )
+
+    cluster = _kind(kinds, "cluster", "a member cluster; without a kubeconfig one to be made")
+    source = cluster.add_mutually_exclusive_group()
+    source.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="printed as a Secret beside the Cluster"
+    )
+    source.add_argument(
+        "--kubeconfig-secret", metavar="NAME", help="the Secret that has the kubeconfig already"
+    )
+    _constraints(cluster, "cloud", metrics=True)
+    _metrics(cluster)
+    cluster.add_argument(
+        "-R",
+        "--custom-resource",
+        dest="custom_resources",
+        action="append",
+        default=[],
+        metavar="PLURAL.GROUP",
+        help="a custom resource that it has",
+    )
+    cluster.add_argument(
+        "--inherit-metrics", action="store_true", help="its cloud's metrics count for it"
+    )
+    cluster.add_argument(
+        "--inherit-labels", action="store_true", help="its cloud's labels count for it"
+    )
+
+    magnum = _kind(kinds, "magnumcluster", "a cluster that Magnum makes in a project")
+    _constraints(magnum, "project", metrics=False)
+    _metrics(magnum)
+    magnum.add_argument("--master-count", type=int, metavar="NUMBER")
+    magnum.add_argument("--node-count", type=int, metavar="NUMBER")
+
+    project = _kind(kinds, "project", "a project of OpenStack, in which Magnum makes clusters")
+    project.add_argument("--template", metavar="ID", help="the template of Magnum's")
+    _metrics(project)
+
+
+def add_import(commands: Commands) -> None:
+    """Add ``import`` with what can be imported."""
+    importing = commands.add_parser("import", help="turn objects of another system into ours")
+    systems = importing.add_subparsers(title="systems", required=True, metavar="SYSTEM")
+    krake = systems.add_parser(
+        "krake",
+        help="print Krake's objects as placement objects, and on stderr what is different",
+    )
+    krake.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR|-")
+    _namespace(krake, "for objects that name none [%(default)s]")
+    krake.set_defaults(command="cli.krake_import:import_krake", settings_type=None)
+
+
+def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
+    parser = kinds.add_parser(name, help=text)
+    parser.add_argument("name", metavar="NAME")
+    _namespace(parser, "where it is to be [%(default)s]")
+    parser.add_argument(
+        "-l",
+        "--label",
+        dest="labels",
+        type=_label,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a label of its own",
+    )
+    parser.set_defaults(
+        command=f"cli.placement_new:{name}",
+        settings_type=None,
+        metrics=[],
+        label_constraints=[],
+        metric_constraints=[],
+        resource_constraints=[],
+    )
+    return parser
+
+
+def _namespace(parser: ArgumentParser, text: str) -> None:
+    parser.add_argument("-n", "--namespace", default=_NAMESPACE, metavar="NAME", help=text)
+
+
+def _constraints(parser: ArgumentParser, of: str, *, metrics: bool) -> None:
+    languages = [("-L", "label", "location is DE")]
+    if metrics:
+        languages.append(("-M", "metric", "load < 5"))
+    for letter, language, example in languages:
+        parser.add_argument(
+            letter,
+            f"--{of}-{language}-constraint",
+            dest=f"{language}_constraints",
+            action="append",
+            default=[],
+            metavar="EXPRESSION",
+            help=f"what the {language}s of its {of} must be, as '{example}'",
+        )
+
+
+def _metrics(parser: ArgumentParser) -> None:
+    for flags, scope, what in (
+        (("-m", "--metric"), "Namespaced", "a Metric of the same namespace"),
+        (("--global-metric",), "Global", "a GlobalMetric"),
+    ):
+        parser.add_argument(
+            *flags,
+            dest="metrics",
+            action=_Metric,
+            nargs=2,
+            const=scope,
+            metavar=("NAME", "WEIGHT"),
+            default=[],
+            help=f"{what} that counts for it",
+        )
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text} is no label: give it as KEY=VALUE")
+    return key, value

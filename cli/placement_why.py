@@ -1,0 +1,159 @@
+"""``harbourmaster placement why``: the record of the last decision about an application.
+
+It reads one object by the caller's rights. The controller writes a record when a decision changes
+anything, so the last one explains how things stand.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from cli.cluster import DONE, LEFT, complain, run_with_client, say
+from kube.errors import ApiError, NotFoundError
+from kube.resources import APPLICATIONS
+from placement.model import FALSE, SCHEDULED, Application, Condition, DecisionRecord, condition
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Iterator
+
+    from kube.client import Client
+    from placement.model import CandidateRecord, Reference, Term
+
+
+class Shown(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """What ``--output json`` prints."""
+
+    application: str
+    generation: int
+    scheduled_generation: int = 0
+    phase: str = ""
+    scheduled_to: str = ""
+    scheduled_time: str = ""
+    running_on: str = ""
+    next_reschedule_time: str = ""
+    next_retry_time: str = ""
+    scheduled: Condition | None = None
+    decision: DecisionRecord | None = None
+
+
+def why(arguments: Arguments) -> int:
+    """Print the record; 0 there is one, 1 there is none or nobody can tell, 2 no cluster."""
+    return run_with_client(arguments, partial(_why, arguments))
+
+
+async def _why(arguments: Arguments, client: Client) -> int:
+    namespace, name = arguments.application
+    shown = f"{namespace}/{name}"
+    try:
+        found = msgspec.json.decode(
+            await client.get(APPLICATIONS, name, namespace), type=Application
+        )
+    except NotFoundError:
+        complain(f"there is no application {shown}, or the cluster does not know the kind")
+        return LEFT
+    except ApiError as error:
+        complain(str(error))
+        return LEFT
+    except (msgspec.DecodeError, ValueError) as error:
+        complain(f"{shown} can't be read: {error}")
+        return LEFT
+    report = reported(found)
+    if arguments.output == "json":
+        text = msgspec.json.format(msgspec.json.encode(report), indent=2)
+        sys.stdout.buffer.write(text + b"\n")
+    else:
+        for line in lines(report):
+            say(line)
+    return DONE if report.decision is not None else LEFT
+
+
+def reported(found: Application) -> Shown:
+    """What there is to say of an application."""
+    status = found.status
+    return Shown(
+        application=found.metadata.key,
+        generation=found.metadata.generation,
+        scheduled_generation=status.scheduled_generation,
+        phase=status.phase,
+        scheduled_to=_name(status.scheduled_to),
+        scheduled_time=status.scheduled_time,
+        running_on=_name(status.running_on),
+        next_reschedule_time=status.next_reschedule_time,
+        next_retry_time=status.next_retry_time,
+        scheduled=condition(status.conditions, SCHEDULED),
+        decision=status.last_decision,
+    )
+
+
+def lines(shown: Shown) -> Iterator[str]:
+    """The same for people."""
+    yield f"{shown.application}: {_where(shown)}"
+    found = shown.scheduled
+    if found is not None and found.status == FALSE:
+        yield f"  {found.reason}: {found.message}"
+        if shown.next_retry_time:
+            yield f"  the next try is at {shown.next_retry_time}"
+    if shown.generation != shown.scheduled_generation and shown.scheduled_to:
+        yield (
+            f"  generation {shown.generation} is not handed over yet: "
+            f"generation {shown.scheduled_generation} is"
+        )
+    decision = shown.decision
+    if decision is None:
+        yield "  nothing was decided yet: is placement switched on (placement.enabled)?"
+        return
+    to = f" to '{decision.chosen}'" if decision.chosen else ""
+    yield f"{decision.time}, generation {decision.generation}: {decision.outcome}{to}"
+    yield f"  {decision.reason}"
+    yield f"{decision.matched} of {decision.considered} clusters suited"
+    for each in decision.candidates:
+        yield from _candidate(each, is_chosen=each.cluster == decision.chosen)
+    left = decision.considered - len(decision.candidates)
+    if left > 0:
+        yield f"    and {left} more, which are not kept"
+    if decision.runner_up is not None:
+        yield f"runner-up: {decision.runner_up.cluster}, {decision.runner_up.score:.6g}"
+    if decision.would_change:
+        yield "it would have been another decision"
+        for text in decision.would_change:
+            yield f"    {text}"
+
+
+def _where(shown: Shown) -> str:
+    if not shown.scheduled_to:
+        return "it is placed nowhere"
+    text = f"it is placed on '{shown.scheduled_to}' since {shown.scheduled_time}"
+    if shown.running_on == shown.scheduled_to:
+        return f"{text}, and runs there"
+    return f"{text}, and runs on '{shown.running_on}'" if shown.running_on else text
+
+
+def _candidate(found: CandidateRecord, *, is_chosen: bool) -> Iterator[str]:
+    mark = "*" if is_chosen else " "
+    if found.reason:
+        yield f"  {mark} {found.cluster}: out, {found.reason}"
+    elif found.score is None:
+        yield f"  {mark} {found.cluster}: suits, and was not compared"
+    else:
+        yield f"  {mark} {found.cluster}: {found.score:.6g}"
+    for term in found.terms:
+        yield f"      {_term(term)}"
+    if found.stickiness:
+        yield f"      stickiness 1 x {found.stickiness:g}, for it is there"
+
+
+def _term(term: Term) -> str:
+    origin = ", of its cloud" if term.inherited else ""
+    scope = "" if term.scope == "Global" else ", of the namespace"
+    read = f"(read {term.value:g}{scope}{origin})"
+    return f"{term.metric} {term.normalised:.6g} x {term.weight:g} {read}"
+
+
+def _name(reference: Reference | None) -> str:
+    return reference.name if reference is not None else ""

@@ -1,0 +1,220 @@
+"""``harbourmaster reschedule plan``: whom a critical add-on that waits would have moved, and why.
+
+It only reads, by the caller's rights, and needs nothing of ours to run in the cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from cli.batches import many
+from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from cli.cluster_commands import DEFAULT_NAMESPACE
+from cli.reschedule_state import State, UnreadableError, load, survey
+from controller.rescheduling.controller import criteria_of, planner_settings
+from controller.settings import ControllerSettings
+from controller.validation import validate
+from kube.errors import ApiError, ForbiddenError
+from policies.decoding import MalformedError
+from rescheduling import planner
+from rescheduling.model import PendingPod, Toleration
+from rescheduling.plans import Candidate
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+
+    from controller.rescheduling_settings import ReschedulingSettings
+    from kube.client import Client
+    from rescheduling.model import Pod
+    from rescheduling.plans import Victim
+
+_FREE: Final = 0
+"""The tier of a node on which the pod fits as it is."""
+
+
+class Shown(Struct, frozen=True):
+    """What ``--output json`` prints: ``reasons`` and ``nodes`` count nodes.
+
+    ``notes`` say what would keep the controller from doing it now.
+    """
+
+    pod: str
+    candidates: tuple[Candidate, ...]
+    reasons: dict[str, int]
+    unsupported: tuple[str, ...]
+    nodes: int
+    notes: tuple[str, ...]
+
+
+def plan(arguments: Arguments) -> int:
+    """Show the plan; 0 there is one, 1 there is none or nobody can tell, 2 nothing to read."""
+    settings: ReschedulingSettings = arguments.settings.rescheduling
+    faults = validate(ControllerSettings(rescheduling=settings))
+    if faults:
+        complain("; ".join(map(str, faults)))
+        return UNUSABLE
+    state = State(criteria_of(settings), *arguments.pod)
+    if arguments.dump is None:
+        return run_with_client(arguments, partial(_live, arguments, state))
+    try:
+        load(arguments.dump, state)
+    except UnreadableError as error:
+        complain(str(error))
+        return UNUSABLE
+    return _answer(arguments, state)
+
+
+async def _live(arguments: Arguments, state: State, client: Client) -> int:
+    try:
+        await survey(client, state)
+    except ForbiddenError as error:
+        complain(f"no plan, for you may not read all of it: {error.message}")
+        return LEFT
+    except (ApiError, MalformedError) as error:
+        complain(f"no plan: {error}")
+        return LEFT
+    return _answer(arguments, state)
+
+
+def _answer(arguments: Arguments, state: State) -> int:
+    settings: ReschedulingSettings = arguments.settings.rescheduling
+    shown = "/".join(arguments.pod)
+    asked = state.asked
+    fault = why_not(asked, settings)
+    if fault or not isinstance(asked, PendingPod):
+        complain(f"{shown}: {fault}")
+        return LEFT
+    found = planner.plan(
+        state.cluster,
+        tolerating(asked, settings.taint_key),
+        planner_settings(settings, DEFAULT_NAMESPACE),
+        time.time(),
+        **state.around(),
+    )
+    report = Shown(
+        pod=shown,
+        candidates=(found.candidate, *found.runners_up) if found.candidate else (),
+        reasons=dict(sorted(found.reasons.items(), key=lambda each: (-each[1], each[0]))),
+        unsupported=found.unsupported,
+        nodes=len(state.cluster.nodes()),
+        notes=tuple(notes(asked, settings)),
+    )
+    if arguments.output == "json":
+        text = msgspec.json.format(msgspec.json.encode(report), indent=2)
+        sys.stdout.buffer.write(text + b"\n")
+    else:
+        for line in lines(report):
+            say(line)
+    return DONE if found.candidate else LEFT
+
+
+def why_not(asked: Pod | PendingPod | None, settings: ReschedulingSettings) -> str:
+    """Why there is nothing to plan for a pod; empty where there is."""
+    if asked is None:
+        return "there is no such pod"
+    pod = asked.pod if isinstance(asked, PendingPod) else asked
+    if pod.is_finished:
+        return f"it does not wait for a node: its phase is {pod.phase}"
+    if pod.node:
+        return f"it does not wait for a node: it is on {pod.node}"
+    if pod.deletion is not None:
+        return "it does not wait for a node: it is being deleted"
+    if pod.namespace not in settings.system_namespaces:
+        names = ", ".join(settings.system_namespaces)
+        return f"it is not critical: its namespace is none of {names} (systemNamespaces)"
+    if not pod.is_critical:
+        return (
+            "it is not critical: its priority is below 2000000000, its class none of "
+            f"{', '.join(settings.critical_classes)} (criticalClasses), and it lacks the "
+            "annotation scheduler.alpha.kubernetes.io/critical-pod with an empty value"
+        )
+    return ""
+
+
+def tolerating(asked: PendingPod, key: str) -> PendingPod:
+    """The pod with the toleration that it must have in the end, however it gets it."""
+    if asked.tolerates_reservation:
+        return asked
+    added = Toleration(key=key, operator="Exists")
+    return msgspec.structs.replace(
+        asked, tolerations=(*asked.tolerations, added), tolerates_reservation=True
+    )
+
+
+def notes(asked: PendingPod, settings: ReschedulingSettings) -> list[str]:
+    """What would keep the controller from doing now what the plan says."""
+    found = []
+    if asked.is_gated:
+        found.append("it waits at a scheduling gate: nothing is done before that is gone")
+    elif not asked.is_unschedulable:
+        found.append("its scheduler has not said that it is unschedulable: nothing is done yet")
+    if asked.nominated:
+        found.append(f"its scheduler makes room on {asked.nominated}: that is left to it")
+    if not asked.tolerates_reservation and not settings.inject_toleration:
+        found.append(
+            f"it does not tolerate {settings.taint_key}:NoSchedule: nothing is done for it; add "
+            "that toleration to its template"
+        )
+    return found
+
+
+def lines(shown: Shown) -> list[str]:
+    """The lines of the text output."""
+    found = [f"{shown.pod}: {_summary(shown)}"]
+    found += [f"note: {note}" for note in shown.notes]
+    for number, candidate in enumerate(shown.candidates, 1):
+        found += ["", *_candidate(number, candidate)]
+    if shown.reasons:
+        found += ["", "Why not on other nodes:"]
+        found += [f"  {many(count, 'node')}: {reason}" for reason, count in shown.reasons.items()]
+    return found
+
+
+def _summary(shown: Shown) -> str:
+    if shown.unsupported:
+        return f"no plan, for nobody here judges {', '.join(shown.unsupported)}"
+    if not shown.candidates:
+        return f"there is no node of {shown.nodes} on which room can be made"
+    best = shown.candidates[0]
+    if best.tier == _FREE:
+        return f"it fits on {best.node}, and nobody has to move"
+    return f"{many(len(best.victims), 'pod')} would have to move from {best.node}"
+
+
+def _candidate(number: int, candidate: Candidate) -> list[str]:
+    terms = ", ".join(f"{name} {value}" for name, value in candidate.score if name != "node")
+    found = [f"{number}. {candidate.node}, tier {candidate.tier}", f"   score: {terms}"]
+    rows = [("POD", "PRIORITY", "GRACE", "BUDGET", "REMARKS")] if candidate.victims else []
+    rows += [_row(victim) for victim in candidate.victims]
+    widths = [max((len(row[at]) for row in rows), default=0) for at in range(4)]
+    found += [
+        "   " + "  ".join([*(row[at].ljust(widths[at]) for at in range(4)), row[4]]).rstrip()
+        for row in rows
+    ]
+    return found
+
+
+def _row(victim: Victim) -> tuple[str, str, str, str, str]:
+    grace = f"{victim.grace}s"
+    if victim.new_grace != victim.grace:
+        grace += f" -> {victim.new_grace}s"
+    remarks = {
+        "goes already": victim.is_leaving,
+        "violates its budget": victim.violates,
+        "has no controller": victim.is_bare,
+        "not drainable": victim.is_non_drainable,
+        "evicted in the background": victim.evicts_in_background,
+    }
+    return (
+        victim.key,
+        str(victim.priority),
+        grace,
+        victim.budget or "-",
+        ", ".join(name for name, is_so in remarks.items() if is_so),
+    )

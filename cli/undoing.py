@@ -1,0 +1,196 @@
+"""The steps of ``harbourmaster uninstall`` that change objects of the users'.
+
+They stay, but for pods in a scheduler that nobody answers any more: no other can be given to them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cli.batches import for_each, many, shown
+from cli.cluster import collect, metadata_of
+from cli.migration_model import KEPTN
+from cli.releasing import (
+    MIRRORED,
+    gated_pod,
+    our_finalizers,
+    reserved_node,
+    scheduled_pod,
+    ungate,
+    unlabel,
+    without_our_finalizers,
+)
+from cli.removal import NOTHING
+from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from kube.patches import JsonPatch, MergePatch
+from kube.resources import NAMESPACES, NODES, PODS
+from rescheduling.reservation import clear, decode_held
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import TypeVar
+
+    from cli.metadata import Metadata
+    from cli.releasing import GatedPod, ScheduledPod
+    from cli.removal import Removal
+    from kube.resources import Resource
+    from rescheduling.reservation import Held
+
+    Item = TypeVar("Item")
+
+TRIES: Final = 3
+"""Times that a pod is looked at anew after it changed under our hands."""
+_WAITING: Final = "spec.nodeName=,status.phase=Pending"
+"""Pods that may carry a gate, or wait in a scheduler: they have no node."""
+
+
+class Undoing:
+    """Takes away what we put on objects of others."""
+
+    def __init__(self, removal: Removal) -> None:
+        self._removal = removal
+        self._client = removal.client
+
+    async def gates(self) -> str:
+        """Remove our gate from every pod, so that none waits for a controller that is gone."""
+        if KEPTN in await self._removal.systems():
+            return "left to Keptn, whose webhook is registered"
+        pods = await collect(self._client, PODS, gated_pod, field_selector=_WAITING)
+        released = await self._each(pods, self._ungate, "gates")
+        return f"{self._removal.would('release', 'released')} {many(released, 'pod')}"
+
+    async def schedulers(self) -> str:
+        """Delete what waits in the scheduler that asked us, where its owner makes it anew."""
+        scheduler = self._removal.options.scheduler
+        if not scheduler:
+            return NOTHING
+        pods = await self._scheduled()
+        if not pods:
+            return NOTHING
+        if KEPTN in await self._removal.systems():
+            return "left to Keptn, whose webhook is registered"
+        remade = [pod.metadata for pod in pods if pod.is_remade]
+        others = sorted(pod.key for pod in pods if not pod.is_remade)
+        told = []
+        if remade:
+            done = len(await self._removal.delete(PODS, remade))
+            verb = self._removal.would("delete", "deleted")
+            told.append(f"{verb} {many(done, 'pod')}, for their owners to make anew")
+        if others:
+            told.append(f"{many(len(others), 'pod')} that nobody makes anew: {shown(others)}")
+        return "; ".join(told)
+
+    async def still_scheduled(self) -> list[str]:
+        """What waits in the scheduler for ever, in one line."""
+        try:
+            found = await self._scheduled()
+            if not found or KEPTN in await self._removal.systems():
+                return []
+        except ApiError:
+            # The step has told why.
+            return []
+        scheduler = self._removal.options.scheduler
+        names = shown(sorted(pod.key for pod in found))
+        waiting = f"{many(len(found), 'pod')} in {scheduler}, which nobody answers now: {names}"
+        remedy = f"delete them, and take schedulerName {scheduler} out of what makes them"
+        return [f"{waiting}: {remedy}"]
+
+    async def _scheduled(self) -> list[ScheduledPod]:
+        scheduler = self._removal.options.scheduler
+        if not scheduler:
+            return []
+        pick = partial(scheduled_pod, scheduler)
+        return await collect(self._client, PODS, pick, field_selector=_WAITING)
+
+    async def _each(
+        self, items: list[Item], act: Callable[[Item], Awaitable[None]], what: str
+    ) -> int:
+        """Do it with each, unless nothing is to be done; returns with how many it went well."""
+        if self._removal.options.dry_run:
+            return len(items)
+        errors = await for_each(items, act)
+        self._removal.report(errors, what)
+        return len(items) - len(errors)
+
+    async def _ungate(self, pod: GatedPod) -> None:
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        current: GatedPod | None = pod
+        for attempt in range(TRIES):
+            operations = ungate(current) if current else None
+            if operations is None:
+                return
+            try:
+                await self._client.patch(PODS, name, JsonPatch(operations), namespace)
+            except NotFoundError:
+                return
+            except (ConflictError, InvalidError):
+                if attempt == TRIES - 1:
+                    raise
+                try:
+                    current = gated_pod(await self._client.get(PODS, name, namespace))
+                except NotFoundError:
+                    return
+            else:
+                return
+
+    async def labels(self) -> str:
+        """Take our label off the namespaces; Keptn's annotation is the user's and stays."""
+
+        async def one(metadata: Metadata) -> None:
+            await self._if_there(
+                self._client.patch(NAMESPACES, metadata.name, MergePatch(unlabel(MIRRORED)))
+            )
+
+        found = await metadata_of(self._client, NAMESPACES, label_selector=MIRRORED)
+        done = await self._each(found, one, "labels")
+        return f"{self._removal.would('clear', 'cleared')} {many(done, 'namespace')}"
+
+    async def reservations(self) -> str:
+        """Take what kept nodes for critical add-ons off them; taints of others stay."""
+        nodes = await collect(self._client, NODES, reserved_node)
+        if not nodes:
+            return NOTHING
+        done = await self._each(nodes, self._unreserve, "reservations")
+        return f"{self._removal.would('free', 'freed')} {many(done, 'node')}"
+
+    async def _unreserve(self, node: Held) -> None:
+        operations = clear(node)
+        for left in reversed(range(TRIES)):
+            if not operations:
+                return
+            try:
+                await self._client.patch(NODES, node.name, JsonPatch(operations))
+            except NotFoundError:
+                return
+            except (ConflictError, InvalidError):
+                if not left:
+                    raise
+                try:
+                    operations = clear(decode_held(await self._client.get(NODES, node.name)))
+                except NotFoundError:
+                    return
+            else:
+                return
+
+    async def finalizers(self, resource: Resource) -> str:
+        """Take our finalizers off, so that nothing waits for us to be deleted."""
+
+        async def one(metadata: Metadata) -> None:
+            patch = JsonPatch(without_our_finalizers(metadata))
+            await self._if_there(
+                self._client.patch(resource, metadata.name, patch, metadata.namespace or None)
+            )
+
+        found = [one for one in await metadata_of(self._client, resource) if our_finalizers(one)]
+        if not found:
+            return NOTHING
+        done = await self._each(found, one, "finalizers")
+        return f"{self._removal.would('free', 'freed')} {many(done, 'object')}"
+
+    @staticmethod
+    async def _if_there(call: Awaitable[object]) -> None:
+        try:
+            await call
+        except NotFoundError:
+            return

@@ -1,0 +1,104 @@
+"""``harbourmaster uninstall``: takes everything away, also where nothing of ours works any more.
+
+It goes by the caller's rights. Webhook configurations come first, so that nothing waits for us from
+the first second on; and again once the controller, which would restore them, has been stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cli.batches import many
+from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from cli.installed import CLUSTER_WIDE, IN_NAMESPACE, PLACEMENT_RESOURCES, POLICY_RESOURCES
+from cli.placed import stays
+from cli.removal import Options, Removal
+from cli.stopping import Stopping
+from cli.undoing import Undoing
+from kube.resources import NAMESPACES
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Callable
+
+    from kube.client import Client
+
+
+def run(arguments: Arguments) -> int:
+    """Uninstall; 0 nothing of ours is left, 1 something is, 2 no cluster or no consent."""
+    return run_with_client(arguments, partial(_run, arguments))
+
+
+async def _run(arguments: Arguments, client: Client) -> int:
+    options = Options(
+        namespace=arguments.namespace,
+        delete_definitions=arguments.delete_crds,
+        dry_run=arguments.dry_run,
+        patience=arguments.timeout,
+        scheduler=arguments.scheduler,
+    )
+    if not (options.dry_run or arguments.yes or _confirmed(client.connection.server, options)):
+        return UNUSABLE
+    return await uninstall(client, options)
+
+
+def _confirmed(server: str, options: Options) -> bool:
+    kept = "policies and all objects of Keptn's kinds and of placement"
+    what = f"with all {kept}" if options.delete_definitions else f"but keep the {kept}"
+    question = f"remove Harbourmaster (namespace {options.namespace}) from {server}, {what}"
+    if options.scheduler:
+        question += f", and have pods that wait in {options.scheduler} made anew by their owners"
+    if not sys.stdin.isatty():
+        complain(f"would {question}: give --yes, or --dry-run to see what goes")
+        return False
+    say(f"This will {question}.")
+    if input("Continue? [y/N] ").strip().lower() in {"y", "yes"}:
+        return True
+    complain("nothing was removed")
+    return False
+
+
+async def uninstall(client: Client, options: Options, tell: Callable[[str], None] = say) -> int:
+    """Do every step in order, look again, and say what is left. Raises UnreachableError."""
+    removal = Removal(client, options, tell)
+    stopping = Stopping(removal)
+    undoing = Undoing(removal)
+    await removal.step("webhook configurations", removal.configurations)
+    await removal.step("controller", stopping.controller)
+    await removal.step("webhook configurations again", stopping.configurations)
+    await removal.step("APIServices", removal.api_services, quiet=True)
+    await removal.step("conversions", removal.conversions, quiet=True)
+    await removal.step("gates", undoing.gates)
+    await removal.step("labels", undoing.labels)
+    await removal.step("nodes kept for critical add-ons", undoing.reservations, quiet=True)
+    for resource in (*POLICY_RESOURCES, *PLACEMENT_RESOURCES, NAMESPACES):
+        await removal.step(
+            f"finalizers of {resource.plural}", partial(undoing.finalizers, resource), quiet=True
+        )
+    await removal.step("objects on member clusters", partial(stays, client), quiet=True)
+    await removal.step("Keptn's address of metric values", removal.address, quiet=True)
+    for resource in IN_NAMESPACE:
+        await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
+    # By now no webhook of ours gives its scheduler to a pod that is made anew.
+    await removal.step(f"pods in {options.scheduler}", undoing.schedulers, quiet=True)
+    await removal.step("definitions", removal.definitions)
+    for resource in CLUSTER_WIDE:
+        await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
+    await removal.step("namespace", removal.namespace)
+    if options.dry_run:
+        tell("Nothing was changed.")
+        return DONE
+    return await _concluded(removal, undoing)
+
+
+async def _concluded(removal: Removal, undoing: Undoing) -> int:
+    left = [*removal.left, *await removal.look(), *await undoing.still_scheduled()]
+    for line in left:
+        removal.tell(f"left: {line}")
+    if left:
+        complain(f"{many(len(left), 'thing')} left; run the same command again once it is mended")
+        return LEFT
+    removal.tell("Harbourmaster is gone.")
+    return DONE

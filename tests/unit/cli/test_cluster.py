@@ -1,0 +1,151 @@
+"""Connecting, listing and waiting for the commands that work on a live cluster."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+
+import pytest
+
+from cli import migrate, uninstall
+from cli.cluster import collect, count, metadata_of, remaining
+from cli.metadata import metadata_in
+from helpers.fake_api import FakeApi
+from kube.errors import GoneError
+from kube.resources import DEPLOYMENTS, PODS
+
+PLACE = "shop"
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        yield found
+
+
+@pytest.fixture
+async def client(api):
+    async with api.client() as found:
+        yield found
+
+
+def put(api, *names):
+    for name in names:
+        api.put(PODS, {"metadata": {"name": name, "namespace": PLACE}})
+
+
+def arguments(kubeconfig):
+    return argparse.Namespace(
+        kubeconfig=kubeconfig,
+        context=None,
+        namespace="harbourmaster-system",
+        output="text",
+        delete_crds=False,
+        dry_run=False,
+        yes=False,
+        scheduler="",
+        timeout=1.0,
+    )
+
+
+def kubeconfig(path, server):
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "it", "cluster": {"server": server}}],
+        "users": [{"name": "it", "user": {"token": "secret"}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "current-context": "it",
+    }
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+@pytest.mark.parametrize("command", [uninstall, migrate])
+def test_a_kubeconfig_that_is_not_there_is_one_line(command, tmp_path, capsys):
+    assert command.run(arguments(str(tmp_path / "none"))) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("harbourmaster: ")
+    assert str(tmp_path / "none") in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [uninstall, migrate])
+def test_a_server_that_is_not_there_is_one_line(command, tmp_path, capsys):
+    assert command.run(arguments(kubeconfig(tmp_path / "config", "http://127.0.0.1:1"))) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "http://127.0.0.1:1" in err
+    assert err.count("\n") == 1
+
+
+async def test_a_refused_token_is_one_line(api, tmp_path, capsys):
+    api.tokens = {"another"}
+    given = arguments(kubeconfig(tmp_path / "config", api.url))
+    assert await asyncio.to_thread(migrate.run, given) == 2
+    err = capsys.readouterr().err
+    assert "401" in err
+    assert err.count("\n") == 1
+
+
+async def test_nothing_goes_without_a_yes_where_nobody_can_be_asked(api, tmp_path, capsys):
+    put(api, "harbourmaster-webhook")
+    given = arguments(kubeconfig(tmp_path / "config", api.url))
+    assert await asyncio.to_thread(uninstall.run, given) == 2
+    assert "give --yes, or --dry-run" in capsys.readouterr().err
+    assert [seen.method for seen in api.requests] == ["GET"]
+
+
+async def test_a_list_that_grew_too_old_is_begun_anew_without_repeats(api, client):
+    put(api, *(f"pod-{number:04}" for number in range(1100)))
+    listed = client.list
+    compacted = []
+
+    async def compacting(*given, **options):
+        page = await listed(*given, **options)
+        if not compacted and page.continue_token:
+            compacted.append(True)
+            api.compact()
+        return page
+
+    client.list = compacting
+    found = await metadata_of(client, PODS, namespace=PLACE)
+    assert compacted
+    assert [one.name for one in found] == [f"pod-{number:04}" for number in range(1100)]
+
+
+async def test_a_list_that_always_grows_too_old_is_given_up(api, client):
+    api.fail_next("list", "pods", None, status=410)
+    with pytest.raises(GoneError):
+        await collect(client, PODS, metadata_in)
+    assert len(api.seen("list")) == 4
+
+
+async def test_counting_takes_one_request(api, client):
+    assert await count(client, PODS) == 0
+    put(api, *(f"pod-{number}" for number in range(7)))
+    assert await count(client, PODS, PLACE) == 7
+    assert [seen.query for seen in api.requests] == [{"limit": "1"}] * 2
+
+
+async def test_waiting_ends_with_the_last_object(api, client):
+    put(api, "one", "two")
+    waiting = asyncio.create_task(remaining(client, PODS, 5, namespace=PLACE))
+    await api.until_watched()
+    api.remove(PODS, "one", PLACE)
+    api.close_watches()
+    await api.until_seen("watch", count=2)
+    put(api, "three")
+    api.remove(PODS, "two", PLACE)
+    api.remove(PODS, "three", PLACE)
+    assert await waiting == ()
+
+
+async def test_waiting_names_what_stays(api, client):
+    put(api, "one", "two")
+    assert await remaining(client, PODS, 0.1, namespace=PLACE) == ("one", "two")
+    selector = "metadata.name=one"
+    assert await remaining(client, PODS, 0.1, namespace=PLACE, field_selector=selector) == ("one",)
+    assert await remaining(client, DEPLOYMENTS, 0.1) == ()

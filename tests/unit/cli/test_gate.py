@@ -1,0 +1,417 @@
+"""``harbourmaster gate``: what it lists, whom it lets go, and what it says where it can't."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from cli import gate as gate_module
+from cli.gate import short_age, waiting
+from cli.main import main
+from controller.lifecycle.gated_pods import decode_pod
+from helpers.fake_api import FakeApi
+from helpers.gated import (
+    CHECKED,
+    FAILED,
+    GATE,
+    PROD,
+    REMOVED,
+    gates,
+    keptn,
+    owned,
+    pod,
+    put,
+)
+from kube.resources import EVENTS, PODS, WORKLOAD_VERSIONS
+from lifecycle.model import WorkloadVersion
+
+NOW = datetime.fromisoformat("2026-03-01T12:30:00Z")
+REASON = "incident 4711"
+SCHEDULER = "keptn-scheduler"
+
+
+def version(status=None, owner="rs-1", **spec):
+    return {
+        "metadata": {"name": "shop-waiter-1.0", "namespace": PROD},
+        "spec": {
+            "app": "shop",
+            "version": "1.0",
+            "workloadName": "shop-waiter",
+            "resourceReference": {"uid": owner, "kind": "ReplicaSet", "name": "waiter"},
+            **spec,
+        },
+        **({"status": status} if status else {}),
+    }
+
+
+def shown(obj, *versions):
+    found = [decode_pod(msgspec.json.encode({**obj, "spec": obj["spec"]}), SCHEDULER)]
+    decoded = [msgspec.convert(one, WorkloadVersion) for one in versions]
+    (one,) = waiting(found, decoded, NOW)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("versions", "text"),
+    [
+        ([], "its workload version, which is not there yet"),
+        ([version()], "the checks of the app shop"),
+        (
+            [
+                version(
+                    {
+                        "currentPhase": "WorkloadPreDeployTasks",
+                        "preDeploymentStatus": "Progressing",
+                        "preDeploymentTaskStatus": [
+                            {"definitionName": "warm", "status": "Progressing"},
+                            {"definitionName": "done", "status": "Succeeded"},
+                        ],
+                    },
+                    preDeploymentTasks=["warm", "done", "late"],
+                )
+            ],
+            "pre-deployment tasks: warm Progressing, late Pending",
+        ),
+        (
+            [
+                version(
+                    {
+                        **FAILED,
+                        "preDeploymentTaskStatus": [{"definitionName": "warm", "status": "Failed"}],
+                    },
+                )
+            ],
+            "nothing any more: pre-deployment tasks failed (warm)",
+        ),
+        (
+            [
+                version(
+                    {
+                        "currentPhase": "WorkloadPreDeployEvaluations",
+                        "preDeploymentStatus": "Succeeded",
+                        "preDeploymentEvaluationStatus": "Failed",
+                        "deploymentStatus": "Deprecated",
+                        "status": "Failed",
+                    }
+                )
+            ],
+            "nothing any more: pre-deployment evaluations failed (no details)",
+        ),
+        ([version(CHECKED)], "its release, which is due"),
+        ([version(CHECKED, owner="rs-9")], "its owner to be recorded, which is due"),
+        ([version(workloadName="other")], "its workload version, which is not there yet"),
+    ],
+)
+def test_what_a_pod_waits_for(versions, text):
+    found = shown(pod(), *versions)
+    assert (found.waits_for, found.orphaned) == (text, False)
+    assert (found.app, found.workload, found.version) == ("shop", "waiter", "1.0")
+    assert found.age == 9000
+
+
+@pytest.mark.parametrize(
+    ("obj", "text", "orphaned"),
+    [
+        (pod(annotations={"a": "b"}), "nothing: it carries no workload any more", True),
+        (
+            pod(owners=[owned("Job", "j", "j")]),
+            "nothing: no ReplicaSet, StatefulSet or DaemonSet owns it",
+            True,
+        ),
+        (
+            pod(annotations={"gates.harbourmaster.dev/parent": "unresolved"}),
+            "its owner to be found out",
+            False,
+        ),
+    ],
+)
+def test_pods_that_no_check_is_for(obj, text, orphaned):
+    found = shown(obj)
+    assert (found.waits_for, found.orphaned) == (text, orphaned)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172_800, "2d")],
+)
+def test_ages(seconds, text):
+    assert short_age(seconds) == text
+
+
+@pytest.fixture
+async def api(monkeypatch):
+    monkeypatch.setattr(gate_module, "PENDING_PODS", "")
+    async with FakeApi() as found:
+        yield found
+
+
+@pytest.fixture
+def run(api, monkeypatch, capsys):
+    """Return a function that runs the command line against the fake API server."""
+
+    def connect(_kubeconfig, *, context):
+        return api.connection
+
+    monkeypatch.setattr("cli.cluster.connect", connect)
+
+    async def start(*arguments):
+        import asyncio  # noqa: PLC0415 - the command has a loop of its own
+
+        code = await asyncio.to_thread(main, ["gate", *arguments])
+        return code, *capsys.readouterr()
+
+    return start
+
+
+async def test_the_list(api, run):
+    put(api, PODS, pod())
+    put(api, PODS, pod("orphan-1", {"a": "b"}, created="2026-03-01T09:00:00Z"))
+    put(api, PODS, pod("free-1", gates=("example.com/quota",)))
+    put(api, PODS, {**pod("bound-1"), "spec": {"containers": []}})
+    put(api, WORKLOAD_VERSIONS, version())
+    code, out, err = await run("list")
+    lines = out.splitlines()
+    assert (code, err, len(lines)) == (0, "", 3)
+    assert lines[0].split() == ["POD", "AGE", "WORKLOAD", "WAITS", "FOR"]
+    assert lines[1].startswith("prod/orphan-1")
+    assert "ORPHANED, nothing: it carries no workload any more" in lines[1]
+    assert "waiter@1.0" in lines[2]
+    assert lines[2].endswith("the checks of the app shop")
+
+
+async def test_the_list_as_json(api, run):
+    put(api, PODS, pod())
+    code, out, _ = await run("list", "--output", "json", "-n", PROD)
+    (found,) = json.loads(out)
+    age = found.pop("age")
+    assert (code, age > 0) == (0, True)
+    assert found == {
+        "namespace": PROD,
+        "pod": "waiter-1",
+        "app": "shop",
+        "workload": "waiter",
+        "version": "1.0",
+        "waitsFor": "its workload version, which is not there yet",
+        "orphaned": False,
+    }
+
+
+async def test_the_list_of_nothing_and_of_a_cluster_without_the_kinds(api, run):
+    assert (await run("list"))[:2] == (0, "No pod waits at a gate or in its scheduler.\n")
+    api.undefine(WORKLOAD_VERSIONS)
+    put(api, PODS, pod())
+    code, out, err = await run("list")
+    assert (code, err) == (0, "")
+    assert "waiter@1.0" in out
+
+
+async def test_the_list_that_may_not_be_read(api, run):
+    api.forbid("list", PODS)
+    code, out, err = await run("list")
+    assert (code, out) == (1, "")
+    assert err.startswith("harbourmaster: ")
+    assert 'cannot list resource "pods"' in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("annotations", [None, {}], ids=["annotated", "labels alone"])
+async def test_a_release(api, run, annotations):
+    labels = {"keptn.sh/workload": "waiter"}
+    put(api, PODS, pod(annotations=annotations, labels=labels, gates=("example.com/a", GATE)))
+    code, out, err = await run("release", "prod/waiter-1", "--reason", f" {REASON}\n")
+    assert (code, err) == (0, "")
+    who = out.strip().removeprefix("released prod/waiter-1 for ")
+    assert gates(api) == ["example.com/a"]
+    found = api.get(PODS, "waiter-1", PROD)
+    marks = {
+        key: value
+        for key, value in found["metadata"]["annotations"].items()
+        if key.startswith("gates.") or key == REMOVED
+    }
+    assert marks == {
+        REMOVED: "true",
+        "gates.harbourmaster.dev/released": "by-hand",
+        "gates.harbourmaster.dev/released-by": who,
+        "gates.harbourmaster.dev/released-reason": REASON,
+    }
+    ((_, event),) = api.objects.all(EVENTS).items()
+    assert (event["reason"], event["type"]) == ("GateReleased", "Warning")
+    assert event["regarding"]["uid"] == found["metadata"]["uid"]
+    assert event["note"] == f"released without its checks by {who}: {REASON}"
+
+
+async def test_a_release_of_an_orphan_and_of_a_provisional_pod(api, run):
+    put(api, PODS, pod("orphan-1", {"a": "b"}, owners=[]))
+    provisional = {"gates.harbourmaster.dev/parent": "unresolved"}
+    put(api, PODS, pod("new-1", provisional))
+    for name in ("orphan-1", "new-1"):
+        assert (await run("release", f"prod/{name}", "--reason", REASON))[0] == 0
+        assert gates(api, name) == []
+    found = api.get(PODS, "new-1", PROD)["metadata"]["annotations"]
+    assert "gates.harbourmaster.dev/parent" not in found
+
+
+async def test_a_pod_that_changes_meanwhile(api, run):
+    put(api, PODS, pod())
+    api.fail_next("patch", "/pods/", 2, status=409)
+    assert (await run("release", "prod/waiter-1", "--reason", REASON))[0] == 0
+    put(api, PODS, pod("waiter-2"))
+    api.fail_next("patch", "/pods/", 3, status=409)
+    code, out, err = await run("release", "prod/waiter-2", "--reason", REASON)
+    assert (code, out) == (1, "")
+    assert "prod/waiter-2: not released: patch" in err
+
+
+@pytest.mark.parametrize(
+    ("prepare", "text"),
+    [
+        (lambda api: None, "prod/waiter-1: there is no such pod"),
+        (
+            lambda api: put(api, PODS, pod(gates=("example.com/a",))),
+            f"prod/waiter-1: not released, for it carries no gate {GATE} and does not wait in the",
+        ),
+        (
+            lambda api: (put(api, PODS, pod()), api.forbid("patch", PODS)),
+            "prod/waiter-1: not released, for you may not: pods is forbidden",
+        ),
+        (
+            lambda api: api.forbid("get", PODS),
+            "prod/waiter-1: not released, for you may not: pods is forbidden",
+        ),
+    ],
+    ids=["missing", "not gated", "no patch", "no get"],
+)
+async def test_what_can_not_be_released_is_one_line(api, run, prepare, text):
+    prepare(api)
+    code, out, err = await run("release", "prod/waiter-1", "--reason", REASON)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"harbourmaster: {text}")
+    assert len(err.splitlines()) == 1
+
+
+def in_scheduler(name="waiter-1", annotations=None, scheduler=SCHEDULER, **more):
+    found = pod(name, annotations, gates=(), **more)
+    found["spec"]["schedulerName"] = scheduler
+    return found
+
+
+@pytest.mark.parametrize(
+    ("versions", "text"),
+    [
+        ([], "its workload version, which is not there yet"),
+        ([version({**FAILED, "currentPhase": "WorkloadPreDeployTasks"})], "nothing any more: "),
+        ([version(CHECKED)], "a node: its checks passed, and its scheduler has none for it yet"),
+    ],
+)
+def test_what_a_pod_in_its_scheduler_waits_for(versions, text):
+    assert shown(in_scheduler(), *versions).waits_for.startswith(text)
+
+
+async def test_pods_in_a_scheduler_are_listed_by_its_name(run, api):
+    put(api, PODS, in_scheduler())
+    put(api, PODS, in_scheduler("other-1", scheduler="other"))
+    released = {**keptn(), "gates.harbourmaster.dev/released": "by-hand"}
+    put(api, PODS, in_scheduler("gone-1", released))
+    code, out, _ = await run("list")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["POD", "prod/waiter-1"])
+    code, out, _ = await run("list", "--scheduler", "other")
+    assert "prod/other-1" in out
+    assert "waiter-1" not in out
+
+
+@pytest.mark.parametrize("annotations", [None, {"gates.harbourmaster.dev/parent": "unresolved"}])
+async def test_a_release_of_a_pod_in_its_scheduler(api, run, annotations):
+    put(api, PODS, in_scheduler(annotations=annotations))
+    code, _, err = await run("release", "prod/waiter-1", "--reason", REASON)
+    assert (code, err) == (0, "")
+    found = api.get(PODS, "waiter-1", PROD)["metadata"]["annotations"]
+    assert found["gates.harbourmaster.dev/released"] == "by-hand"
+    assert found["gates.harbourmaster.dev/released-reason"] == REASON
+    assert found.keys().isdisjoint({REMOVED, "gates.harbourmaster.dev/parent"})
+    (event,) = api.objects.all(EVENTS).values()
+    assert event["reason"] == "GateReleased"
+    # It waits no more.
+    assert (await run("release", "prod/waiter-1", "--reason", REASON))[0] == 1
+
+
+CLEAR = ("clear-nodes", "prod/shop-waiter-1.0")
+
+
+async def test_failed_nodes_are_cleared_by_a_request(api, run):
+    nodes = [{"name": "n1", "reason": "pod failed", "expires": "2026-03-01T12:30:00Z"}]
+    put(api, WORKLOAD_VERSIONS, version({"failedNodes": [*nodes, {"name": "n2"}]}))
+    code, out, err = await run(*CLEAR)
+    assert (code, err) == (0, "")
+    assert out == "prod/shop-waiter-1.0 is to forget n1, n2\n"
+    found = api.get(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
+    assert found["metadata"]["annotations"] == {
+        "gates.harbourmaster.dev/clear-failed-nodes": "wanted"
+    }
+    assert len(found["status"]["failedNodes"]) == 2
+
+
+async def test_without_failed_nodes_nothing_is_asked_for(api, run):
+    put(api, WORKLOAD_VERSIONS, version())
+    assert (await run(*CLEAR))[:2] == (0, "prod/shop-waiter-1.0 avoids no node\n")
+    assert not api.seen("patch")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "text"),
+    [
+        (lambda api: None, "there is no such KeptnWorkloadVersion"),
+        (
+            lambda api: api.forbid("patch", WORKLOAD_VERSIONS),
+            "not cleared, for you may not: keptnworkloadversions",
+        ),
+        (
+            lambda api: api.fail_next("patch", "/keptnworkloadversions/", 1, status=409),
+            "not cleared: patch",
+        ),
+    ],
+    ids=["missing", "forbidden", "conflict"],
+)
+async def test_nodes_that_can_not_be_cleared_are_one_line(api, run, prepare, text, request):
+    if "missing" not in request.node.name:
+        put(api, WORKLOAD_VERSIONS, version({"failedNodes": [{"name": "n1"}]}))
+    prepare(api)
+    code, out, err = await run(*CLEAR)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"harbourmaster: prod/shop-waiter-1.0: {text}")
+    assert len(err.splitlines()) == 1
+
+
+async def test_an_event_that_may_not_be_told_is_no_failure(api, run):
+    put(api, PODS, pod())
+    api.forbid("create", EVENTS)
+    code, out, err = await run("release", "prod/waiter-1", "--reason", REASON)
+    assert code == 0
+    assert out.startswith("released prod/waiter-1")
+    assert "released, but no event tells it" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["release", "waiter-1", "--reason", "x"], "waiter-1 is no pod: give it as NAMESPACE/POD"),
+        (["release", "a/b/c", "--reason", "x"], "a/b/c is no pod"),
+        (["release", "a/b", "--reason", " "], "it is empty"),
+        (["release", "a/b", "--reason", "x" * 513], "longer than 512"),
+        (["release", "a/b"], "required: --reason"),
+        (["clear-nodes", "a"], "a is no KeptnWorkloadVersion: give it as NAMESPACE/NAME"),
+        ([], "ACTION"),
+    ],
+)
+def test_arguments_that_are_wrong(arguments, text, capsys):
+    with pytest.raises(SystemExit) as found:
+        main(["gate", *arguments])
+    assert found.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+def test_ages_of_clocks_that_disagree():
+    found = shown(pod(created="2026-03-01T12:30:09Z"))
+    assert found.age == 0

@@ -1,0 +1,402 @@
+"""``harbourmaster import krake``: what becomes of Krake's objects, and what is told of each."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.krake_names import metric_constraint, metric_name, namespace_name, object_name
+from cli.main import main
+from placement.metrics import parse_metric
+from placement.model import API_VERSION
+from placement.validation import CHECKS
+from policies.names import dns_label, dns_subdomain
+
+MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "a", "cluster": {"server": "https://a.example.com"}}],
+    "users": [{"name": "u", "user": {"token": "s3cret"}}],
+    "contexts": [{"name": "c", "context": {"cluster": "a", "user": "u"}}],
+    "current-context": "c",
+}
+BOUNDS = {"min": 0.0, "max": 5.0, "allowed_values": []}
+DOCUMENT = """
+api: core
+kind: GlobalMetric
+metadata:
+  name: heat_demand_zone_1  # name as stored in Krake API (for management purposes)
+spec:
+  max: 5.0
+  min: 0.0
+  provider:
+    metric: heat_demand_zone_1  # name on the provider
+    name: prometheus_provider
+---
+api: core
+kind: GlobalMetricsProvider
+metadata:
+  name: prometheus_provider
+spec:
+  type: prometheus
+  prometheus:
+    url: http://localhost:9090
+---
+api: core
+kind: GlobalMetricsProvider
+metadata:
+  name: kafka_provider
+spec:
+  type: kafka
+  kafka:
+    comparison_column: my_comp_col
+    table: my_table
+    url: http://localhost:8080
+    value_column: my_value_col
+---
+api: core
+kind: GlobalMetricsProvider
+metadata:
+  name: static_provider
+spec:
+  type: static
+  static:
+    metrics:
+      heat_demand_zone_1: 0.9
+      electricity_cost_1: 0.1
+"""
+
+
+def krake(api, kind, name="a", /, *, namespace="shop", **spec):
+    metadata = {"name": name, "namespace": namespace}
+    metadata.update(spec.pop("metadata", {}))
+    return {"api": api, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def app(name="a", /, **spec):
+    constraints = {"cluster": spec.pop("cluster", {}), "migration": spec.pop("migration", True)}
+    given = {"manifest": [MANIFEST], "constraints": constraints, **spec}
+    return krake("kubernetes", "Application", name, **given)
+
+
+def metric(name, /, **spec):
+    provider = {"name": "prom_1", "metric": "on_provider"}
+    return krake("core", "Metric", name, **{**BOUNDS, "provider": provider, **spec})
+
+
+@pytest.fixture
+def imported(capsys, tmp_path):
+    """Import objects; returns the code, the new objects by kind and name, and the report."""
+
+    def run(*objects, options=()):
+        file = tmp_path / "krake.yaml"
+        file.write_text(objects[0] if isinstance(objects[0], str) else yaml.safe_dump_all(objects))
+        code = main(["import", "krake", str(file), *options])
+        out, err = capsys.readouterr()
+        found = {}
+        for each in yaml.safe_load_all(out):
+            found[each["kind"], each["metadata"]["name"]] = each
+            if each["apiVersion"] == API_VERSION:
+                check = CHECKS[each["kind"]]
+                assert check.faults(msgspec.convert(each, check.model)) == []
+        return code, found, err.splitlines()
+
+    return run
+
+
+def test_the_document_s_metrics_keep_the_names_that_providers_know(imported):
+    code, found, told = imported(DOCUMENT)
+    assert code == 0
+    assert found["GlobalMetric", "heat-demand-zone-1"]["spec"] == {
+        "min": 0.0,
+        "max": 5.0,
+        "provider": {"name": "prometheus-provider", "metric": "heat_demand_zone_1"},
+    }
+    assert found["GlobalMetricsProvider", "kafka-provider"]["spec"]["kafka"] == {
+        "url": "http://localhost:8080",
+        "table": "my_table",
+        "comparisonColumn": "my_comp_col",
+        "valueColumn": "my_value_col",
+    }
+    static = found["GlobalMetricsProvider", "static-provider"]["spec"]["static"]
+    assert static == {"metrics": {"heat_demand_zone_1": 0.9, "electricity_cost_1": 0.1}}
+    name = "heat_demand_zone_1 is heat-demand-zone-1 here"
+    assert f"GlobalMetric heat_demand_zone_1: metadata.name: {name}" in told
+
+
+def test_every_reference_and_every_key_is_rewritten_and_told_of(imported):
+    reference = {"name": "heat_1", "weight": 0.45, "namespaced": True}
+    cluster = krake("kubernetes", "Cluster", "c_1", kubeconfig=KUBECONFIG, metrics=[reference])
+    metrics = ["heat_1 > 0.5", "load is 5", "Heat_2==1"]
+    code, found, told = imported(metric("heat_1"), cluster, app(cluster={"metrics": metrics}))
+    assert code == 0
+    assert found["Metric", "heat-1"]["spec"]["provider"] == {
+        "name": "prom-1",
+        "metric": "on_provider",
+    }
+    assert found["Cluster", "c-1"]["spec"]["metrics"] == [
+        {"name": "heat-1", "weight": 0.45, "scope": "Namespaced"}
+    ]
+    constraints = found["Application", "a"]["spec"]["constraints"]
+    assert constraints == {"cluster": {"metrics": ["heat-1 > 0.5", "load is 5", "heat-2==1"]}}
+    at = "Application shop/a: spec.constraints.cluster.metrics"
+    for line in (
+        "Cluster shop/c_1: spec.metrics[0]: heat_1 is heat-1 here",
+        f"{at}[0]: 'heat_1 > 0.5' is 'heat-1 > 0.5' here",
+        f"{at}[2]: 'Heat_2==1' is 'heat-2==1' here",
+        "these namespaces must be there first: shop",
+    ):
+        assert line in told
+    assert any("--placement-constraint-value=Weighted" in line for line in told)
+    assert not any("'load is 5'" in line for line in told)
+
+
+def test_an_application(imported):
+    spec = {"backoff": 3, "backoff_delay": 10, "backoff_limit": 2, "migration": False}
+    cluster = {"labels": ["location = DE"], "metrics": None, "custom_resources": ["a.example.com"]}
+    code, found, told = imported(app(cluster=cluster, **spec))
+    assert code == 0
+    assert found["Application", "a"]["spec"] == {
+        "constraints": {
+            "migration": False,
+            "cluster": {"labels": ["location = DE"], "customResources": ["a.example.com"]},
+        },
+        "backoff": {"delaySeconds": 10, "factor": 3, "limit": 2},
+        "manifests": [MANIFEST],
+    }
+    assert told == ["these namespaces must be there first: shop"]
+
+
+def test_what_has_no_meaning_here_is_named(imported):
+    given = app(
+        hooks=["complete"],
+        observer_schema=[{"kind": "ConfigMap"}],
+        tosca={"a": 1},
+        auto_cluster_create=True,
+        storage_migration="live",
+        backoff=0,
+        backoff_limit=-5,
+    )
+    code, found, told = imported({**given, "status": {"running_on": {"name": "c"}}})
+    assert code == 0
+    assert found["Application", "a"]["spec"]["backoff"] == {
+        "delaySeconds": 1,
+        "factor": 1,
+        "limit": 0,
+    }
+    text = "\n".join(told)
+    for field in ("hooks", "observer_schema", "tosca", "auto_cluster_create", "storage_migration"):
+        assert f"Application shop/a: spec.{field} " in text
+    assert "its status is not taken over" in text
+    assert "spec.backoff.factor: 0 is 1 here" in text
+    assert "spec.backoff.limit: -5 is 0 here" in text
+
+
+def test_a_kubeconfig_moves_into_a_secret(imported):
+    cluster = krake("kubernetes", "Cluster", kubeconfig=KUBECONFIG, inherit_metrics=True)
+    cluster["metadata"] |= {"labels": {"location": "DE"}, "inherit_labels": True}
+    code, found, told = imported(cluster)
+    assert code == 0
+    secret = found["Secret", "a-kubeconfig"]
+    assert secret["metadata"]["namespace"] == "shop"
+    assert yaml.safe_load(base64.b64decode(secret["data"]["kubeconfig"])) == KUBECONFIG
+    assert found["Cluster", "a"]["metadata"]["labels"] == {"location": "DE"}
+    assert found["Cluster", "a"]["spec"] == {
+        "kubeconfigSecretRef": {"name": "a-kubeconfig"},
+        "inheritMetrics": True,
+        "inheritLabels": True,
+    }
+    assert "Cluster shop/a: its kubeconfig is in Secret shop/a-kubeconfig" in told
+    assert not any("will refuse" in line for line in told)
+    assert "s3cret" not in "\n".join(told)
+
+
+def test_a_kubeconfig_that_the_controller_refuses_is_told_of(imported):
+    users = [{"name": "u", "user": {"exec": {"command": "aws"}}}]
+    _, found, told = imported(
+        krake("kubernetes", "Cluster", kubeconfig={**KUBECONFIG, "users": users})
+    )
+    assert ("Secret", "a-kubeconfig") in found
+    assert any("the controller will refuse it: the kubeconfig: exec" in line for line in told)
+
+
+def test_a_cluster_to_be_made_and_its_clouds(imported):
+    openstack = {
+        "url": "https://cloud.example.com",
+        "auth": {"type": "password", "password": {"user": {"password": "s3cret"}}},
+        "metrics": [{"name": "cost_1", "weight": 1}],
+        "infrastructure_provider": {"name": "im_1"},
+    }
+    cloud = krake(
+        "infrastructure", "GlobalCloud", namespace=None, type="openstack", openstack=openstack
+    )
+    wanted = krake(
+        "kubernetes",
+        "Cluster",
+        tosca={"x": 1},
+        constraints={"cloud": {"labels": ["a is b"], "metrics": ["cost_1 < 5"]}},
+    )
+    code, found, told = imported(cloud, wanted)
+    assert code == 0
+    assert found["GlobalCloud", "a"]["spec"] == {
+        "metrics": [{"name": "cost-1", "weight": 1, "scope": "Global"}],
+        "provider": {
+            "type": "openstack",
+            "url": "https://cloud.example.com",
+            "infrastructureProvider": "im_1",
+        },
+    }
+    assert found["Cluster", "a"]["spec"] == {
+        "constraints": {"cloud": {"labels": ["a is b"], "metrics": ["cost-1 < 5"]}}
+    }
+    text = "\n".join(told)
+    assert "GlobalCloud a: spec.openstack.auth: credentials are not taken over" in text
+    assert "Cluster shop/a: spec.tosca is not read here" in text
+    assert "s3cret" not in text + str(found)
+
+
+def test_the_kinds_of_openstack(imported):
+    project = krake("openstack", "Project", url="https://x", auth={"a": 1}, template="t")
+    magnum = krake(
+        *("openstack", "MagnumCluster"),
+        master_count=1,
+        node_count=2,
+        constraints={"project": {"labels": ["a is b"]}},
+    )
+    code, found, told = imported(project, magnum)
+    assert code == 0
+    assert found["Project", "a"]["spec"] == {"template": "t"}
+    assert found["MagnumCluster", "a"]["spec"] == {
+        "masterCount": 1,
+        "nodeCount": 2,
+        "constraints": {"project": {"labels": ["a is b"]}},
+    }
+    assert any("Project shop/a: spec.auth holds credentials" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (app(manifest=[], tosca={"a": 1}), "it is given by tosca only"),
+        (app(manifest=[], csar="https://x/a.csar"), "it is given by csar only"),
+        (app(manifest=[]), "it has no manifest"),
+        (app(cluster={"metrics": ["load gt5"]}), "spec.constraints.cluster.metrics[0]"),
+        (app("_"), "nothing of it may stand in a name"),
+        (metric("m", max=0.0), "spec.max: Invalid value: 0.0: must be above min"),
+        (metric("m", max=None), "spec.max is missing"),
+        (krake("core", "MetricsProvider", type="influx", influx={}), "influx is no type"),
+        (krake("core", "Role"), "write it as a Role of Kubernetes'"),
+        (krake("infrastructure", "InfrastructureProvider"), "clusters are not made here"),
+        (krake("core", "Thing"), "core/Thing has no equal here"),
+        (app(metadata={"labels": {"a": "_b"}}), "metadata.labels: a: _b"),
+        (app(metadata={"labels": ["a"]}), "metadata.labels: expected an object"),
+        (krake("openstack", "Project", metrics=[{"name": "a", "weight": -1}]), "weight"),
+        (krake("openstack", "Project", metrics=[{"name": "a", "weight": None}]), "weight"),
+        ({"apiVersion": "v1", "kind": "ConfigMap"}, "is no object of Krake's"),
+        ({"api": "core", "kind": "Metric", "spec": []}, "spec: expected an object"),
+    ],
+)
+def test_what_cannot_be_taken_over_is_refused_in_one_line_and_the_rest_is_not(
+    imported, given, text
+):
+    code, found, told = imported(given, app("other"))
+    assert code == 1
+    assert list(found) == [("Application", "other")]
+    (line,) = (each for each in told if each.startswith("refused: "))
+    assert "document 1" in line
+    assert text in line
+
+
+def test_names_that_would_become_one_are_both_refused(imported):
+    code, found, told = imported(metric("load_1"), metric("load-1"), metric("load-2"))
+    assert code == 1
+    assert list(found) == [("Metric", "load-2")]
+    (line,) = (each for each in told if each.startswith("refused: "))
+    assert line == (
+        "refused: Metric shop/load_1 and Metric shop/load-1 would both be Metric shop/load-1: "
+        "rename one or leave one out"
+    )
+
+
+def test_the_same_name_elsewhere_is_no_collision(imported):
+    other = metric("load_1")
+    other["metadata"]["namespace"] = "harbour"
+    is_global = krake("core", "GlobalMetric", "load_1", namespace=None, **BOUNDS)
+    is_global["spec"]["provider"] = {"name": "a", "metric": "b"}
+    code, found, _ = imported(metric("load_1"), other, is_global)
+    assert code == 0
+    assert found.keys() == {("Metric", "load-1"), ("GlobalMetric", "load-1")}
+
+
+def test_namespaces_that_would_become_one_are_refused(imported):
+    first, second = app("a"), app("b")
+    first["metadata"]["namespace"], second["metadata"]["namespace"] = "team_1", "team-1"
+    code, found, told = imported(first, second, app("c"))
+    assert code == 1
+    assert list(found) == [("Application", "c")]
+    assert "refused: namespaces team-1 and team_1 would both be team-1: rename one first" in told
+
+
+def test_objects_without_a_namespace_go_where_the_option_says(imported):
+    given = app()
+    del given["metadata"]["namespace"]
+    _, found, _ = imported(given)
+    assert found["Application", "a"]["metadata"]["namespace"] == "default"
+    _, found, _ = imported(given, options=["-n", "harbour"])
+    assert found["Application", "a"]["metadata"]["namespace"] == "harbour"
+
+
+def test_a_list_is_taken_item_by_item(imported):
+    given = {"api": "kubernetes", "kind": "ApplicationList", "items": [app("a"), app("b")]}
+    assert list(imported(given)[1]) == [("Application", "a"), ("Application", "b")]
+
+
+def test_a_file_that_is_no_yaml_is_refused(imported):
+    code, found, told = imported("a: [")
+    assert (code, found) == (1, {})
+    assert told[0].startswith("refused: ")
+
+
+def test_only_this_command_loads_what_it_needs():
+    code = (
+        "import sys; from cli.main import _parser; _parser(); "
+        "print([each for each in ('cli.krake', 'cli.placement_new') if each in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+NAMES = st.from_regex(r"[A-Za-z0-9_]([-A-Za-z0-9_.:]{0,253}[A-Za-z0-9_])?", fullmatch=True)
+
+
+@given(NAMES)
+def test_every_name_of_krake_s_becomes_a_legal_one_or_none(name):
+    for make, check, longest in (
+        (object_name, dns_subdomain, 253),
+        (metric_name, dns_subdomain, 63),
+        (namespace_name, dns_label, 63),
+    ):
+        found = make(name)
+        assert found == "" or not check(found)
+        assert len(found) <= longest
+        assert make(found) == found
+        assert found or set(name) <= set("_.-:")
+
+
+@given(NAMES.filter(lambda name: ":" not in name and len(name) <= 63 and set(name) - set("_.-")))
+def test_a_constraint_s_key_is_the_metric_s_name(name):
+    text = metric_constraint(f" {name}  greater than 5")
+    assert parse_metric(text).key == metric_name(name)
+    assert text.endswith("  greater than 5")
+
+
+def test_long_names_stay_apart():
+    assert metric_name("a" * 64) != metric_name("a" * 65)

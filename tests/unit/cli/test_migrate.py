@@ -1,0 +1,392 @@
+"""What ``harbourmaster migrate`` recognises, judges and prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli import cluster_commands, migrate
+from cli.legacy import role_of, system_of, system_of_webhooks
+from cli.metadata import Metadata
+from cli.migration_findings import findings
+from cli.migration_model import (
+    KEPTN,
+    KUPID,
+    SEVERITIES,
+    Definition,
+    Observed,
+    Ours,
+    Policy,
+    Ref,
+    Registration,
+    Release,
+    Service,
+    StuckPod,
+    Workload,
+)
+from cli.migration_objects import (
+    decode_definition,
+    decode_slice,
+    decode_webhooks,
+    definition_of,
+    registration_of,
+    stuck_pod,
+)
+from cli.migration_plan import plan
+from cli.migration_policies import Reach, judge, policy_ref, reach_of
+from cli.migration_survey import Survey
+from helpers.fake_api import FakeApi
+from helpers.objects import cluster_policy, policy
+from kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
+
+ROOT = Path(__file__).parents[3]
+OURS = Ours("harbourmaster-system")
+NAMED = {"name": "x"}
+
+
+def encode(value):
+    return msgspec.Raw(json.dumps(value).encode())
+
+
+def metadata(name="x", **labels):
+    return Metadata(
+        name=name, labels={key.replace("__", "/"): text for key, text in labels.items()}
+    )
+
+
+def entry(name, service=("shop", "quota"), policy_="Fail", resources=("pods",)):
+    reference = {"namespace": service[0], "name": service[1]}
+    return {
+        "name": name,
+        "clientConfig": {"service": reference},
+        "failurePolicy": policy_,
+        "rules": [{"apiGroups": [""], "resources": list(resources)}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "services", "system"),
+    [
+        ("gardener-extension-kupid", ["x"], [], KUPID),
+        ("renamed", ["mutate.kupid.gardener.cloud"], [], KUPID),
+        ("renamed", ["x"], ["gardener-extension-kupid"], KUPID),
+        ("lifecycle-mutating-webhook-configuration", ["mpod.keptn.sh"], [], KEPTN),
+        ("renamed", ["vanalysis.kb.io"], [], KEPTN),
+        ("renamed", ["x"], ["metrics-webhook-service"], KEPTN),
+        ("harbourmaster", ["pods.harbourmaster.dev"], ["harbourmaster-webhook"], None),
+        # Ours on a Gardener seed.
+        ("harbourmaster", ["pods.harbourmaster.dev"], ["gardener-extension-kupid"], None),
+        ("theirs", ["vpod.kb.io"], ["webhook-service"], None),
+    ],
+)
+def test_whose_a_webhook_configuration_is(name, entries, services, system):
+    assert system_of_webhooks(name, entries, services) == system
+
+
+@pytest.mark.parametrize(
+    ("found", "role"),
+    [
+        (metadata("gardener-extension-kupid"), (KUPID, "kupid")),
+        (metadata("renamed", app="kupid"), (KUPID, "kupid")),
+        (metadata("keptn-scheduler"), (KEPTN, "scheduler")),
+        (metadata("scheduler"), None),
+        (metadata("scheduler", **{"app.kubernetes.io__part-of": "keptn"}), (KEPTN, "scheduler")),
+        (metadata("x", **{"control-plane": "lifecycle-operator"}), (KEPTN, "lifecycle")),
+        (metadata("metrics-operator"), None),
+        (metadata("x", **{"app.kubernetes.io__part-of": "keptn"}), None),
+    ],
+)
+def test_what_a_deployment_is(found, role):
+    assert role_of(found) == role
+
+
+def test_a_role_that_only_sounds_like_theirs_is_nobodys():
+    assert system_of(metadata("team-kupid-policy-editor")) is None
+    assert system_of(metadata("keptn-viewers")) is None
+    assert system_of(metadata("gardener-extension-kupid-role")) == KUPID
+
+
+def test_what_is_ours_is_not_kupids_though_it_wears_its_labels():
+    ours = metadata(
+        "gardener-extension-kupid", app="kupid", **{"app.kubernetes.io__name": "harbourmaster"}
+    )
+    assert system_of(ours) is None
+    assert role_of(ours) is None
+
+
+def test_a_registration_fails_closed_by_its_worst_entry():
+    stored = {
+        "metadata": {"name": "keptn"},
+        "webhooks": [
+            entry("vkeptnmetric.kb.io", ("keptn", "dead"), resources=["keptnmetrics"]),
+            entry("mpod.keptn.sh", ("keptn", "alive"), "Ignore"),
+        ],
+    }
+    answers = {("keptn", "dead"): False, ("keptn", "alive"): True}
+    found = registration_of("Kind", decode_webhooks(encode(stored)), answers)
+    assert found == Registration(
+        Ref("kind", "keptn"), KEPTN, (Service("keptn", "dead", False),), fails_closed=True
+    )
+    assert found.is_broken
+    # Whoever does not know whether somebody answers does not call it broken.
+    assert not registration_of("Kind", decode_webhooks(encode(stored)), {}).is_broken
+
+
+def test_what_a_definition_says_about_itself():
+    service = {"namespace": "keptn-system", "name": "lifecycle-webhook-service"}
+    stored = {
+        "metadata": {
+            "name": "keptnapps.lifecycle.keptn.sh",
+            "labels": {"keptn.sh/inject-cert": "true"},
+            "annotations": {
+                "meta.helm.sh/release-name": "keptn",
+                "meta.helm.sh/release-namespace": "keptn-system",
+            },
+        },
+        "spec": {
+            "group": "lifecycle.keptn.sh",
+            "names": {"plural": "keptnapps", "kind": "KeptnApp"},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1", "storage": True}, {"name": "v1alpha3", "storage": False}],
+            "conversion": {
+                "strategy": "Webhook",
+                "webhook": {"clientConfig": {"service": service}},
+            },
+        },
+        "status": {"storedVersions": ["v1alpha3", "v1"]},
+    }
+    converter = Service("keptn-system", "lifecycle-webhook-service", False)
+    found = definition_of(decode_definition(encode(stored)), 3, converter)
+    assert found == Definition(
+        name="keptnapps.lifecycle.keptn.sh",
+        system=KEPTN,
+        stored_versions=("v1alpha3", "v1"),
+        storage_version="v1",
+        objects=3,
+        conversion=converter,
+        is_injected=True,
+        release="keptn-system/keptn",
+    )
+    codes = [one.code for one in findings(Observed(OURS, definitions=(found,)))]
+    assert codes == ["conversion-broken", "old-versions"]
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "ready"),
+    [
+        (None, False),
+        ([], False),
+        ([{"conditions": {"ready": False}}], False),
+        ([{"conditions": {"ready": False}}, {"conditions": {}}], True),
+        ([{}], True),
+    ],
+)
+def test_whether_somebody_answers(endpoints, ready):
+    assert decode_slice(encode({"endpoints": endpoints})).is_ready == ready
+
+
+def test_which_pods_wait():
+    owner = [{"controller": True}]
+    both = {
+        "metadata": {"name": "a", "namespace": "shop", "ownerReferences": owner},
+        "spec": {
+            "schedulerName": "keptn-scheduler",
+            "schedulingGates": [NAMED, {"name": "keptn-prechecks-gate"}],
+        },
+    }
+    assert stuck_pod(encode(both)) == StuckPod("shop", "a", 1)
+    waiting = {
+        "metadata": {"name": "a", "namespace": "shop", "annotations": {"a": "b"}},
+        "spec": {"schedulerName": "keptn-scheduler"},
+    }
+    assert stuck_pod(encode(waiting)) == StuckPod(
+        "shop", "a", None, is_annotated=True, is_owned=False
+    )
+    other = {"metadata": {"name": "a", "namespace": "shop"}, "spec": {"schedulingGates": [NAMED]}}
+    assert stuck_pod(encode(other)) is None
+    going = {**both, "metadata": {**both["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert stuck_pod(encode(going)) is None
+
+
+REACH = reach_of(
+    {
+        "kube-system": {"role": "kube-system"},
+        "kube-public": {},
+        "harbourmaster-system": {"team": "platform"},
+        "dns": {"role": "kube-system", "team": "platform"},
+        "shop": {"role": "web"},
+    },
+    "harbourmaster-system",
+)
+
+
+def test_who_excludes_what():
+    assert (
+        Reach(
+            {"kube-public": {}, "harbourmaster-system": {"team": "platform"}},
+            {"dns": {"role": "kube-system", "team": "platform"}},
+        )
+        == REACH
+    )
+
+
+def judged(obj):
+    kind = obj["kind"]
+    meta = obj["metadata"]
+    ref = policy_ref(kind, meta.get("namespace", ""), meta["name"])
+    # The items of a list need not say what they are.
+    return judge(encode({**obj, "kind": "", "apiVersion": ""}), kind, ref, REACH)
+
+
+def test_what_becomes_of_a_policy():
+    everywhere = judged(cluster_policy("wide", nodeSelector={"a": "b"}))
+    assert everywhere == Policy(
+        Ref("clusterpodschedulingpolicy", "wide"),
+        lost=("harbourmaster-system", "kube-public"),
+        gained=("dns",),
+    )
+    selector = {"matchLabels": {"team": "platform"}}
+    narrow = judged(cluster_policy("narrow", namespaceSelector=selector))
+    assert (narrow.lost, narrow.gained) == (("harbourmaster-system",), ("dns",))
+    assert judged(policy("near", "shop", nodeSelector={"a": "b"})) is None
+    assert judged(policy("near", "kube-system", nodeSelector={"a": "b"})) is None
+    assert judged(policy("near", "kube-public")).lost == ("kube-public",)
+    assert judged(policy("near", "dns")).gained == ("dns",)
+    assert judged(policy("near", "dns", podSelector=None)) is None
+
+
+def test_a_policy_that_is_refused_says_why():
+    bad = judged(policy("bad", "shop", nodeName="no name"))
+    assert len(bad.faults) == 1
+    assert bad.faults[0].startswith("spec.nodeName: ")
+    strange = judged(policy("strange", "shop", tolerations="none"))
+    assert strange.faults == ("spec.tolerations: expected array, got string",)
+
+
+def kupid_of(**fields):
+    service = Service("kupid", "gardener-extension-kupid", True)
+    configuration = Ref("mutatingwebhookconfiguration", "gardener-extension-kupid")
+    return Observed(
+        registrations=(Registration(configuration, KUPID, (service,)),), **{"ours": OURS, **fields}
+    )
+
+
+def codes(observed):
+    return [one.code for one in findings(observed)]
+
+
+def test_both_at_work_is_said_and_not_hidden():
+    assert codes(kupid_of()) == ["webhook-registered", "paths"]
+    both = kupid_of(ours=Ours("x", is_ready=True, is_registered=True))
+    assert codes(both) == ["both-registered", "paths"]
+
+
+def test_policies_that_nobody_applies_are_a_danger():
+    stored = Definition("policies", KUPID, objects=2)
+    idle = Observed(OURS, definitions=(stored,))
+    assert codes(idle) == ["policies-idle"]
+    assert findings(idle)[0].object == "2 policies"
+    assert [step.code for step in plan(idle)] == ["install"]
+    served = Observed(Ours("x", is_ready=True, is_registered=True), definitions=(stored,))
+    assert (codes(served), plan(served)) == ([], ())
+    kupid = Workload(Ref("deployment", "kupid", "kupid"), KUPID, KUPID, is_ready=True)
+    assert "policies-idle" not in codes(Observed(OURS, definitions=(stored,), workloads=(kupid,)))
+
+
+def test_where_certmanager_served_it_goes_on_serving():
+    (first, *_), *_ = [
+        step.commands
+        for step in plan(
+            Observed(
+                OURS,
+                registrations=(Registration(Ref("kind", "kupid"), KUPID, of_certmanager=True),),
+            )
+        )
+    ]
+    assert first.text == "make deploy-using-certmanager"
+
+
+def test_pods_beyond_the_first_are_counted():
+    pods = tuple(StuckPod("shop", f"ledger-{number}", 0) for number in range(20))
+    found = findings(Observed(OURS, pods=pods, gated_pods=5000))
+    assert len(found) == 21
+    assert found[-1].object == "4980 more pods"
+
+
+def printed(found, steps=(), chosen=()):
+    report = migrate.reported(found, steps, (), chosen)
+    return json.loads(msgspec.json.encode(report))
+
+
+def test_commands_name_the_same_cluster():
+    observed = kupid_of(releases=(Release("kupid", "it's", KUPID),))
+    report = printed(findings(observed), plan(observed), ("--context", "the shop"))
+    commands = [text for step in report["plan"] for text in step["commands"]]
+    commands += [one["command"] for one in report["findings"] if one["command"]]
+    make = """make deploy 'KUBECTL=kubectl --context '"'"'the shop'"'"''"""
+    assert make in commands
+    assert all(
+        text.startswith("kubectl --context 'the shop' ") for text in commands if text != make
+    )
+    assert (
+        "kubectl --context 'the shop' -n kupid delete secret -l "
+        "'owner=helm,name=it'\"'\"'s'" in commands
+    )
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        yield found
+
+
+async def observe(api):
+    async with api.client() as client:
+        return await Survey(client).observe()
+
+
+async def test_what_may_not_be_read_is_said_and_the_rest_is_found(api):
+    api.put(NAMESPACES, {"metadata": {"name": "keptn-system"}})
+    broken = entry("mpod.keptn.sh", ("keptn-system", "lifecycle-webhook-service"))
+    api.put(MUTATING_WEBHOOKS, {"metadata": {"name": "lifecycle"}, "webhooks": [broken]})
+    api.forbid("list", DEPLOYMENTS)
+    api.forbid("list", SECRETS)
+    observed = await observe(api)
+    assert len(observed.unread) == 3
+    assert 'cannot list resource "deployments"' in observed.unread[0]
+    assert observed.registrations[0].is_broken
+    assert observed.namespaces[0].keeps == ("what could not be listed",)
+    assert [step.code for step in plan(observed)] == ["unblock"]
+
+
+async def test_it_only_reads(api):
+    api.put(NAMESPACES, {"metadata": {"name": "keptn-system"}})
+    await observe(api)
+    assert {seen.method for seen in api.requests} == {"GET"}
+
+
+def test_the_manual_lists_every_code_with_its_severity_and_every_step():
+    manual = (ROOT / "docs/migrating.md").read_text()
+    source = (ROOT / "cli/migration_findings.py").read_text()
+    words = set(re.findall(r'"([a-z-]+)"', source))
+    told = dict(re.findall(r"^\| `([a-z-]+)` \| (\w+) \|", manual, re.MULTILINE))
+    told = {code: severity for code, severity in told.items() if severity in SEVERITIES}
+    assert set(told) <= words
+    # A finding is a code with its severity right behind it.
+    made = dict(re.findall(rf'"([a-z-]+)",\s*"({"|".join(SEVERITIES)})"', source))
+    assert made.items() <= told.items()
+    steps = re.findall(r'Step\(\s*"?([\w-]+)"?,', (ROOT / "cli/migration_plan.py").read_text())
+    listed = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", manual, re.MULTILINE)
+    assert [step.replace("_BACK_UP", "back-up") for step in steps] == listed[: len(steps)]
+
+
+def test_the_arguments_name_the_function():
+    parser = argparse.ArgumentParser()
+    cluster_commands.add_migrate(parser.add_subparsers())
+    arguments = parser.parse_args(["migrate", "--output=json"])
+    assert (arguments.command, arguments.output) == ("cli.migrate:run", "json")

@@ -1,0 +1,490 @@
+"""The order of ``migrate``: played command by command on what was observed, it loses nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from cli.migration_findings import findings
+from cli.migration_model import (
+    KEPTN,
+    KUPID,
+    SEVERITIES,
+    Definition,
+    Leftover,
+    Observed,
+    OldNamespace,
+    Ours,
+    Policy,
+    Ref,
+    Registration,
+    Release,
+    Service,
+    StuckPod,
+    Workload,
+    delete,
+)
+from cli.migration_plan import plan
+
+OURS = "harbourmaster-system"
+SERVICES = {
+    KUPID: ("shop", "gardener-extension-kupid"),
+    KEPTN: ("keptn", "lifecycle-webhook-service"),
+}
+METRICS_API = Ref("apiservice", "v1beta1.custom.metrics.k8s.io")
+BOOLS = st.booleans()
+BOTH = frozenset((KUPID, KEPTN))
+OWN = st.sampled_from(
+    [
+        Ours(OURS),
+        Ours(OURS, is_ready=True),
+        Ours(OURS, is_ready=True, is_registered=True),
+        Ours(OURS, is_ready=True, is_registered=True, is_beside_keptn=True),
+    ]
+)
+
+
+@st.composite
+def clusters(draw):
+    """A cluster in any state in which somebody may have left it."""
+    answers = {system: draw(st.sampled_from([True, False, None])) for system in (KUPID, KEPTN)}
+    service = {system: Service(*SERVICES[system], answers[system]) for system in (KUPID, KEPTN)}
+    registrations = [
+        Registration(
+            Ref(kind, f"{system}-{kind}"),
+            system,
+            (service[system],),
+            fails_closed=draw(BOOLS),
+            covers_pods=kind.startswith("mutating"),
+            of_certmanager=draw(BOOLS),
+        )
+        for system in (KUPID, KEPTN)
+        for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
+        if draw(BOOLS)
+    ]
+    gardener = draw(BOOLS)
+    definitions = [
+        Definition(
+            name=f"{name}.{system}.example.com",
+            system=system,
+            stored_versions=("v1",),
+            storage_version="v1",
+            objects=draw(st.sampled_from([0, 3, None])),
+            conversion=service[KEPTN] if system == KEPTN and draw(BOOLS) else None,
+            is_injected=system == KEPTN and draw(BOOLS),
+            release=f"shop/{system}" if draw(BOOLS) else "",
+            of_gardener=gardener and system == KUPID,
+            is_kept=draw(BOOLS),
+        )
+        for system, name in ((KUPID, "policies"), (KEPTN, "apps"), (KEPTN, "tasks"))
+        if draw(BOOLS)
+    ]
+    workloads = [
+        Workload(Ref("deployment", role, system), system, role, is_ready=draw(BOOLS))
+        for system, role in (
+            (KUPID, KUPID),
+            (KEPTN, "scheduler"),
+            (KEPTN, "lifecycle"),
+            (KEPTN, "metrics"),
+            (KEPTN, "certificates"),
+        )
+        if draw(BOOLS)
+    ]
+    if draw(BOOLS):
+        kind = "validatingwebhookconfiguration"
+        metrics = Service("keptn", "metrics-webhook-service", answers[KEPTN])
+        registrations.append(Registration(Ref(kind, "keptn-metrics"), KEPTN, (metrics,)))
+    releases = {one.release for one in definitions if one.release}
+    leftovers = [
+        Leftover(Ref("service", SERVICES[system][1], SERVICES[system][0]), system)
+        for system in (KUPID, KEPTN)
+        if draw(BOOLS)
+    ]
+    if draw(BOOLS):
+        leftovers.append(Leftover(METRICS_API, KEPTN, service[KEPTN]))
+    pods = [StuckPod("shop", f"p{i}", draw(st.sampled_from([None, 0, 1]))) for i in range(2)]
+    return Observed(
+        ours=draw(OWN),
+        registrations=tuple(registrations),
+        definitions=tuple(definitions),
+        workloads=tuple(workloads),
+        releases=tuple(
+            Release("shop", one.partition("/")[2], one.partition("/")[2])
+            for one in sorted(releases)
+        ),
+        gardener=(Ref("managedresource", "extension-kupid", "shop"),) if gardener else (),
+        leftovers=tuple(leftovers),
+        namespaces=tuple(
+            OldNamespace(name, system, ("1 keptntasks",) if draw(BOOLS) else ())
+            for name, system in (("old-kupid", KUPID), ("old-keptn", KEPTN))
+            if draw(BOOLS)
+        ),
+        policies=(Policy(Ref("clusterpodschedulingpolicy", "bad"), ("spec: bad",)),)
+        if draw(BOOLS)
+        else (),
+        pods=tuple(pods) if draw(BOOLS) else (),
+        enabled_namespaces=1,
+    )
+
+
+class Player:
+    """A cluster that obeys commands, and objects when one would do harm."""
+
+    def __init__(self, observed, replaced=BOTH):
+        self.now = observed
+        self.replaced = replaced
+        self.saved = set()
+        self.forgotten = set()
+
+    def play(self, command):
+        name, *rest = command.arguments
+        if name == "make":
+            beside = rest[0] == "deploy-beside-keptn"
+            assert beside or rest[0] in {"deploy", "deploy-using-certmanager"}
+            if KEPTN in self.replaced:
+                assert beside == self.now.has_operator, "all would be done twice, or not at all"
+            self.now = replace(self.now, ours=Ours(OURS, True, True, is_beside_keptn=beside))
+            if not beside:
+                self.keep("leftovers", lambda one: one.ref != METRICS_API)
+            # The definitions are ours from here on, and convert by our webhook.
+            for one in self.now.definitions:
+                self.change(one.name, conversion=None)
+            return
+        namespace = ""
+        if rest[0] == "-n":
+            namespace = rest[1]
+            rest = rest[2:]
+        getattr(self, rest[0])(namespace, *rest[1:])
+
+    def get(self, _namespace, what, *_):
+        for one in self.now.definitions:
+            if one.name == what and one.conversion:
+                assert one.conversion.answers is not False, "they could not be read"
+        self.saved.add(what)
+
+    def rollout(self, *_):
+        assert self.now.ours.is_ready
+
+    def wait(self, *_):
+        assert self.now.ours.is_registered
+
+    def edit(self, namespace, kind, name):
+        gone = Ref(kind, name, namespace)
+        self.keep("policies", lambda one: one.ref != gone)
+
+    def annotate(self, _namespace, kind, name, value, _):
+        assert (kind, value) == ("crd", "resources.gardener.cloud/keep-object=true")
+        self.change(name, is_kept=True)
+
+    def label(self, _namespace, kind, name, value):
+        assert (kind, value) == ("crd", "keptn.sh/inject-cert-")
+        self.change(name, is_injected=False)
+
+    def patch(self, namespace, kind, name, _, *rest):
+        if kind == "crd":
+            assert json.loads(rest[-1])["spec"]["conversion"]["strategy"] == "None"
+            self.change(name, conversion=None)
+            return
+        assert kind == "pod"
+        assert not self.asked_about_pods(KEPTN), "a removed gate would come back"
+        test, remove, _ = json.loads(rest[-1])
+        assert (test["op"], remove["op"]) == ("test", "remove")
+        self.free(namespace, name)
+
+    def delete(self, namespace, kind, name, *options):
+        if name == "-l":
+            release = options[0].partition("name=")[2]
+            assert kind == "secret"
+            self.keep("releases", lambda one: (one.namespace, one.name) != (namespace, release))
+            return
+        ref = Ref(kind, name, namespace)
+        assert "--ignore-not-found" in options
+        assert "policy" not in kind
+        assert kind not in {"crd", "customresourcedefinition"}
+        broken = [one.ref for one in self.now.registrations if one.is_broken]
+        if ref not in broken:
+            assert not broken, "first of all, let pods be created"
+            self.check_safe()
+        if kind.endswith("webhookconfiguration"):
+            self.unregister(ref, broken)
+        elif kind == "pod":
+            self.free(namespace, name)
+        elif kind == "namespace":
+            (old,) = [one for one in self.now.namespaces if one.name == name]
+            assert not old.keeps
+            self.keep("namespaces", lambda one: one.name != name)
+        elif kind == "deployment":
+            (work,) = [one for one in self.now.workloads if one.ref == ref]
+            assert not self.registered(work.system)
+            assert not (work.system == KUPID and self.now.gardener), "it would come back"
+            self.keep("workloads", lambda one: one.ref != ref)
+        elif kind == "managedresource":
+            assert all(one.is_kept for one in self.now.definitions if one.of_gardener)
+            self.keep("gardener", lambda one: one != ref)
+        else:
+            self.remove(ref, namespace, name)
+
+    def check_safe(self):
+        """Before anything that works goes, what the user has is saved and made to stay."""
+        going = {one.system for one in self.going}
+        for one in self.now.definitions:
+            if one.system in going and one.objects != 0:
+                assert one.name in self.saved
+        assert not [one for one in self.now.releases if one.system in going]
+
+    @property
+    def going(self):
+        parts = (self.now.registrations, self.now.workloads, self.now.leftovers)
+        alive = self.now.is_running(KEPTN)
+        return [one for part in parts for one in part if one.system in self.replaced or not alive]
+
+    def unregister(self, ref, broken):
+        ours = self.now.ours
+        theirs = [one for one in self.now.registrations if one.ref == ref]
+        if theirs and theirs[0].system in self.replaced and ref not in broken:
+            assert ours.is_ready, "pods would go without policies"
+            assert ours.is_registered, "pods would go without policies"
+        self.keep("registrations", lambda one: one.ref != ref)
+
+    def remove(self, ref, namespace, name):
+        assert ref in [one.ref for one in self.now.leftovers], "it is ours by now"
+        called = (namespace, name)
+        for one in self.now.registrations:
+            assert called not in {(each.namespace, each.name) for each in one.services}
+        for one in self.now.definitions:
+            assert not one.conversion or called != (one.conversion.namespace, one.conversion.name)
+        for one in self.now.leftovers:
+            assert not one.service or called != (one.service.namespace, one.service.name)
+        self.keep("leftovers", lambda one: one.ref != ref)
+
+    def registered(self, system):
+        return [one for one in self.now.registrations if one.system == system]
+
+    def asked_about_pods(self, system):
+        return [
+            one
+            for one in self.registered(system)
+            if one.covers_pods and not self.now.is_running(system)
+        ]
+
+    def free(self, namespace, name):
+        self.keep("pods", lambda one: (one.namespace, one.name) != (namespace, name))
+
+    def keep(self, field, test):
+        kept = tuple(one for one in getattr(self.now, field) if test(one))
+        self.now = replace(self.now, **{field: kept})
+
+    def change(self, name, **fields):
+        changed = tuple(
+            replace(one, **fields) if one.name == name else one for one in self.now.definitions
+        )
+        self.now = replace(self.now, definitions=changed)
+
+
+def codes(steps):
+    return [step.code for step in steps if step.code != "back-up"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(observed=clusters())
+def test_every_step_is_safe_and_what_remains_is_the_rest(observed):
+    # What is installed converts Keptn's definitions, so nobody replaces kupid alone any more.
+    replaced = BOTH
+    player = Player(observed, replaced)
+    steps = plan(observed, replaced)
+    for number, step in enumerate(steps):
+        for command in step.commands:
+            player.play(command)
+        remaining = codes(plan(player.now, replaced))
+        # Asked again, the plan has nothing that was not in it before.
+        assert remaining == codes(steps[number + 1 :])
+    assert plan(player.now, replaced) == ()
+    if not observed.is_running(KEPTN):
+        assert not any(one.conversion for one in player.now.definitions)
+    assert [one.name for one in player.now.definitions] == [
+        one.name for one in observed.definitions
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(clusters())
+def test_in_the_end_one_does_keptn_s_work(observed):
+    player = Player(observed)
+    for step in plan(observed):
+        for command in step.commands:
+            player.play(command)
+    assert not player.now.has_operator
+    assert not player.now.ours.is_beside_keptn
+    assert not [one for one in player.now.leftovers if one.system == KEPTN]
+
+
+def test_the_way_over_from_a_keptn_at_work():
+    service = Service("keptn-system", "lifecycle-webhook-service", answers=True)
+    keptn = Observed(
+        Ours(OURS),
+        registrations=(
+            Registration(Ref("mutatingwebhookconfiguration", "keptn"), KEPTN, (service,)),
+        ),
+        definitions=(
+            Definition("keptnapps", KEPTN, objects=1, conversion=service, is_injected=True),
+        ),
+        workloads=(
+            Workload(Ref("deployment", "operator", "keptn-system"), KEPTN, "lifecycle", True),
+        ),
+        pods=(StuckPod("shop", "gated", 0), StuckPod("shop", "scheduled")),
+        enabled_namespaces=1,
+    )
+    theirs = "kubectl -n keptn-system"
+    assert [(step.code, step.commands[0].text) for step in plan(keptn)] == [
+        ("back-up", "kubectl get keptnapps --all-namespaces -o yaml > keptnapps.yaml"),
+        ("install", "make deploy-beside-keptn"),
+        ("silence", "kubectl label crd keptnapps keptn.sh/inject-cert-"),
+        ("stop", f"{theirs} delete deployment operator --ignore-not-found --cascade=foreground"),
+        ("take-over", "make deploy"),
+        ("free", "kubectl -n shop delete pod scheduled --ignore-not-found"),
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters())
+def test_keptn_at_work_is_left_alone_where_it_is_not_replaced(observed):
+    lifecycle = Workload(Ref("deployment", "lifecycle", KEPTN), KEPTN, "lifecycle", is_ready=True)
+    others = [one for one in observed.workloads if one.role != "lifecycle"]
+    running = replace(observed, workloads=(*others, lifecycle))
+    commands = [each.text for step in plan(running, {KUPID}) for each in step.commands]
+    healthy = [one for one in running.registrations if one.system == KEPTN and not one.is_broken]
+    for one in healthy:
+        assert delete(one.ref).text not in commands
+    assert not [text for text in commands if "delete deployment lifecycle" in text]
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters())
+def test_findings_come_gravest_first_and_what_blocks_says_what_to_do(observed):
+    found = findings(observed)
+    ranks = [SEVERITIES.index(one.severity) for one in found]
+    assert ranks == sorted(ranks)
+    assert all(
+        one.command for one in found if one.severity == "blocking" and "more" not in one.object
+    )
+    broken = [str(one.ref) for one in observed.registrations if one.is_broken]
+    assert [one.object for one in found if one.code == "webhook-broken"] == broken
+
+
+def test_a_metrics_operator_is_gone_over_from_like_the_other():
+    service = Service("keptn-system", "metrics-operator-service", answers=True)
+    keptn = Observed(
+        Ours(OURS),
+        workloads=(
+            Workload(Ref("deployment", "metrics-operator", "keptn-system"), KEPTN, "metrics", True),
+        ),
+        leftovers=(
+            Leftover(METRICS_API, KEPTN, service),
+            Leftover(Ref("service", service.name, service.namespace), KEPTN),
+        ),
+    )
+    theirs = "kubectl -n keptn-system delete"
+    assert [(step.code, step.commands[0].text) for step in plan(keptn)] == [
+        ("install", "make deploy-beside-keptn"),
+        (
+            "stop",
+            f"{theirs} deployment metrics-operator --ignore-not-found --cascade=foreground",
+        ),
+        ("take-over", "make deploy"),
+        # The APIService leads to us by then.
+        ("remove", f"{theirs} service metrics-operator-service --ignore-not-found"),
+    ]
+    told = [(one.code, one.severity) for one in findings(keptn)]
+    assert told[:2] == [("keptn-running", "change"), ("metrics-address", "change")]
+    both = replace(keptn, ours=Ours(OURS, is_ready=True, is_registered=True))
+    (danger, *_) = findings(both)
+    assert (danger.code, danger.object) == ("both-at-work", "Keptn's metrics-operator")
+
+
+def test_an_api_of_metrics_that_nobody_leads_to_us_goes():
+    service = Service("keptn-system", "metrics-operator-service", answers=False)
+    ours = Ours(OURS, is_ready=True, is_registered=True)
+    left = Observed(ours, leftovers=(Leftover(METRICS_API, KEPTN, service),))
+    (step,) = plan(left)
+    assert [each.text for each in step.commands] == [delete(METRICS_API).text]
+
+
+def test_an_empty_cluster_has_nothing_to_say():
+    assert findings(Observed(Ours(OURS))) == ()
+    assert plan(Observed(Ours(OURS))) == ()
+
+
+def test_once_keptn_is_replaced_its_gates_are_ours_to_judge():
+    observed = Observed(Ours(OURS), pods=(StuckPod("shop", "ledger-0", 0),))
+    assert codes(plan(observed)) == []
+    assert codes(plan(observed, {KUPID})) == ["free"]
+    (found,) = findings(observed)
+    assert (found.code, found.severity) == ("pod-gated", "blocking")
+    served = replace(observed, ours=Ours(OURS, is_ready=True, is_registered=True))
+    assert findings(served) == ()
+
+
+def test_a_pod_that_waits_for_a_scheduler_is_freed_for_nobody_plays_it():
+    observed = Observed(Ours(OURS, is_ready=True), pods=(StuckPod("shop", "ledger-0"),))
+    assert codes(plan(observed)) == ["free"]
+    assert [one.code for one in findings(observed)] == ["pod-unscheduled"]
+
+
+def test_two_that_start_tasks_are_a_danger():
+    keptn = (Workload(Ref("deployment", "operator", "keptn"), KEPTN, "lifecycle", is_ready=True),)
+    both = Observed(Ours(OURS, is_ready=True, is_registered=True), workloads=keptn)
+    (running, *_) = findings(both)
+    assert (running.code, running.severity) == ("both-at-work", "danger")
+    beside = replace(both, ours=Ours(OURS, is_ready=True, is_registered=True, is_beside_keptn=True))
+    assert [one.code for one in findings(beside)] == ["keptn-running", "deployment"]
+    stopped = replace(beside, workloads=())
+    (waits,) = findings(stopped)
+    assert (waits.code, waits.severity) == ("keptn-stopped", "blocking")
+    assert codes(plan(stopped)) == ["take-over"]
+
+
+@pytest.mark.parametrize(
+    ("pod", "command"),
+    [
+        (
+            StuckPod("shop", "ledger-0", 1, is_annotated=True),
+            (
+                "kubectl -n shop patch pod ledger-0 --type=json -p '["
+                '{"op":"test","path":"/spec/schedulingGates/1/name","value":"keptn-prechecks-gate"},'
+                '{"op":"remove","path":"/spec/schedulingGates/1"},'
+                '{"op":"add","path":"/metadata/annotations/keptn.sh~1scheduling-gate-removed",'
+                '"value":"true"}]\''
+            ),
+        ),
+        (StuckPod("shop", "ledger-0"), "kubectl -n shop delete pod ledger-0 --ignore-not-found"),
+    ],
+    ids=["gate", "scheduler"],
+)
+def test_a_pod_is_let_go_by_one_command(pod, command):
+    (step,) = plan(Observed(Ours(OURS), pods=(pod,)), {KUPID})
+    assert [each.text for each in step.commands] == [command]
+
+
+def test_a_pod_that_nobody_makes_again_is_saved_before_it_goes():
+    pod = StuckPod("shop", "ledger-0", is_owned=False)
+    (step,) = plan(Observed(Ours(OURS), pods=(pod,)))
+    assert [each.text for each in step.commands] == [
+        "kubectl -n shop get pod ledger-0 -o yaml > pod-shop-ledger-0.yaml",
+        "kubectl -n shop delete pod ledger-0 --ignore-not-found",
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters())
+def test_what_was_not_read_is_not_put_at_risk(observed):
+    steps = plan(replace(observed, unread=("list secrets: 403 Forbidden",)))
+    assert codes(steps) in ([], ["unblock"])
+
+
+def test_hostile_names_are_quoted():
+    ref = Ref("clusterrole", "x; rm -rf ~ $(id)")
+    assert delete(ref).text == ("kubectl delete clusterrole 'x; rm -rf ~ $(id)' --ignore-not-found")

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from cli.main import main
+
+
+@pytest.fixture
+def run(monkeypatch, capsysbinary):
+    """Run an action on lines; returns its exit code and its answers."""
+
+    def give(action, *lines):
+        texts = [each if isinstance(each, str) else json.dumps(each) for each in lines]
+        data = "\n".join(texts).encode()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        code = main(["placement", action])
+        return code, [json.loads(each) for each in capsysbinary.readouterr().out.splitlines()]
+
+    return give
+
+
+def expression(kind, text, name=1):
+    return {"id": name, "kind": kind, "expression": text}
+
+
+def test_constraints_get_their_canonical_spelling(run):
+    code, found = run(
+        "parse",
+        expression("label", "location==DE", "a"),
+        "",
+        expression("metric", "load>=5", 2),
+        expression("customResource", "shirts.example.com", None),
+    )
+    assert code == 0
+    assert found == [
+        {"id": "a", "valid": True, "canonical": "location is DE", "error": None},
+        {"id": 2, "valid": True, "canonical": "load greater than or equal 5", "error": None},
+        {"id": None, "valid": True, "canonical": "shirts.example.com", "error": None},
+    ]
+
+
+def test_an_invalid_constraint_is_an_answer_with_a_caret(run):
+    code, found = run("parse", expression("metric", "load >> 5"))
+    assert code == 0
+    text = "expected a number, found '>'\n  load >> 5\n        ^"
+    assert found == [{"id": 1, "valid": False, "canonical": None, "error": text}]
+
+
+@pytest.mark.parametrize("action", ["parse", "decide"])
+def test_lines_that_are_no_cases_are_answered_and_counted(run, action):
+    code, found = run(action, "nonsense", {"id": "x"}, {"id": 7, "kind": "label", "expression": 5})
+    assert code == 1
+    assert [each["id"] for each in found] == [None, "x", 7]
+    assert all(set(each) == {"id", "error"} for each in found)
+    assert all("\n" not in each["error"] for each in found)
+
+
+def test_a_file_is_read(tmp_path, capsysbinary):
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps(expression("label", "a=b")))
+    assert main(["placement", "parse", str(path)]) == 0
+    assert b'"a is b"' in capsysbinary.readouterr().out
+
+
+def test_a_file_that_is_not_there_is_told(capsys, tmp_path):
+    assert main(["placement", "decide", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def named(kind, name, spec=None, status=None, **metadata):
+    found = {"kind": kind, "metadata": {"name": name, **metadata}, "spec": spec or {}}
+    return {**found, "status": status or {}}
+
+
+def cluster(name, *weights, status=None, **metadata):
+    metrics = [{"name": metric, "weight": weight} for metric, weight in weights]
+    status = {"state": "Online"} if status is None else status
+    return named("Cluster", name, {"metrics": metrics}, status, namespace="ns", **metadata)
+
+
+def application(constraints=None, **status):
+    spec = {"constraints": {"cluster": constraints or {}}}
+    return named("Application", "app", spec, status, namespace="ns", generation=1)
+
+
+COST = named("GlobalMetric", "cost", {"min": 0, "max": 10})
+
+
+def case(*objects, **more):
+    return {
+        "id": "c",
+        "now": "2026-03-01T12:00:00Z",
+        "objects": list(objects),
+        "application": "ns/app",
+        **more,
+    }
+
+
+def test_a_decision_by_names(run):
+    objects = (
+        application({"labels": ["x is y"]}),
+        cluster("a", ("cost", 1), labels={"x": "y"}),
+        cluster("b", labels={"x": "y"}),
+        cluster("c"),
+        cluster("d", status={"state": "Offline"}),
+        cluster("e", ("gone", 1)),
+        COST,
+    )
+    code, (found,) = run("decide", case(*objects, samples={"cost": 5}))
+    assert code == 0
+    assert found == {
+        "id": "c",
+        "decision": {
+            "candidates": ["a", "b", "c"],
+            "matched": ["a", "b"],
+            "excluded": {
+                "c": "label constraint 'x is y': there is no such label",
+                "d": "it is Offline, not Online",
+                "e": "UnknownMetric: there is no GlobalMetric 'gone'",
+            },
+            "scores": {"a": 0.5},
+            "chosen": ["a"],
+            "stays": False,
+            "error": None,
+        },
+    }
+
+
+def decision(run, *objects, **more):
+    code, (found,) = run("decide", case(*objects, **more))
+    assert code == 0, found
+    return found["decision"]
+
+
+def test_all_that_tie_are_chosen(run):
+    assert decision(run, application(), cluster("b"), cluster("a"))["chosen"] == ["a", "b"]
+
+
+def test_settings_of_a_case_count(run):
+    placed = application(scheduledTo={"name": "a"}, scheduledTime="2026-03-01T11:59:00Z")
+    objects = (placed, cluster("a"), cluster("b", ("cost", 1)), COST)
+    for after, stays in ((60, False), (61, True)):
+        settings = {"rescheduleAfter": after, "stickiness": 0.5}
+        found = decision(run, *objects, settings=settings, samples={"cost": 0})
+        assert found["stays"] is stays
+
+
+def test_weighted_constraints(run):
+    objects = (application({"metrics": ["cost > 5"]}), cluster("a", ("cost", 12)), COST)
+    for value, matched in (("Raw", []), ("Weighted", ["a"])):
+        settings = {"constraintValue": value}
+        found = decision(run, *objects, settings=settings, samples={"cost": 5})
+        assert found["matched"] == matched
+        assert (found["error"] is None) is bool(matched)
+
+
+@pytest.mark.parametrize("sample", [{"error": "HTTP 503"}, "NaN", "-Infinity", 11, -1])
+def test_samples_may_be_faults(run, sample):
+    objects = (application(), cluster("a", ("cost", 1)), cluster("b"), COST)
+    found = decision(run, *objects, samples={"cost": sample})
+    assert (found["candidates"], found["chosen"]) == (["b"], ["b"])
+
+
+def test_a_sample_with_a_namespace_is_of_a_metric_of_it(run):
+    metrics = [{"name": "cost", "weight": 1, "scope": "Namespaced"}]
+    objects = (
+        application(),
+        named("Cluster", "a", {"metrics": metrics}, {"state": "Online"}, namespace="ns"),
+        named("Metric", "cost", {"min": 0, "max": 10}, namespace="ns"),
+    )
+    found = decision(run, *objects, samples={"ns/cost": 5, "cost": 7})
+    assert found["scores"] == {"a": 0.5}
+
+
+def test_a_current_cluster_without_metrics_is_no_candidate_but_kept(run):
+    objects = (application(scheduledTo={"name": "a"}), cluster("a", ("cost", 1)), cluster("b"))
+    found = decision(run, *objects)
+    assert found["stays"]
+    assert (found["candidates"], found["chosen"], found["scores"]) == (["b"], ["a"], {})
+    assert decision(run, *objects, settings={"onMetricsLoss": "Move"})["chosen"] == ["b"]
+
+
+def test_clusters_and_magnum_clusters_are_decided_too(run):
+    wanted = named("Cluster", "wanted", namespace="ns")
+    clouds = (named("Cloud", "os", namespace="ns"), named("GlobalCloud", "os"))
+    more = {"application": None, "cluster": "ns/wanted"}
+    assert decision(run, wanted, *clouds, **more)["chosen"] == ["os"]
+    objects = (named("MagnumCluster", "m", namespace="ns"), named("Project", "p", namespace="o"))
+    more = {"application": None, "magnumCluster": "ns/m"}
+    assert decision(run, *objects, **more)["chosen"] == ["o/p"]
+
+
+def test_two_clouds_of_one_name_are_both_told(run):
+    constraints = {"cloud": {"labels": ["a is b"]}}
+    wanted = named("Cluster", "wanted", {"constraints": constraints}, namespace="ns")
+    clouds = (named("Cloud", "os", namespace="ns"), named("GlobalCloud", "os"))
+    found = decision(run, wanted, *clouds, application=None, cluster="ns/wanted")
+    assert set(found["excluded"]) == {"os", "GlobalCloud/os"}
+
+
+def test_objects_without_a_namespace_are_in_default(run):
+    objects = (named("Application", "app"), named("Cluster", "a", status={"state": "Online"}))
+    for name in ("app", "default/app"):
+        assert decision(run, *objects, application=name)["chosen"] == ["a"]
+
+
+@pytest.mark.parametrize("now", [1772366400, 1772366400.5, "2026-03-01T13:00:00+01:00", None])
+def test_times_may_be_written_in_several_ways(run, now):
+    assert decision(run, application(), cluster("a"), now=now)["chosen"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"now": "noon"}, "now: 'noon' is no time: write for example 2026-01-31T12:00:00Z"),
+        ({"now": 1e300}, "now: '1e+300' is no time"),
+        ({"now": "9999-12-31T23:59:59Z"}, "now: '9999-12-31T23:59:59Z' is no time"),
+        ({"settings": {"sticky": 1}}, "settings.sticky: unknown field"),
+        ({"settings": {"stickiness": -1}}, "settings.stickiness: expected number >= 0.0"),
+        ({"samples": {"cost": "many"}}, "samples.cost: 'many' is no number"),
+        ({"application": "ns/other"}, "application: 'ns/other' is not among the objects"),
+        ({"cluster": "ns/x"}, "one of application, cluster and magnumCluster says what is decided"),
+        ({"objects": [{"kind": "Pod"}]}, "objects[0].kind: 'Pod' is none of Application, "),
+        ({"objects": [{}]}, "objects[0]: object missing required field kind"),
+        ({"objects": [{"kind": "Cluster"}]}, "objects[0]: object missing required field metadata"),
+    ],
+)
+def test_what_is_wrong_with_a_case_is_told_with_its_place(run, change, text):
+    code, (found,) = run("decide", case(application(), cluster("a"), **change))
+    assert code == 1
+    assert found["id"] == "c"
+    assert found["error"].startswith(text)

@@ -1,0 +1,170 @@
+"""``harbourmaster placement new`` by the examples of the document, rok's options and all."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+import pytest
+import yaml
+
+from cli.main import main
+from placement.model import API_VERSION
+from placement.validation import CHECKS
+
+MANIFEST = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n"
+
+
+@pytest.fixture
+def new(capsys, tmp_path):
+    """Run ``placement new``; returns the code, the objects, and the lines on stderr."""
+    for name, text in (("FILE", MANIFEST), ("OTHER", MANIFEST.replace("name: a", "name: b"))):
+        (tmp_path / name).write_text(text)
+
+    def run(kind, name, *options):
+        files = ("FILE", "OTHER")
+        given = [str(tmp_path / each) if each in files else each for each in options]
+        code = main(["placement", "new", kind, name, *given])
+        out, err = capsys.readouterr()
+        found = list(yaml.safe_load_all(out))
+        for each in found:
+            if each["apiVersion"] == API_VERSION:
+                check = CHECKS[each["kind"]]
+                assert check.faults(msgspec.convert(each, check.model)) == []
+        return code, found, err.splitlines()
+
+    return run
+
+
+def test_an_application_with_all_that_the_document_has(new):
+    options = ["-L", "location is DE", "-M", "load = 5", "-R", "shirts.example.com"]
+    code, (found,), told = new("application", "shop", "-f", "FILE", *options)
+    assert (code, told) == (0, [])
+    assert found == {
+        "apiVersion": API_VERSION,
+        "kind": "Application",
+        "metadata": {"name": "shop", "namespace": "default"},
+        "spec": {
+            "constraints": {
+                "cluster": {
+                    "labels": ["location is DE"],
+                    "metrics": ["load = 5"],
+                    "customResources": ["shirts.example.com"],
+                }
+            },
+            "manifests": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}],
+        },
+    }
+
+
+def test_long_options_say_the_same(new):
+    short = new("application", "a", "-f", "FILE", "-L", "a is b", "-M", "c > 1", "-R", "d.e")
+    long = new(
+        *("application", "a", "--file", "FILE", "--cluster-label-constraint", "a is b"),
+        *("--cluster-metric-constraint", "c > 1", "--cluster-resource-constraint", "d.e"),
+    )
+    assert short == long
+    short = new("cluster", "a", "-L", "a is b", "-M", "c > 1", "-R", "d.e", "-m", "f", "2")
+    long = new(
+        *("cluster", "a", "--cloud-label-constraint", "a is b"),
+        *("--cloud-metric-constraint", "c > 1", "--custom-resource", "d.e", "--metric", "f", "2"),
+    )
+    assert short == long
+    short = new("magnumcluster", "a", "-L", "a is b")
+    assert short == new("magnumcluster", "a", "--project-label-constraint", "a is b")
+
+
+def test_options_that_may_be_repeated_are_kept_in_order(new):
+    _, (found,), _ = new(
+        *("application", "a", "-f", "FILE", "-f", "OTHER", "-L", "a is b", "-L", "c is d"),
+        *("--disable-migration", "-n", "shop", "-l", "team=a", "-l", "tier="),
+    )
+    assert found["spec"]["constraints"]["cluster"]["labels"] == ["a is b", "c is d"]
+    assert found["spec"]["constraints"]["migration"] is False
+    assert len(found["spec"]["manifests"]) == 2
+    assert found["metadata"]["namespace"] == "shop"
+    assert found["metadata"]["labels"] == {"team": "a", "tier": ""}
+
+
+def test_metrics_of_both_scopes_and_names_that_were_legal_in_krake_only(new):
+    code, (found,), told = new(
+        *("cluster", "zone_1", "--global-metric", "heat_demand_zone_1", "0.45"),
+        *("--metric", "cost", "3", "-M", "heat_demand_zone_1 > 2"),
+    )
+    assert code == 0
+    assert found["metadata"]["name"] == "zone-1"
+    assert found["spec"]["metrics"] == [
+        {"name": "heat-demand-zone-1", "weight": 0.45, "scope": "Global"},
+        {"name": "cost", "weight": 3, "scope": "Namespaced"},
+    ]
+    (text,) = found["spec"]["constraints"]["cloud"]["metrics"]
+    assert text == "heat-demand-zone-1 > 2"
+    assert sorted(told) == [
+        "constraint 'heat_demand_zone_1 > 2' is 'heat-demand-zone-1 > 2' here",
+        "metric heat_demand_zone_1 is heat-demand-zone-1 here",
+        "name zone_1 is zone-1 here",
+    ]
+
+
+def test_a_kubeconfig_becomes_a_secret_beside_the_cluster(new, tmp_path):
+    file = tmp_path / "kubeconfig"
+    file.write_bytes(b"apiVersion: v1\nkind: Config\n")
+    _, (secret, found), _ = new("cluster", "a", "--kubeconfig", str(file), "-n", "shop")
+    assert secret["metadata"] == {"name": "a-kubeconfig", "namespace": "shop"}
+    assert base64.b64decode(secret["data"]["kubeconfig"]) == file.read_bytes()
+    assert found["spec"]["kubeconfigSecretRef"] == {"name": "a-kubeconfig"}
+    _, (found,), _ = new("cluster", "a", "--kubeconfig-secret", "mine")
+    assert found["spec"]["kubeconfigSecretRef"] == {"name": "mine"}
+
+
+def test_the_kinds_of_openstack(new):
+    _, (found,), _ = new("project", "my-project", "--template", "9c", "--metric", "heat", "3")
+    metric = {"name": "heat", "weight": 3, "scope": "Namespaced"}
+    assert found["spec"] == {"template": "9c", "metrics": [metric]}
+    _, (found,), _ = new(
+        *("magnumcluster", "a", "--metric", "heat", "3", "-L", "a in (b)"),
+        *("--master-count", "1", "--node-count", "2"),
+    )
+    assert found["spec"] == {
+        "masterCount": 1,
+        "nodeCount": 2,
+        "metrics": [metric],
+        "constraints": {"project": {"labels": ["a in (b)"]}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["application", "a", "-f", "FILE", "-L", "a IS b"], "spec.constraints.cluster.labels[0]"),
+        (["application", "a", "-f", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
+        (["application", "_", "-f", "FILE"], "name _: nothing of it may stand in a name"),
+        (["cluster", "a", "--kubeconfig", "/nowhere.yaml"], "/nowhere.yaml: No such file"),
+        (["cluster", "a", "--metric", "b", "-1"], "spec.metrics[0].weight"),
+        (["project", "a", "--metric", "b", "0"], "some weight must be above 0"),
+    ],
+)
+def test_what_could_not_work_is_one_line_and_nothing_is_printed(new, options, text):
+    code, found, told = new(*options)
+    assert (code, found) == (2, [])
+    (line,) = told
+    assert line.startswith("harbourmaster: ")
+    assert text in line
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["application", "a"],
+        ["cluster", "a", "--metric", "b"],
+        ["cluster", "a", "--metric", "b", "much"],
+        ["cluster", "a", "--kubeconfig", "a", "--kubeconfig-secret", "b"],
+        ["project", "a", "-l", "b"],
+        ["something", "a"],
+    ],
+)
+def test_options_that_are_none_are_usage_errors(options, capsys):
+    with pytest.raises(SystemExit) as error:
+        main(["placement", "new", *options])
+    assert error.value.code == 2
+    assert capsys.readouterr().err

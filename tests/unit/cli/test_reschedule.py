@@ -1,0 +1,370 @@
+"""``harbourmaster reschedule plan``: what it shows of a dump and of a cluster, and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import subprocess
+import sys
+import uuid
+
+import pytest
+import yaml
+
+from cli.main import main
+from helpers.fake_api import FakeApi
+from helpers.rescheduling_objects import (
+    RESERVATIONS,
+    TOLERATED,
+    budget,
+    critical,
+    node,
+    pod,
+    removable,
+)
+from kube.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
+
+POD = "kube-system/c"
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+
+
+def stored(found, namespace=None, **status):
+    """An object as the API server would have it."""
+    metadata = {**found["metadata"], "uid": str(uuid.uuid4())}
+    metadata["creationTimestamp"] = "2026-03-01T12:00:00Z"
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    return {**found, "metadata": metadata, "status": {**found.get("status", {}), **status}}
+
+
+def on_node(name, on, cpu=1, **options):
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return stored(removable(name, on, cpu, **options), "shop", phase="Running", **ready)
+
+
+def waiting(cpu=1, namespace="kube-system", conditions=(UNSCHEDULABLE,), **options):
+    found = critical("c", "a", cpu, **options)
+    found["spec"].pop("nodeSelector")
+    return stored(found, namespace, phase="Pending", conditions=list(conditions))
+
+
+def cluster(*more, **options):
+    """Two nodes full of small pods, one of which ends slowly, and a pod that waits."""
+    return [
+        stored(node("n1", 2)),
+        stored(node("n2", 2)),
+        on_node("a1", "n1"),
+        on_node("a2", "n1"),
+        on_node("slow", "n2", 2, grace=60),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
+        *(more or (waiting(**options),)),
+    ]
+
+
+def dumped(items):
+    return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Return a function that plans from a dump of these objects."""
+
+    def start(items, *arguments, write=json.dumps, asked=POD):
+        file = tmp_path / "dump"
+        file.write_text(write(dumped(items)))
+        command = ["reschedule", "plan", f"--pod={asked}", f"--dump={file}", *arguments]
+        return main(command), *capsys.readouterr()
+
+    return start
+
+
+@pytest.mark.parametrize("write", [json.dumps, yaml.safe_dump], ids=["json", "yaml"])
+def test_the_plan_is_shown_with_all_that_speaks_for_it(run, write):
+    code, out, err = run(cluster(), write=write)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "kube-system/c: 1 pod would have to move from n1"
+    assert lines[2] == "1. n1, tier 1"
+    assert lines[3].startswith("   score: tier 1, violations 0, shortened 0, bare 0, victims 1")
+    assert lines[4].split() == ["POD", "PRIORITY", "GRACE", "BUDGET", "REMARKS"]
+    assert lines[5].split() == ["shop/a2", "0", "5s", "-"]
+    assert lines[7] == "2. n2, tier 2"
+    assert lines[-1].split() == ["shop/slow", "0", "60s", "->", "10s", "-"]
+
+
+def test_the_plan_as_json(run):
+    code, out, _ = run(cluster(), "-o", "json")
+    found = json.loads(out)
+    assert (code, found["pod"], found["nodes"], found["notes"]) == (0, POD, 2, [])
+    first, second = found["candidates"]
+    assert (first["node"], first["tier"]) == ("n1", 1)
+    assert [each["name"] for each in first["victims"]] == ["a2"]
+    assert dict(map(tuple, first["score"]))["victims"] == 1
+    (slow,) = second["victims"]
+    assert (slow["grace"], slow["new_grace"]) == (60, 10)
+
+
+def test_a_budget_is_named_and_its_violation_said(run):
+    labels = {"app": "a"}
+    items = [
+        stored(node("n1", 1)),
+        on_node("a", "n1", labels=labels),
+        {**stored(budget("of-a", 1, labels), "shop"), "status": {"disruptionsAllowed": 0}},
+        waiting(),
+    ]
+    code, out, _ = run(items)
+    assert code == 0
+    assert out.splitlines()[2] == "1. n1, tier 3"
+    assert "violates its budget" in out
+    code, out, _ = run(items, "--rescheduling-allow-pdb-violation=false")
+    assert code == 1
+    assert out.startswith("kube-system/c: there is no node of 1 on which room can be made")
+
+
+def test_nodes_that_are_out_of_the_question_are_counted_by_their_reasons(run):
+    items = [stored(node(f"n{number}", 1)) for number in range(3)]
+    items.append(stored(node("n9", 8, cordoned=True)))
+    code, out, _ = run([*items, waiting(cpu=4)])
+    lines = out.splitlines()
+    assert code == 1
+    assert lines[0] == "kube-system/c: there is no node of 4 on which room can be made"
+    at = lines.index("Why not on other nodes:")
+    assert lines[at + 1].startswith("  3 nodes: ")
+    assert lines[at + 2].startswith("  1 node: ")
+
+
+def test_a_pod_that_fits_needs_nobody_to_move(run):
+    code, out, _ = run(cluster(waiting(), stored(node("n3", 2))))
+    assert code == 0
+    assert out.startswith("kube-system/c: it fits on n3, and nobody has to move\n")
+
+
+def test_room_that_is_kept_for_another_one_is_taken_into_account(run):
+    other = waiting()
+    other["metadata"]["name"] = "other"
+    items = cluster(waiting(), other)
+    entry = {
+        "pod": "kube-system/other",
+        "uid": other["metadata"]["uid"],
+        "victims": [{"uid": items[3]["metadata"]["uid"], "ns": "shop", "name": "a2"}],
+    }
+    items[0]["metadata"]["annotations"] = {RESERVATIONS: json.dumps([entry])}
+    code, out, _ = run(items)
+    assert code == 0
+    assert out.splitlines()[5].split()[0] == "shop/a1"
+
+
+def test_what_nobody_judges_is_said(run):
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    code, out, _ = run(cluster(topologySpreadConstraints=[spread]))
+    assert code == 1
+    assert out == "kube-system/c: no plan, for nobody here judges topology spread\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"tolerant": False}, "note: it does not tolerate CriticalAddonsOnly:NoSchedule: "),
+        ({"conditions": ()}, "note: its scheduler has not said that it is unschedulable: "),
+        ({"schedulingGates": [{"name": "a"}]}, "note: it waits at a scheduling gate: "),
+    ],
+)
+def test_what_would_keep_us_from_doing_it_is_noted(run, options, text):
+    code, out, _ = run(cluster(**options))
+    assert code == 0
+    assert out.splitlines()[1].startswith(text)
+
+
+def test_a_preemption_under_way_is_noted(run):
+    found = waiting()
+    found["status"]["nominatedNodeName"] = "n2"
+    _, out, _ = run(cluster(found))
+    assert "note: its scheduler makes room on n2: that is left to it\n" in out
+
+
+def finished():
+    return stored(critical("c", "a"), "kube-system", phase="Succeeded")
+
+
+def placed():
+    found = waiting()
+    return {**found, "spec": {**found["spec"], "nodeName": "n1"}}
+
+
+def going():
+    found = waiting()
+    found["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:05Z"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "text"),
+    [
+        (waiting(), "kube-system/other", "kube-system/other: there is no such pod"),
+        (placed(), POD, "kube-system/c: it does not wait for a node: it is on n1"),
+        (finished(), POD, "kube-system/c: it does not wait for a node: its phase is Succeeded"),
+        (going(), POD, "kube-system/c: it does not wait for a node: it is being deleted"),
+        (
+            waiting(namespace="shop"),
+            "shop/c",
+            "shop/c: it is not critical: its namespace is none of kube-system (systemNamespaces)",
+        ),
+        (waiting(annotated=False), POD, "kube-system/c: it is not critical: its priority is below"),
+    ],
+)
+def test_why_there_is_nothing_to_plan(run, found, asked, text):
+    code, out, err = run(cluster(found), asked=asked)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"harbourmaster: {text}")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [
+        (
+            "--rescheduling-critical-selector={matchLabels: {tier: top}}",
+            waiting(annotated=False, labels={"tier": "top"}),
+        ),
+        (
+            "--rescheduling-critical-classes=add-on",
+            waiting(annotated=False, priorityClassName="add-on"),
+        ),
+        ("--rescheduling-taint-key=ours", waiting(tolerations=[{**TOLERATED, "key": "ours"}])),
+    ],
+)
+def test_the_settings_are_the_controller_s(run, setting, found):
+    code, out, err = run(cluster(found), setting)
+    assert (code, err) == (0, "")
+    assert "note:" not in out
+
+
+@pytest.mark.parametrize("selector", ["{matchLabels: 5}", "{a: b}"])
+def test_settings_that_the_controller_refuses(run, selector):
+    code, out, err = run(cluster(), f"--rescheduling-critical-selector={selector}")
+    assert (code, out) == (2, "")
+    assert err.startswith("harbourmaster: rescheduling.criticalSelector.")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "no nodes and no pods in it: make it by kubectl get"),
+        ("[", "document 1: line"),
+        ("kind: List\nitems: [1]", "document 1: items[0]: expected an object"),
+        ('{"kind": "List", "items": [1]}', "items[0]: expected object"),
+        (json.dumps(dumped([stored(node("n1"))])), "no pods in it"),
+        (
+            '{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": 5}}]}',
+            "items[0]: metadata.name: expected string, got integer",
+        ),
+    ],
+)
+def test_a_dump_that_is_none(tmp_path, capsys, text, expected):
+    file = tmp_path / "dump"
+    file.write_text(text)
+    assert main(["reschedule", "plan", f"--pod={POD}", f"--dump={file}"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"harbourmaster: {file}")
+    assert expected in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_dump_that_is_not_there(tmp_path, capsys):
+    file = tmp_path / "none"
+    assert main(["reschedule", "plan", f"--pod={POD}", f"--dump={file}"]) == 2
+    message = f"harbourmaster: {file}: cannot be read: No such file or directory\n"
+    assert capsys.readouterr().err == message
+
+
+def test_a_dump_from_standard_input(monkeypatch, capsys):
+    class Input:
+        buffer = io.BytesIO(json.dumps(dumped(cluster())).encode())
+
+    monkeypatch.setattr("sys.stdin", Input)
+    assert main(["reschedule", "plan", f"--pod={POD}", "--dump=-"]) == 0
+    assert "1 pod would have to move from n1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("asked", ["c", "a/b/c", "/c", "kube-system/"])
+def test_a_pod_is_named_with_its_namespace(capsys, asked):
+    with pytest.raises(SystemExit) as ended:
+        main(["reschedule", "plan", f"--pod={asked}"])
+    assert ended.value.code == 2
+    assert f"{asked} is no pod: give it as NAMESPACE/POD" in capsys.readouterr().err
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        yield found
+
+
+@pytest.fixture
+def live(api, monkeypatch, capsys):
+    """Return a function that plans with the fake API server."""
+    monkeypatch.setattr("cli.cluster.connect", lambda _file, *, context: api.connection)
+
+    async def start(*arguments):
+        command = ["reschedule", "plan", f"--pod={POD}", *arguments]
+        return await asyncio.to_thread(main, command), *capsys.readouterr()
+
+    return start
+
+
+def put(api, items):
+    resources = {each.kind: each for each in (DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS)}
+    for each in items:
+        api.put(resources[each["kind"]], each)
+
+
+async def test_a_live_cluster_is_read_and_nothing_is_written(api, live):
+    put(api, cluster())
+    code, out, err = await live()
+    assert (code, err) == (0, "")
+    assert out.startswith("kube-system/c: 1 pod would have to move from n1\n")
+    assert {each.method for each in api.requests} == {"GET"}
+
+
+async def test_without_the_rights_that_is_said(api, live):
+    put(api, cluster())
+    api.forbid("list", NODES)
+    code, out, err = await live()
+    assert (code, out) == (1, "")
+    assert err.startswith("harbourmaster: no plan, for you may not read all of it: ")
+    assert 'cannot list resource "nodes"' in err
+    assert len(err.splitlines()) == 1
+
+
+def test_without_a_cluster_that_is_said(tmp_path, capsys):
+    file = tmp_path / "kubeconfig"
+    found = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "x", "user": {}}],
+    }
+    file.write_text(yaml.safe_dump(found))
+    assert main(["reschedule", "plan", f"--pod={POD}", f"--kubeconfig={file}"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("harbourmaster: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_the_command_line_loads_no_planner_before_it_is_asked_for():
+    code = (
+        "import sys, cli.main; cli.main._parser(); "
+        "sys.exit(any(name.startswith(('rescheduling.planner', 'rescheduling.accounting', "
+        "'cli.reschedule_', 'kube.client', 'aiohttp')) for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_unknown_kind_in_a_dump_is_left_alone(run):
+    code, _, err = run([*cluster(), pod("x") | {"kind": "Widget"}])
+    assert (code, err) == (0, "")

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.reschedule_fit import fit, judged
+
+NODE = {
+    "metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}},
+    "status": {
+        "allocatable": {"cpu": "2", "memory": "1Gi", "pods": "3"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
+}
+
+
+def pod(cpu="1", **spec):
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    return {"metadata": {"namespace": "shop"}, "spec": {"containers": containers, **spec}}
+
+
+def line(name=None, pods=(), **given):
+    return {"id": name, "node": NODE, "pods": list(pods), "pod": pod(), **given}
+
+
+def answered(*cases):
+    lines = [json.dumps(one).encode() + b"\n" for one in cases]
+    return [json.loads(json.dumps(_plain(one))) for one in judged(lines)]
+
+
+def _plain(answer):
+    return {name: getattr(answer, name) for name in answer.__struct_fields__}
+
+
+def run(path):
+    return fit(argparse.Namespace(file=Path(path)))
+
+
+def test_cases_are_answered_in_order():
+    claim = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+    assert answered(
+        line("a"),
+        line(2, pods=[pod()]),
+        line({"b": 1}, pods=[pod("2")]),
+        line(None, pod=pod(**claim)),
+    ) == [
+        {"id": "a", "fits": True, "reasons": []},
+        {"id": 2, "fits": True, "reasons": []},
+        {"id": {"b": 1}, "fits": False, "reasons": ["too little cpu"]},
+        {"id": None, "fits": None, "reasons": ["not judged: volumes"]},
+    ]
+
+
+def test_a_constraint_that_fails_decides_beside_one_that_is_not_judged():
+    claim = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+    (found,) = answered(line(pod=pod("3", **claim)))
+    assert found == {"id": None, "fits": False, "reasons": ["too little cpu"]}
+
+
+def test_pods_and_namespaces_may_be_left_out():
+    assert answered({"node": NODE, "pod": pod()}) == [{"id": None, "fits": True, "reasons": []}]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "is_ready"),
+    [
+        ({}, True),
+        ({"conditions": []}, True),
+        ({"conditions": [{"type": "Ready", "status": "False"}]}, False),
+        ({"conditions": [{"type": "MemoryPressure", "status": "False"}]}, False),
+    ],
+)
+def test_a_node_that_is_made_up_without_conditions_is_ready(conditions, is_ready):
+    status = {"allocatable": NODE["status"]["allocatable"], **conditions}
+    (found,) = answered(line(node={**NODE, "status": status}))
+    assert found["fits"] is is_ready
+
+
+def test_pods_of_other_nodes_are_left_out():
+    elsewhere, here = pod("2", nodeName="n2"), pod("2", nodeName="n1")
+    assert [one["fits"] for one in answered(line(pods=[elsewhere]), line(pods=[here]))] == [
+        True,
+        False,
+    ]
+
+
+def test_namespaces_are_looked_at_where_they_are_given():
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {},
+        "namespaceSelector": {"matchLabels": {"team": "a"}},
+    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    other = {**pod(affinity={"podAntiAffinity": required}), "metadata": {"namespace": "far"}}
+    known = [{"metadata": {"name": "shop", "labels": {"team": "a"}}}]
+    others = [{"metadata": {"name": "shop", "labels": {"team": "b"}}}]
+    found = answered(
+        line(pods=[other]),
+        line(pods=[other], namespaces=known),
+        line(pods=[other], namespaces=others),
+    )
+    assert [one["fits"] for one in found] == [None, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "error"),
+    [
+        (b"x", None, "JSON is malformed: invalid character (byte 0)"),
+        (b"\xff", None, "JSON is malformed: invalid character (byte 0)"),
+        (b'"a"', None, "expected object, got string"),
+        (b'{"id": 7}', 7, "object missing required field node"),
+        (b'{"id": 7, "node": {}}', 7, "object missing required field pod"),
+        (b'{"id": 7, "node": null, "pod": {}}', 7, "node: expected object, got null"),
+        (b'{"id": 7, "node": {}, "pod": []}', 7, "pod: expected object, got array"),
+        (b'{"id": 7, "node": {}, "pod": {}, "pods": {}}', 7, "pods: expected array, got object"),
+        (
+            b'{"id": 7, "node": {}, "pod": {}, "pods": [{}, 1]}',
+            7,
+            "pods[1]: expected object, got integer",
+        ),
+        (
+            b'{"id": 7, "node": {}, "pod": {}, "namespaces": [{"metadata": []}]}',
+            7,
+            "namespaces[0]: metadata: expected object, got array",
+        ),
+        (
+            b'{"id": 7, "node": {"status": {"allocatable": {"cpu": "x"}}}, "pod": {}}',
+            7,
+            (
+                "node: status.allocatable.cpu: 'x' is no quantity: "
+                "write for example 5, 0.5, 500m or 1Gi"
+            ),
+        ),
+        (
+            b'{"id": 7, "node": {}, "pod": {"spec": {"overhead": {"memory": -1}}}}',
+            7,
+            "pod: spec.overhead.memory: must not be negative",
+        ),
+    ],
+)
+def test_a_line_that_is_no_case_is_answered_by_what_is_wrong(text, name, error):
+    (found,) = judged([text])
+    assert _plain(found) == {"id": name, "error": error}
+
+
+def test_nesting_without_end_is_refused():
+    deep = b'{"node": ' + b"[" * 100_000 + b"]" * 100_000 + b', "pod": {}}'
+    (found,) = judged([deep])
+    assert "error" in _plain(found)
+
+
+def test_a_file_is_answered_and_a_bad_line_does_not_end_it(tmp_path, capsysbinary):
+    path = tmp_path / "cases.jsonl"
+    good = json.dumps(line("a")).encode()
+    path.write_bytes(good + b"\n\n  \n?\n" + good)
+    assert run(path) == 1
+    found = [json.loads(each) for each in capsysbinary.readouterr().out.splitlines()]
+    assert found == [
+        {"id": "a", "fits": True, "reasons": []},
+        {"id": None, "error": "JSON is malformed: invalid character (byte 0)"},
+        {"id": "a", "fits": True, "reasons": []},
+    ]
+
+
+def test_standard_input_is_read(monkeypatch, capsysbinary):
+    given = io.BytesIO(json.dumps(line("a")).encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given))
+    assert run("-") == 0
+    assert json.loads(capsysbinary.readouterr().out)["fits"] is True
+
+
+def test_it_needs_no_server_and_no_client():
+    script = (
+        "import sys, cli.reschedule_fit\n"
+        "print({'aiohttp', 'kubernetes_asyncio', 'asyncio', 'yaml'} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert found.stdout == b"set()\n"
