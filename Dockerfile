@@ -1,0 +1,35 @@
+# One image for both processes. `make docker-build` makes the wheel and builds this.
+#
+# To pin the base image by digest, look it up and pass it on:
+#   docker buildx imagetools inspect python:3.13.14-slim-trixie
+#   make docker-build PYTHON_IMAGE=python:3.13.14-slim-trixie@sha256:...
+ARG PYTHON_IMAGE=python:3.13.14-slim-trixie
+
+FROM ${PYTHON_IMAGE} AS build
+WORKDIR /src
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+RUN python -m venv --without-pip /opt/harbourmaster
+# With what traces need; without the setting none of it is loaded.
+COPY requirements-tracing.txt ./
+RUN python -m pip --python /opt/harbourmaster/bin/python install --no-compile --require-hashes --only-binary :all: --requirement requirements-tracing.txt
+COPY dist/harbourmaster-*.whl ./
+RUN python -m pip --python /opt/harbourmaster/bin/python install --no-compile --no-deps --no-index ./harbourmaster-*.whl
+RUN /opt/harbourmaster/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/harbourmaster/lib
+
+FROM ${PYTHON_IMAGE}
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="harbourmaster" \
+      org.opencontainers.image.description="Decides where, when and in which cluster Kubernetes pods run" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.version="${VERSION}"
+# What serves needs no installer.
+RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib/python3.*/site-packages/pip*
+COPY --from=build /opt/harbourmaster /opt/harbourmaster
+ENV PATH=/opt/harbourmaster/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+WORKDIR /
+USER 65532:65532
+EXPOSE 6443 8080 9443 9999
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["harbourmaster"]

@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+import yaml
+
+from controller.extender.answers import OUTCOMES, VERBS
+from controller.extender.extender import PATH
+from controller.registration.registration import names_of
+from controller.settings import METRICS
+from helpers.manifests import (
+    DEPLOY,
+    ROOT,
+    container,
+    kustomize,
+    objects,
+    of_kind,
+    one,
+    selects,
+    settings_of,
+)
+from policies.model import Policy
+from policies.validation import validate
+from telemetry.controller_metrics import create_controller_metrics
+from telemetry.extender_metrics import ExtenderMetrics
+from telemetry.metric_schedule import MetricSchedule
+from telemetry.metrics import create_metrics
+from telemetry.query_metrics import QueryMetrics
+from telemetry.rescheduling_metrics import ReschedulingMetrics
+from telemetry.watches import WatchTallies
+
+SUFFIXES = re.compile(r"_(bucket|count|sum|total)$")
+
+
+@pytest.fixture
+def rules():
+    groups = one(objects("default", "monitoring"), "PrometheusRule")["spec"]["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def exposed():
+    """The names of all metric families of both processes."""
+    metrics = create_metrics("1")
+    WatchTallies(metrics.registry)
+    controller = create_controller_metrics("1", ())
+    QueryMetrics(controller.registry)
+    MetricSchedule(controller.registry)
+    ExtenderMetrics(controller.registry, VERBS, OUTCOMES)
+    ReschedulingMetrics(controller.registry)
+    registries = (metrics.registry, controller.registry)
+    return {family.name for registry in registries for family in registry.collect()}
+
+
+def test_alerts_ask_for_metrics_that_there_are(rules):
+    known = exposed()
+    ours = r"\b(?:harbourmaster|rescheduler)_\w+"
+    asked = {name for rule in rules for name in re.findall(ours, rule["expr"])}
+    assert asked
+    assert {SUFFIXES.sub("", name) for name in asked} <= known
+
+
+def test_alerts_use_the_recorded_series_only(rules):
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    used = {name for rule in rules for name in re.findall(r"\bharbourmaster:\S+", rule["expr"])}
+    assert used == recorded
+
+
+def test_every_alert_has_a_severity_and_a_page_that_says_what_to_do(rules):
+    alerts = [rule for rule in rules if "alert" in rule]
+    page = (ROOT / "docs/alerts.md").read_text()
+    assert re.findall(r"^## (Harbourmaster\w+)$", page, re.MULTILINE) == [
+        alert["alert"] for alert in alerts
+    ]
+    for alert in alerts:
+        assert alert["labels"]["severity"] in {"critical", "warning"}
+        assert alert["annotations"]["runbook"] == f"docs/alerts.md#{alert['alert'].lower()}"
+        assert alert["annotations"]["summary"]
+
+
+def test_what_alerts_ask_of_histograms_is_one_of_their_buckets(rules):
+    metrics = create_metrics("1")
+    metrics.admission.durations["mutated"].observe(0.1)
+    MetricSchedule(metrics.registry).late(0.1)
+    bounds = {
+        (sample.name, sample.labels["le"])
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if "le" in sample.labels
+    }
+    bucket = r'(\w+_bucket){[^}]*\ble="([^"]+)"'
+    asked = {found for rule in rules for found in re.findall(bucket, rule["expr"])}
+    assert {bound for _, bound in asked} == {"0.5", "2.0"}
+    assert asked <= bounds
+
+
+def test_prometheus_scrapes_both_processes():
+    found = objects("default", "monitoring")
+    monitor = one(found, "ServiceMonitor")["spec"]
+    picked = [
+        each
+        for each in of_kind(found, "Service")
+        if selects(monitor["selector"], each["metadata"]["labels"])
+    ]
+    for endpoint in monitor["endpoints"]:
+        scraped = [
+            each["metadata"]["name"]
+            for each in picked
+            if endpoint["port"] in {port["name"] for port in each["spec"]["ports"]}
+        ]
+        assert scraped == ["harbourmaster-controller", "harbourmaster-webhook"]
+
+
+def test_the_network_policies_cover_all_our_pods_and_name_their_ports():
+    found = objects("default", "network-policy")
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(found, "NetworkPolicy")}
+    for deployment in of_kind(found, "Deployment"):
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        ports = {port["name"] for port in container(deployment)["ports"]}
+        reached, directions = set(), set()
+        for policy in policies.values():
+            if selects(policy["podSelector"], labels):
+                directions |= set(policy["policyTypes"])
+                for rule in policy["ingress"]:
+                    reached |= {port["port"] for port in rule["ports"]}
+        assert directions == {"Ingress", "Egress"}
+        assert ports == reached, deployment["metadata"]["name"]
+
+
+def test_only_the_ports_that_the_api_server_calls_are_open_to_everybody():
+    found = objects("default", "network-policy")
+    open_to_all = [
+        port["port"]
+        for policy in of_kind(found, "NetworkPolicy")
+        for rule in policy["spec"]["ingress"]
+        if "from" not in rule
+        for port in rule["ports"]
+    ]
+    assert open_to_all == ["metrics-api", "webhook"]
+
+
+def test_keptn_s_address_leads_to_our_values():
+    found = objects("default", "keptn-metrics-address")
+    address = one(found, "Service", "metrics-operator-service")
+    assert address["metadata"]["namespace"] == "keptn-system"
+    ours = one(found, "Service", "harbourmaster-metrics")
+    namespace = ours["metadata"]["namespace"]
+    assert address["spec"]["type"] == "ExternalName"
+    assert address["spec"]["externalName"] == (
+        f"harbourmaster-metrics.{namespace}.svc.cluster.local"
+    )
+    (port,) = address["spec"]["ports"]
+    # A name leads to the same port.
+    assert (port["name"], port["port"]) in {
+        (each["name"], each["port"]) for each in ours["spec"]["ports"]
+    }
+
+
+@pytest.mark.parametrize(
+    "combination",
+    [
+        ("beside-keptn",),
+        ("default", "no-custom-metrics"),
+        ("with-certmanager", "no-custom-metrics"),
+        ("default", "gardener"),
+        ("with-certmanager", "gardener"),
+    ],
+    ids="+".join,
+)
+def test_a_custom_metrics_api_of_somebody_else_is_left_alone(combination):
+    found = objects(*combination)
+    assert not of_kind(found, "APIService")
+    settings = settings_of(one(found, "Deployment", "harbourmaster-controller"))
+    assert METRICS not in settings.running or not settings.metrics.custom_metrics_api
+
+
+def test_the_sample_for_gardener_is_a_valid_policy():
+    sample = yaml.safe_load((DEPLOY / "components/gardener/samples/etcd.yaml").read_text())
+    assert not validate(msgspec.convert(sample, Policy))
+
+
+def test_gardener_finds_its_labels():
+    found = objects("default", "gardener")
+    kinds = {
+        each["metadata"]["name"]: each["metadata"]["labels"][
+            "high-availability-config.resources.gardener.cloud/type"
+        ]
+        for each in of_kind(found, "Deployment")
+    }
+    assert kinds == {"harbourmaster-webhook": "server", "harbourmaster-controller": "controller"}
+    for each in of_kind(found, "Deployment"):
+        labels = each["spec"]["template"]["metadata"]["labels"]
+        assert labels["networking.gardener.cloud/to-runtime-apiserver"] == "allowed"
+        assert labels["networking.gardener.cloud/to-dns"] == "allowed"
+    annotations = one(found, "Service", "gardener-extension-kupid")["metadata"]["annotations"]
+    opened = {
+        port["port"]
+        for text in annotations.values()
+        if text.startswith("[")
+        for port in yaml.safe_load(text)
+        if "port" in port
+    }
+    webhook = one(found, "Deployment", "harbourmaster-webhook")
+    assert opened == {port["containerPort"] for port in container(webhook)["ports"]}
+
+
+@pytest.fixture(scope="module")
+def scheduled():
+    return objects("default", "network-policy", "scheduler")
+
+
+def configuration(found):
+    text = one(found, "ConfigMap", "harbourmaster-scheduler")["data"]["kube-scheduler.yaml"]
+    return yaml.safe_load(text)
+
+
+def test_the_scheduler_the_webhook_and_the_controller_know_one_name(scheduled):
+    (profile,) = configuration(scheduled)["profiles"]
+    controller = settings_of(one(scheduled, "Deployment", "harbourmaster-controller")).scheduler
+    webhook = settings_of(one(scheduled, "Deployment", "harbourmaster-webhook"))
+    assert profile == {"schedulerName": controller.scheduler_name}
+    assert webhook.gate_scheduler_name == controller.scheduler_name
+    assert (webhook.gating, controller.enabled) == ("schedulerName", True)
+
+
+def test_the_scheduler_asks_our_service_by_a_name_of_its_certificate_and_fails_closed(scheduled):
+    (asked,) = configuration(scheduled)["extenders"]
+    controller = one(scheduled, "Deployment", "harbourmaster-controller")
+    settings = settings_of(controller)
+    host = urlsplit(asked["urlPrefix"])
+    assert host.hostname == settings.scheduler.service_name
+    assert host.hostname in names_of(settings, "any")
+    service = one(scheduled, "Service", host.hostname)["spec"]
+    (port,) = service["ports"]
+    ports = {each["name"]: each["containerPort"] for each in container(controller)["ports"]}
+    assert (host.scheme, host.port, host.path) == ("https", port["port"], PATH)
+    assert ports[port["targetPort"]] == settings.scheduler.extender_port
+    assert settings.scheduler.extender_host == settings.server.host
+    assert (asked["filterVerb"], asked["preemptVerb"]) == VERBS
+    assert asked["nodeCacheCapable"]
+    assert not asked["ignorable"]
+
+
+def test_the_scheduler_mounts_what_its_configuration_names_and_no_key(scheduled):
+    pod = one(scheduled, "Deployment", "harbourmaster-scheduler")["spec"]["template"]["spec"]
+    (found,) = pod["containers"]
+    mounts = {each["name"]: each["mountPath"] for each in found["volumeMounts"]}
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    (asked,) = configuration(scheduled)["extenders"]
+    assert asked["tlsConfig"] == {"caFile": f"{mounts['authority']}/ca.crt"}
+    secret = volumes["authority"]["secret"]
+    settings = settings_of(one(scheduled, "Deployment", "harbourmaster-controller"))
+    assert secret["secretName"] == settings.certificates.secret_name
+    assert [each["key"] for each in secret["items"]] == ["ca.crt"]
+    assert f"--config={mounts['configuration']}/kube-scheduler.yaml" in found["args"]
+
+
+def test_the_scheduler_leads_by_a_lease_that_it_may_write(scheduled):
+    lease = configuration(scheduled)["leaderElection"]
+    rules = one(scheduled, "Role", "harbourmaster-scheduler")["rules"]
+    assert lease["leaderElect"]
+    assert [rule.get("resourceNames") for rule in rules] == [None, [lease["resourceName"]]]
+    controller = settings_of(one(scheduled, "Deployment", "harbourmaster-controller"))
+    assert lease["resourceName"] != controller.leader_election.lease_name
+
+
+def test_the_controller_may_roll_out_the_scheduler_and_no_other_deployment(scheduled):
+    settings = settings_of(one(scheduled, "Deployment", "harbourmaster-controller")).scheduler
+    rules = one(scheduled, "Role", "harbourmaster-scheduler-rollout")["rules"]
+    assert rules == [
+        {
+            "apiGroups": ["apps"],
+            "resources": ["deployments"],
+            "resourceNames": [settings.deployment],
+            "verbs": ["patch"],
+        }
+    ]
+    scheduler = one(scheduled, "Deployment", settings.deployment)
+    (binding,) = [
+        each
+        for each in of_kind(scheduled, "RoleBinding")
+        if each["roleRef"]["name"] == "harbourmaster-scheduler-rollout"
+    ]
+    (subject,) = binding["subjects"]
+    assert subject["name"] == "harbourmaster-controller"
+    assert scheduler["metadata"]["namespace"] == subject["namespace"]
+
+
+def test_the_scheduler_is_a_pod_like_ours(scheduled):
+    ours = one(scheduled, "Deployment", "harbourmaster-controller")["spec"]
+    theirs = one(scheduled, "Deployment", "harbourmaster-scheduler")["spec"]
+    assert theirs["strategy"] == ours["strategy"]
+    pods = [each["template"]["spec"] for each in (ours, theirs)]
+    for key in ("securityContext", "priorityClassName", "nodeSelector", "enableServiceLinks"):
+        assert pods[0][key] == pods[1][key]
+    first, second = (each["containers"][0]["securityContext"] for each in pods)
+    assert first == second
+    for each in pods[1]["topologySpreadConstraints"]:
+        assert each["labelSelector"] == theirs["selector"]
+
+
+def test_the_network_policies_let_the_scheduler_ask_and_nobody_else(scheduled):
+    scheduler = one(scheduled, "Deployment", "harbourmaster-scheduler")
+    labels = scheduler["spec"]["template"]["metadata"]["labels"]
+    rules = one(scheduled, "NetworkPolicy", "harbourmaster-controller")["spec"]["ingress"]
+    (reached,) = [each for each in rules if each["ports"][0]["port"] == "scheduling"]
+    assert [selects(each["podSelector"], labels) for each in reached["from"]] == [True]
+    for other in ("webhook", "controller"):
+        found = one(scheduled, "Deployment", f"harbourmaster-{other}")
+        others = found["spec"]["template"]["metadata"]["labels"]
+        assert not any(selects(each["podSelector"], others) for each in reached["from"])
+    egress = one(scheduled, "NetworkPolicy", "harbourmaster")["spec"]["egress"]
+    assert "scheduling" in {port["port"] for each in egress for port in each["ports"]}
+
+
+def test_with_cert_manager_the_certificate_has_the_scheduler_s_name():
+    found = objects("with-certmanager", "scheduler")
+    (asked,) = configuration(found)["extenders"]
+    names = one(found, "Certificate", "harbourmaster-webhook")["spec"]["dnsNames"]
+    assert urlsplit(asked["urlPrefix"]).hostname in names
+    controller = settings_of(one(found, "Deployment", "harbourmaster-controller"))
+    assert controller.metrics.custom_metrics_cert_dir
+
+
+def test_the_overlay_of_the_scheduler_s_manual_gives_it_an_image(tmp_path):
+    page = (ROOT / "docs/scheduler.md").read_text()
+    (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "harbourmaster").symlink_to(ROOT)
+    (tmp_path / "overlay").mkdir()
+    (tmp_path / "overlay/kustomization.yaml").write_text(example)
+    found = list(yaml.safe_load_all(kustomize(tmp_path / "overlay")))
+    image = container(one(found, "Deployment", "harbourmaster-scheduler"))["image"]
+    assert image == "registry.example.com/kube-scheduler:v1.26.15"

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+
+from helpers.image import HOME, environment, labels, stages, values
+from helpers.manifests import ROOT, container, objects, of_kind
+
+
+def test_the_base_is_one_exact_version_and_can_be_replaced():
+    (argument,) = values("", "ARG")
+    name, _, image = argument.partition("=")
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+", image)
+    assert [values(stage, "FROM")[0].split(" ")[0] for stage in ("build", "final")] == [
+        f"${{{name}}}"
+    ] * 2
+
+
+def test_no_digest_is_invented():
+    assert not re.search(r"sha256:[0-9a-f]", (ROOT / "Dockerfile").read_text())
+
+
+def test_what_is_installed_is_what_is_locked():
+    installs = [line for line in values("build", "RUN") if " install " in line]
+    locked, own = installs
+    assert "--require-hashes" in locked
+    assert "--requirement requirements-tracing.txt" in locked
+    # Nothing is compiled from what somebody uploaded, and our wheel brings nothing along.
+    assert "--only-binary :all:" in locked
+    assert {"--no-deps", "--no-index"} <= set(own.split())
+
+
+def test_bytecode_is_made_last_and_never_checked_again():
+    *_, last = values("build", "RUN")
+    assert "compileall" in last
+    # Times differ in every layer; a check by time would throw all of it away.
+    assert "--invalidation-mode unchecked-hash" in last
+    assert f"{HOME}/lib" in last
+
+
+def test_the_final_stage_has_no_installer_and_no_root():
+    instructions = stages()["final"]
+    assert ("COPY", f"--from=build {HOME} {HOME}") in instructions
+    assert "--without-pip" in values("build", "RUN")[0]
+    (removal,) = values("final", "RUN")
+    assert removal.startswith("rm -rf ")
+    assert "site-packages/pip*" in removal
+    assert values("final", "USER") == ["65532:65532"]
+    # After USER nothing may need root any more.
+    assert [each for each, _ in instructions[instructions.index(("USER", "65532:65532")) :]] == [
+        "USER",
+        "EXPOSE",
+        "STOPSIGNAL",
+        "ENTRYPOINT",
+    ]
+
+
+def test_one_image_runs_both_processes():
+    (entrypoint,) = values("final", "ENTRYPOINT")
+    assert json.loads(entrypoint) == ["harbourmaster"]
+    assert environment("final")["PATH"].startswith(f"{HOME}/bin:")
+    deployments = of_kind(objects(), "Deployment")
+    assert {container(each)["args"][0] for each in deployments} == {"webhook", "controller"}
+    assert not any("command" in container(each) for each in deployments)
+
+
+def test_it_stops_and_listens_as_the_manifests_expect():
+    assert values("final", "STOPSIGNAL") == ["SIGTERM"]
+    ports = {
+        port["containerPort"]
+        for each in of_kind(objects(), "Deployment")
+        for port in container(each)["ports"]
+    }
+    assert {int(port) for port in values("final", "EXPOSE")[0].split()} == ports
+
+
+def test_it_says_what_it_is():
+    prefix = "org.opencontainers.image."
+    assert labels().keys() == {
+        f"{prefix}{name}" for name in ("title", "description", "licenses", "revision", "version")
+    }
+    setup = (ROOT / "setup.cfg").read_text()
+    assert f"description = {labels()[prefix + 'description']}\n" in setup
+    assert f"license = {labels()[prefix + 'licenses']}\n" in setup
+
+
+def test_the_build_sees_what_it_copies_and_nothing_else():
+    ignored, *admitted = [
+        line
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    assert ignored == "*"
+    sources = [source for line in values("build", "COPY") for source in line.split()[:-1]]
+    assert [f"!{source}" for source in sources] == admitted
+    assert not any(fnmatch.fnmatch(".git", line.lstrip("!")) for line in admitted)

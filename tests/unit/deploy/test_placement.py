@@ -1,0 +1,99 @@
+"""Who may place applications: nobody, unless the component is used; and what the manual shows."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+import yaml
+
+from cli.main import _parser
+from cli.placement_cases import decided
+from controller.settings import ControllerSettings
+from helpers.manifests import BASES, ROOT, kustomize, objects, of_kind, one, settings_of
+from helpers.schemas import definition
+from placement.model import GROUP
+
+CONTROLLER = "harbourmaster-controller"
+ROLE = "harbourmaster-placement"
+DECIDED = ("applications", "clusters", "magnumclusters")
+READ = (
+    *("clouds", "globalclouds", "globalmetrics", "globalmetricsproviders", "metrics"),
+    *("metricsproviders", "projects"),
+)
+PAGE = (ROOT / "docs/placement.md").read_text()
+
+
+def rights(roles):
+    """Verbs and resources of roles, with their groups."""
+    return {
+        (group, resource, verb)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_without_the_component_no_process_of_ours_touches_these_kinds(base):
+    found = objects(base)
+    ours = [
+        role
+        for role in of_kind(found, "Role", "ClusterRole")
+        if role["metadata"]["labels"]["app.kubernetes.io/component"] in {"controller", "webhook"}
+    ]
+    assert not {right for right in rights(ours) if right[0] == GROUP}
+    assert not settings_of(one(found, "Deployment", CONTROLLER)).placement.enabled
+    assert not ControllerSettings().placement.enabled
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_the_component_brings_the_setting_and_exactly_these_rights(base):
+    found = objects(base, "placement")
+    assert rights([one(found, "ClusterRole", ROLE)]) == {
+        *((GROUP, kind, verb) for kind in DECIDED for verb in ("list", "patch", "watch")),
+        *((GROUP, f"{kind}/status", "patch") for kind in DECIDED),
+        *((GROUP, kind, verb) for kind in READ for verb in ("list", "watch")),
+        ("", "secrets", "get"),
+    }
+    (binding,) = [
+        each for each in of_kind(found, "ClusterRoleBinding") if each["roleRef"]["name"] == ROLE
+    ]
+    assert [each["name"] for each in binding["subjects"]] == [CONTROLLER]
+    assert settings_of(one(found, "Deployment", CONTROLLER)).placement.enabled
+
+
+def test_a_status_that_may_be_patched_is_one_that_there_is():
+    for plural in (*DECIDED, *READ):
+        (version,) = definition(plural)["spec"]["versions"]
+        assert ("subresources" in version) is (plural in DECIDED)
+
+
+def test_the_overlay_of_the_manual_is_one(tmp_path):
+    (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "harbourmaster").symlink_to(ROOT)
+    (tmp_path / "overlay").mkdir()
+    (tmp_path / "overlay/kustomization.yaml").write_text(example)
+    found = list(yaml.safe_load_all(kustomize(tmp_path / "overlay")))
+    assert one(found, "ClusterRole", ROLE)
+    assert settings_of(one(found, "Deployment", CONTROLLER)).placement.enabled
+
+
+def test_the_figures_of_the_manual_are_those_of_the_code():
+    (case,) = re.findall(r'^\{"id".*\}$', PAGE, re.MULTILINE)
+    decision = msgspec.to_builtins(decided(case.encode()))["decision"]
+    assert decision["chosen"] == ["mk2"]
+    for name, score in decision["scores"].items():
+        (row,) = re.findall(rf"^\| `{name}`.*$", PAGE, re.MULTILINE)
+        assert f"**{score:.4f}**" in row
+
+
+def test_the_commands_of_the_manual_can_be_given():
+    lines = re.findall(r"^harbourmaster (placement new .*)$", PAGE, re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        words = re.findall(r"'[^']*'|\S+", line.partition(" | ")[0])
+        _parser().parse_args([each.strip("'") for each in words])

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from helpers.manifests import ROOT, container, objects, of_kind, one, selects, settings_of
+from serving.health import health_app
+from serving.protocol import Timeouts
+from serving.readiness import PROBE_TIMEOUT, Readiness
+from webhook.server import _LAST_CONNECTIONS
+
+DEPLOYMENTS = {each["metadata"]["name"]: each for each in of_kind(objects(), "Deployment")}
+SECURE = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+each_deployment = pytest.mark.parametrize("name", list(DEPLOYMENTS))
+
+
+@pytest.fixture
+def deployment(name):
+    return DEPLOYMENTS[name]
+
+
+@pytest.fixture
+def pod(deployment):
+    return deployment["spec"]["template"]["spec"]
+
+
+@each_deployment
+def test_pods_are_hardened(pod, deployment):
+    assert container(deployment)["securityContext"] == SECURE
+    assert pod["securityContext"] == {
+        "fsGroup": 65532,
+        "runAsGroup": 65532,
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
+
+
+@each_deployment
+def test_cpu_is_asked_for_and_never_limited(deployment):
+    resources = container(deployment)["resources"]
+    assert resources["requests"].keys() == {"cpu", "memory"}
+    assert resources["limits"].keys() == {"memory"}
+
+
+@each_deployment
+def test_a_rollout_takes_no_replica_away_before_another_is_ready(deployment):
+    assert deployment["spec"]["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
+
+
+@each_deployment
+def test_replicas_are_spread_where_that_is_possible(pod, deployment):
+    assert [each["topologyKey"] for each in pod["topologySpreadConstraints"]] == [
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+    ]
+    for each in pod["topologySpreadConstraints"]:
+        # Where there is one node or zone only, they must run all the same.
+        assert each["whenUnsatisfiable"] == "ScheduleAnyway"
+        assert each["labelSelector"] == deployment["spec"]["selector"]
+        # Else the old pods of a rollout count, and the new ones share nodes when these are gone.
+        assert each["matchLabelKeys"] == ["pod-template-hash"]
+
+
+@each_deployment
+def test_the_priority_is_admitted_where_a_quota_must_count_it(pod):
+    scope = one(objects(), "ResourceQuota")["spec"]["scopeSelector"]["matchExpressions"]
+    assert scope == [
+        {"scopeName": "PriorityClass", "operator": "In", "values": [pod["priorityClassName"]]}
+    ]
+
+
+@each_deployment
+def test_arguments_are_settings_and_meet_the_ports(deployment):
+    settings = settings_of(deployment)
+    ports = {each["name"]: each["containerPort"] for each in container(deployment)["ports"]}
+    expected = {"health": settings.server.health_port}
+    if hasattr(settings.server, "port"):
+        expected["webhook"] = settings.server.port
+    if hasattr(settings, "metrics"):
+        expected["values"] = settings.metrics.expose_port
+        expected["metrics-api"] = settings.metrics.custom_metrics_port
+    assert ports == expected
+    assert settings.server.host == str(IPv4Address(0))
+
+
+@each_deployment
+def test_probes_ask_what_the_process_answers(deployment):
+    container_ = container(deployment)
+    served = {
+        route.resource.canonical
+        for route in health_app(Readiness(), CollectorRegistry()).router.routes()
+        if isinstance(route.resource, web.PlainResource)
+    }
+    probes = [container_[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
+    assert {each["httpGet"]["port"] for each in probes} == {"health"}
+    paths = [each["httpGet"]["path"] for each in probes]
+    assert paths == ["/healthz", "/healthz", "/readyz"]
+    assert set(paths) <= served
+    # Readiness dials itself first.
+    assert probes[2]["timeoutSeconds"] > PROBE_TIMEOUT
+    # Else a slow start is taken for a hang.
+    assert probes[0]["periodSeconds"] * probes[0]["failureThreshold"] >= 60
+
+
+@each_deployment
+def test_the_namespace_is_told(deployment):
+    told = {
+        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in container(deployment)["env"]
+    }
+    assert told == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+
+
+@each_deployment
+def test_services_lead_to_ports_that_are_there(deployment):
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    services = [
+        each for each in of_kind(objects(), "Service") if selects(each["spec"]["selector"], labels)
+    ]
+    assert deployment["metadata"]["name"] in {each["metadata"]["name"] for each in services}
+    targets = [each["targetPort"] for service in services for each in service["spec"]["ports"]]
+    assert sorted(targets) == sorted(each["name"] for each in container(deployment)["ports"])
+
+
+def test_the_webhook_has_time_for_its_whole_drain():
+    deployment = DEPLOYMENTS["harbourmaster-webhook"]
+    drain = settings_of(deployment).server.drain_seconds
+    needed = drain * _LAST_CONNECTIONS + Timeouts().shutdown
+    grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert needed + 3 <= grace <= needed + 10
+
+
+def test_the_webhook_mounts_its_certificate_but_not_the_key_of_the_authority():
+    deployment = DEPLOYMENTS["harbourmaster-webhook"]
+    (volume,) = deployment["spec"]["template"]["spec"]["volumes"]
+    assert {(each["key"], each["path"]) for each in volume["secret"]["items"]} == {
+        (name, name) for name in ("ca.crt", "tls.crt", "tls.key")
+    }
+    # For the group, which fsGroup makes ours.
+    assert volume["secret"]["defaultMode"] == 0o440
+    (mount,) = container(deployment)["volumeMounts"]
+    assert mount == {
+        "name": volume["name"],
+        "mountPath": settings_of(deployment).server.cert_dir,
+        "readOnly": True,
+    }
+
+
+def test_three_answer_and_two_lead_in_turn():
+    replicas = {name: each["spec"]["replicas"] for name, each in DEPLOYMENTS.items()}
+    assert replicas == {"harbourmaster-webhook": 3, "harbourmaster-controller": 2}
+    budgets = [each["spec"]["maxUnavailable"] for each in of_kind(objects(), "PodDisruptionBudget")]
+    assert budgets == [1, 1]
+
+
+def test_a_user_of_the_image_is_the_user_of_the_pods():
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert "\nUSER 65532:65532\n" in dockerfile

@@ -1,0 +1,383 @@
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from itertools import filterfalse
+
+import pytest
+import yaml
+
+from controller.registration.api_services import SERVED
+from controller.registration.conversions import CONVERTED
+from controller.registration.desired import Home, desired
+from controller.registration.registration import names_of
+from controller.settings import (
+    CONTROLLERS,
+    NAMESPACES,
+    PLACEMENT,
+    REGISTRATION,
+    RESCHEDULING,
+    ControllerSettings,
+    RegistrationSettings,
+)
+from helpers.manifests import (
+    CLUSTER_WIDE,
+    CONFIGURATIONS,
+    DEPLOY,
+    NAMESPACE,
+    ROOT,
+    VERSION,
+    combinations,
+    container,
+    kustomize,
+    objects,
+    of_kind,
+    one,
+    rendered,
+    selects,
+    settings_of,
+)
+
+# Together they take as long as a thousand others.
+pytestmark = pytest.mark.slow
+
+# Everything in default exists since Kubernetes 1.25 or longer; what needs more is a component.
+SINCE_1_25 = {
+    "admissionregistration.k8s.io/v1",
+    "apiextensions.k8s.io/v1",
+    "apiregistration.k8s.io/v1",
+    "apps/v1",
+    "policy/v1",
+    "rbac.authorization.k8s.io/v1",
+    "v1",
+}
+BUILT_IN = {("ClusterRole", f"system:{name}") for name in ("kube-scheduler", "volume-scheduler")}
+"""Roles that every cluster has, in its own version."""
+each_combination = pytest.mark.parametrize("combination", list(combinations()), ids="+".join)
+
+
+@pytest.fixture
+def found(combination):
+    return objects(*combination)
+
+
+@each_combination
+def test_every_name_is_there_once(found):
+    names = Counter(
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+        for each in found
+    )
+    assert set(names.values()) == {1}
+
+
+def is_address(found):
+    """Whether it only gives one of our Services a second name, where others look for it."""
+    return found["kind"] == "Service" and "externalName" in found["spec"]
+
+
+@each_combination
+def test_everything_stands_in_the_one_namespace_and_is_labelled(found, combination):
+    namespace = one(found, "Namespace")["metadata"]["name"]
+    for each in found:
+        metadata = each["metadata"]
+        if each["kind"].startswith("ValidatingAdmissionPolicy"):
+            # kustomize takes them for namespaced ones; the API server takes that off again.
+            assert metadata.get("namespace", namespace) == namespace
+        elif not is_address(each) or "gardener" in combination:
+            expected = None if each["kind"] in CLUSTER_WIDE else namespace
+            assert metadata.get("namespace") == expected, metadata["name"]
+        assert metadata["labels"]["app.kubernetes.io/name"] == "harbourmaster", metadata["name"]
+
+
+@each_combination
+def test_rights_are_given_to_accounts_that_exist(found):
+    accounts = {
+        (each["metadata"]["namespace"], each["metadata"]["name"])
+        for each in of_kind(found, "ServiceAccount")
+    }
+    roles = {(each["kind"], each["metadata"]["name"]) for each in found}
+    used = set()
+    for each in of_kind(found, "RoleBinding", "ClusterRoleBinding"):
+        role = each["roleRef"]["kind"], each["roleRef"]["name"]
+        assert role in roles | BUILT_IN
+        used |= {(subject["namespace"], subject["name"]) for subject in each["subjects"]}
+    assert used == accounts
+
+
+@each_combination
+def test_pods_run_as_accounts_that_exist(found):
+    accounts = {each["metadata"]["name"] for each in of_kind(found, "ServiceAccount")}
+    assert {
+        each["spec"]["template"]["spec"]["serviceAccountName"]
+        for each in of_kind(found, "Deployment")
+    } == accounts
+
+
+@each_combination
+def test_the_configurations_call_our_service(found):
+    services = {each["metadata"]["name"]: each for each in of_kind(found, "Service")}
+    namespace = one(found, "Namespace")["metadata"]["name"]
+    for each in of_kind(found, *CONFIGURATIONS):
+        for webhook in each["webhooks"]:
+            called = webhook["clientConfig"]["service"]
+            ports = services[called["name"]]["spec"]["ports"]
+            assert called["namespace"] == namespace
+            assert called["port"] in {port["port"] for port in ports}
+
+
+@each_combination
+def test_the_custom_metrics_api_leads_to_our_service_by_the_names_of_the_settings(found):
+    settings = settings_of(one(found, "Deployment", "harbourmaster-controller"))
+    services = {each["metadata"]["name"]: each for each in of_kind(found, "Service")}
+    namespace = one(found, "Namespace")["metadata"]["name"]
+    served = of_kind(found, "APIService")
+    assert [each["metadata"]["name"] for each in served] == (
+        list(SERVED) if settings.metrics.custom_metrics_api else []
+    )
+    for each in served:
+        spec = each["spec"]
+        assert f"{spec['version']}.{spec['group']}" == each["metadata"]["name"]
+        assert spec["insecureSkipTLSVerify"] is False
+        name, port = spec["service"]["name"], spec["service"]["port"]
+        assert (name, spec["service"]["namespace"]) == (settings.metrics.service_name, namespace)
+        targets = {one["port"]: one["targetPort"] for one in services[name]["spec"]["ports"]}
+        assert targets[port] == "metrics-api"
+    priorities = [each["spec"]["versionPriority"] for each in served]
+    assert priorities == sorted(set(priorities))
+
+
+@each_combination
+def test_the_controller_finds_every_conversion_by_the_names_of_its_settings(found):
+    settings = settings_of(one(found, "Deployment", "harbourmaster-controller")).webhook
+    namespace = one(found, "Namespace")["metadata"]["name"]
+    services = {
+        each["metadata"]["name"]: service_of(each)
+        for each in of_kind(found, "CustomResourceDefinition")
+        if "conversion" in each["spec"]
+    }
+    ours = {
+        "name": settings.service_name,
+        "namespace": namespace,
+        "path": "/convert",
+        "port": settings.service_port,
+    }
+    assert services == {name: ours for name in CONVERTED}  # noqa: C420 - one for each
+
+
+def service_of(definition):
+    return definition["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
+
+
+@each_combination
+def test_the_controller_knows_the_names_that_stand_here(found):
+    settings = settings_of(one(found, "Deployment", "harbourmaster-controller"))
+    assert settings.webhook.service_name in {
+        each["metadata"]["name"] for each in of_kind(found, "Service")
+    }
+    volumes = one(found, "Deployment", "harbourmaster-webhook")["spec"]["template"]["spec"][
+        "volumes"
+    ]
+    assert [each["secret"]["secretName"] for each in volumes] == [settings.certificates.secret_name]
+    leases = [
+        rule
+        for rule in one(found, "Role", "harbourmaster-controller")["rules"]
+        if rule["resources"] == ["leases"] and "resourceNames" in rule
+    ]
+    assert [rule["resourceNames"] for rule in leases] == [[settings.leader_election.lease_name]]
+
+
+@each_combination
+def test_selectors_pick_exactly_one_deployment(found):
+    deployments = of_kind(found, "Deployment")
+    selecting = (*of_kind(found, "Service", "PodDisruptionBudget"), *deployments)
+    for each in filterfalse(is_address, selecting):
+        picked = [
+            deployment["metadata"]["name"]
+            for deployment in deployments
+            if selects(
+                each["spec"]["selector"], deployment["spec"]["template"]["metadata"]["labels"]
+            )
+        ]
+        assert len(picked) == 1, each["metadata"]["name"]
+
+
+def test_default_needs_nothing_newer_than_1_25():
+    assert {each["apiVersion"] for each in objects()} <= SINCE_1_25
+
+
+def test_default_leaves_the_configurations_to_the_controller():
+    assert not of_kind(objects(), *CONFIGURATIONS)
+    assert ControllerSettings().register_webhooks
+
+
+def test_the_image_is_ours_of_this_version():
+    images = {container(each)["image"] for each in of_kind(objects(), "Deployment")}
+    assert images == {f"harbourmaster:{VERSION}"}
+
+
+def test_the_readable_configurations_are_those_that_the_controller_makes():
+    folder = DEPLOY / "webhook/configurations"
+    shown = [
+        yaml.safe_load((folder / f"{kind}ating.yaml").read_text()) for kind in ("mut", "valid")
+    ]
+    assert shown == list(desired(RegistrationSettings(), Home(NAMESPACE), None).values())
+
+
+def test_pods_only_takes_the_templates_out_of_settings_and_configurations():
+    found = objects("with-certmanager", "pods-only")
+    settings = settings_of(one(found, "Deployment", "harbourmaster-controller")).webhook
+    assert settings == RegistrationSettings(templates=False)
+    for wanted in desired(settings, Home(NAMESPACE), None).values():
+        assert one(found, wanted["kind"])["webhooks"] == wanted["webhooks"]
+
+
+def test_with_cert_manager_the_controller_has_no_say_in_registration():
+    found = objects("with-certmanager")
+    settings = settings_of(one(found, "Deployment", "harbourmaster-controller"))
+    assert not settings.register_webhooks
+    touched = {
+        resource
+        for role in of_kind(found, "Role", "ClusterRole")
+        if role["metadata"]["labels"]["app.kubernetes.io/component"] != "policies"
+        for rule in role["rules"]
+        # A provider's Secret is read, and no other.
+        if rule["verbs"] != ["get"]
+        for resource in rule["resources"]
+    }
+    assert not {
+        each for each in touched if each == "secrets" or each.endswith("webhookconfigurations")
+    }
+
+
+def test_beside_keptn_everything_is_there_and_its_work_is_left_to_it():
+    found, usual = (
+        {(each["kind"], each["metadata"]["name"]): each for each in objects(base)}
+        for base in ("beside-keptn", "default")
+    )
+    controller = ("Deployment", "harbourmaster-controller")
+    settings = settings_of(found[controller])
+    assert settings.running == (REGISTRATION, NAMESPACES)
+    # By default two are off.
+    usually = tuple(name for name in CONTROLLERS if name not in {RESCHEDULING, PLACEMENT})
+    assert settings_of(usual[controller]).running == usually
+    assert {key for key, each in found.items() if each != usual[key]} == {controller}
+    assert usual.keys() - found.keys() == {("APIService", name) for name in SERVED}
+
+
+@pytest.mark.parametrize("component", ["gardener", "pods-only"])
+def test_cert_manager_issues_what_the_webhook_mounts_and_injects_its_authority(component):
+    found = objects("with-certmanager", component)
+    namespace = one(found, "Namespace")["metadata"]["name"]
+    certificate = one(found, "Certificate", "harbourmaster-webhook")
+    volumes = one(found, "Deployment", "harbourmaster-webhook")["spec"]["template"]["spec"][
+        "volumes"
+    ]
+    assert certificate["spec"]["secretName"] == volumes[0]["secret"]["secretName"]
+    for each in of_kind(found, *CONFIGURATIONS):
+        injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        assert injected == f"{namespace}/{certificate['metadata']['name']}"
+        for webhook in each["webhooks"]:
+            service = webhook["clientConfig"]["service"]
+            host = f"{service['name']}.{service['namespace']}.svc"
+            assert host in certificate["spec"]["dnsNames"]
+            assert "caBundle" not in webhook["clientConfig"]
+    for each in of_kind(found, "APIService"):
+        injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        assert injected == f"{namespace}/{certificate['metadata']['name']}"
+        service = each["spec"]["service"]
+        host = f"{service['name']}.{service['namespace']}.svc"
+        assert host in certificate["spec"]["dnsNames"]
+    controller = one(found, "Deployment", "harbourmaster-controller")
+    (mount,) = container(controller)["volumeMounts"]
+    assert mount["mountPath"] == settings_of(controller).metrics.custom_metrics_cert_dir
+    (volume,) = controller["spec"]["template"]["spec"]["volumes"]
+    assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
+    # The authority's key is in another Secret, and would not be mounted if it were in this one.
+    assert {each["key"] for each in volume["secret"]["items"]} == {"ca.crt", "tls.crt", "tls.key"}
+    for name in CONVERTED:
+        definition = one(found, "CustomResourceDefinition", name)
+        injected = definition["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        assert injected == f"{namespace}/{certificate['metadata']['name']}"
+        service = service_of(definition)
+        host = f"{service['name']}.{service['namespace']}.svc"
+        assert host in certificate["spec"]["dnsNames"]
+
+
+def test_cert_manager_gives_the_lifetimes_and_names_of_our_own_certificates():
+    found = objects("with-certmanager")
+    leaf = one(found, "Certificate", "harbourmaster-webhook")["spec"]
+    authority = one(found, "Certificate", "harbourmaster-webhook-ca")["spec"]
+    ours = ControllerSettings().certificates
+    assert hours(leaf["duration"]) * 3600 == ours.leaf_lifetime_seconds
+    assert hours(authority["duration"]) * 3600 == ours.ca_lifetime_seconds
+    for each in (leaf, authority):
+        assert (each["privateKey"]["algorithm"], each["privateKey"]["size"]) == ("ECDSA", 256)
+        # After two thirds, like ours.
+        assert hours(each["renewBefore"]) * 3 == hours(each["duration"])
+    # Else the old leaf is not valid under the new authority, which replaces the old one at once.
+    assert authority["privateKey"]["rotationPolicy"] == "Never"
+    assert tuple(leaf["dnsNames"]) == names_of(ControllerSettings(), NAMESPACE)
+
+
+def hours(duration):
+    return int(re.fullmatch(r"(\d+)h", duration)[1])
+
+
+def test_a_single_replica_of_each_may_be_moved():
+    found = objects("default", "single-replica")
+    assert [each["spec"]["replicas"] for each in of_kind(found, "Deployment")] == [1, 1]
+    assert [each["spec"]["maxUnavailable"] for each in of_kind(found, "PodDisruptionBudget")] == [
+        1,
+        1,
+    ]
+
+
+@pytest.mark.parametrize("base", ["default", "with-certmanager"])
+def test_in_gardener_nothing_names_our_own_namespace(base):
+    text = rendered(base, "namespace-guard", "network-policy", "monitoring", "gardener")
+    assert NAMESPACE not in text
+    found = objects(base, "namespace-guard", "network-policy", "monitoring", "gardener")
+    assert one(found, "Namespace")["metadata"]["name"] == "gardener-extension-kupid"
+    assert one(found, "Service", "gardener-extension-kupid")
+    condition = one(found, "ValidatingAdmissionPolicy")["spec"]["matchConditions"][0]
+    account = "system:serviceaccount:gardener-extension-kupid:harbourmaster-controller"
+    assert f'== "{account}"' in condition["expression"]
+
+
+def test_in_gardener_our_namespace_is_never_reviewed():
+    found = objects("with-certmanager", "gardener")
+    for webhook in one(found, "MutatingWebhookConfiguration")["webhooks"]:
+        by_name = webhook["namespaceSelector"]["matchExpressions"][0]
+        assert (by_name["key"], by_name["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        assert "gardener-extension-kupid" in by_name["values"]
+
+
+def test_in_gardener_the_authority_of_kupid_may_be_read_and_is():
+    found = objects("default", "gardener")
+    adopted = settings_of(one(found, "Deployment", "harbourmaster-controller")).certificates
+    assert {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": [adopted.adopt_secret],
+        "verbs": ["get"],
+    } in one(found, "Role", "harbourmaster-registration")["rules"]
+
+
+def test_a_namespace_of_ones_own_needs_one_line(tmp_path):
+    (tmp_path / "kustomization.yaml").write_text(
+        f"namespace: placement\nresources: [{os.path.relpath(DEPLOY / 'default', tmp_path)}]\n"
+    )
+    assert NAMESPACE not in kustomize(tmp_path)
+
+
+def test_the_overlay_of_the_manual_renders_and_its_setting_is_one(tmp_path):
+    page = (ROOT / "docs/deploying.md").read_text()
+    (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "harbourmaster").symlink_to(ROOT)
+    (tmp_path / "overlay").mkdir()
+    (tmp_path / "overlay/kustomization.yaml").write_text(example)
+    found = list(yaml.safe_load_all(kustomize(tmp_path / "overlay")))
+    controller = one(found, "Deployment", "harbourmaster-controller")
+    assert "monitoring" in settings_of(controller).webhook.excluded_namespaces
+    assert container(controller)["image"] == f"registry.example.com/harbourmaster:{VERSION}"

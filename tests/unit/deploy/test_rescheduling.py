@@ -1,0 +1,107 @@
+"""Who may evict and change nodes: nobody, unless the component is used."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from controller.settings import ControllerSettings
+from helpers.manifests import BASES, ROOT, kustomize, objects, of_kind, one, settings_of
+
+CONTROLLER = "harbourmaster-controller"
+ROLE = "harbourmaster-rescheduling"
+RIGHTS = {
+    ("pods", "get"),
+    ("pods", "list"),
+    ("pods", "watch"),
+    ("pods", "delete"),
+    ("pods/eviction", "create"),
+    ("pods/status", "patch"),
+    ("nodes", "get"),
+    ("nodes", "list"),
+    ("nodes", "patch"),
+    ("nodes", "watch"),
+    ("poddisruptionbudgets", "list"),
+    ("poddisruptionbudgets", "watch"),
+    ("leases", "get"),
+}
+"""Section 6.8, without what the controller may do anyhow."""
+
+
+def rights(roles):
+    """Verbs and resources of roles."""
+    return {
+        (resource, verb)
+        for role in roles
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_without_the_component_nobody_may_evict_or_change_nodes(base):
+    found = objects(base)
+    ours = [
+        role
+        for role in of_kind(found, "Role", "ClusterRole")
+        if role["metadata"]["labels"]["app.kubernetes.io/component"] in {"controller", "webhook"}
+    ]
+    given = rights(ours)
+    assert not {("pods", "delete"), ("pods/eviction", "create"), ("nodes", "patch")} & given
+    assert not {resource for resource, _ in given} & {"nodes", "pods/status"}
+    assert not settings_of(one(found, "Deployment", CONTROLLER)).rescheduling.enabled
+    assert not ControllerSettings().rescheduling.enabled
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_the_component_brings_the_setting_and_exactly_these_rights(base):
+    found = objects(base, "rescheduling")
+    assert rights([one(found, "ClusterRole", ROLE)]) == RIGHTS
+    (binding,) = [
+        each for each in of_kind(found, "ClusterRoleBinding") if each["roleRef"]["name"] == ROLE
+    ]
+    assert [each["name"] for each in binding["subjects"]] == [CONTROLLER]
+    assert settings_of(one(found, "Deployment", CONTROLLER)).rescheduling.enabled
+    (lease,) = [
+        rule for rule in one(found, "ClusterRole", ROLE)["rules"] if rule["resources"] == ["leases"]
+    ]
+    assert lease["resourceNames"] == ["kube-scheduler"]
+
+
+def test_what_the_controller_may_do_anyhow_is_enough_for_the_rest():
+    found = objects("default", "rescheduling")
+    given = rights(
+        role
+        for role in of_kind(found, "ClusterRole")
+        if role["metadata"]["labels"]["app.kubernetes.io/component"] == "controller"
+    )
+    needed = {
+        *(("namespaces", verb) for verb in ("list", "watch")),
+        *(("configmaps", verb) for verb in ("list", "watch")),
+        *(("events", verb) for verb in ("create", "patch")),
+        ("pods", "patch"),
+    }
+    assert needed <= given
+
+
+def test_our_own_pods_have_room_on_a_node_that_is_kept():
+    found = objects("default", "rescheduling")
+    pod = one(found, "Deployment", CONTROLLER)["spec"]["template"]["spec"]
+    key = ControllerSettings().rescheduling.taint_key
+    assert pod["tolerations"] == [{"key": key, "operator": "Exists"}]
+    assert pod["priorityClassName"] in ControllerSettings().rescheduling.critical_classes
+
+
+def test_the_overlay_of_the_manual_keeps_budgets_and_tries_first(tmp_path):
+    page = (ROOT / "docs/rescheduler.md").read_text()
+    (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "harbourmaster").symlink_to(ROOT)
+    (tmp_path / "overlay").mkdir()
+    (tmp_path / "overlay/kustomization.yaml").write_text(example)
+    found = list(yaml.safe_load_all(kustomize(tmp_path / "overlay")))
+    settings = settings_of(one(found, "Deployment", CONTROLLER)).rescheduling
+    assert (settings.enabled, settings.dry_run) == (True, True)
+    assert not settings.allow_pdb_violation

@@ -1,0 +1,73 @@
+"""The Deno runner's entry point, with something in Deno's place that tells how it was called."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from helpers.manifests import ROOT
+
+ENTRYPOINT = ROOT / "runtimes/deno/entrypoint.sh"
+ALLOWED = [
+    "run",
+    "--no-prompt",
+    "--allow-net",
+    "--allow-read",
+    "--allow-write",
+    "--allow-env=DATA,SECURE_DATA,KEPTN_CONTEXT",
+]
+HOSTILE = ["$(touch pwned)", "`touch pwned`", "; touch pwned", "* ?", "a\nb", "'\"", "a b"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that runs the entry point with an environment."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    deno = programs / "deno"
+    deno.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    deno.chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def start(**environment):
+        return subprocess.run(
+            ["/bin/sh", ENTRYPOINT],
+            env={"PATH": str(programs), **environment},
+            cwd=work,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+
+    return start
+
+
+@pytest.mark.parametrize(
+    "script", ["/var/data/function.ts", "https://example.com/f.ts", "http://example.com/f.ts"]
+)
+def test_a_function_may_do_just_this(run, script):
+    found = run(SCRIPT=script, CMD_ARGS="--allow-all")
+    assert json.loads(found.stdout) == [*ALLOWED, script]
+
+
+@pytest.mark.parametrize("given", ["", "function.ts", "--allow-all", "-", "file:///etc/passwd"])
+def test_what_is_neither_path_nor_url_never_runs(run, given):
+    found = run(SCRIPT=given)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == "SCRIPT must be an absolute path, or a URL of http or https\n"
+
+
+def test_without_a_script_nothing_runs(run):
+    assert run().returncode == 2
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_s28_no_shell_reads_the_script(run, tmp_path, text):
+    found = run(SCRIPT=f"/{text}", DATA=text)
+    assert json.loads(found.stdout)[-1] == f"/{text}"
+    assert list((tmp_path / "work").iterdir()) == []
