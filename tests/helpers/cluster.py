@@ -11,12 +11,12 @@ import uuid
 
 from helpers.objects import API, RESOURCES
 from helpers.patching import NODE_REQUIRED
+from helpers.patience import PATIENCE, WAIT
 
 POLICY_RESOURCES = ["podschedulingpolicies", "clusterpodschedulingpolicies"]
 LABELS = {"example.com/app": "ledger", "example.com/role": "main"}
 # The namespaces whose reviews go to the server that tests share.
 SERVED = {"example.com/reviews": "shared"}
-PATIENCE = 20.0
 
 
 def manifests(namespace, *, suffix="", labels=None, **pod_spec):
@@ -129,9 +129,7 @@ def fresh_namespace(kubectl, stem, labels=None):
     metadata = {"name": name, "labels": labels or {}}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     kubectl("create", "-f=-", stdin=json.dumps(manifest))
-    kubectl(
-        "wait", "--for=create", "--timeout=30s", "serviceaccount/default", f"--namespace={name}"
-    )
+    kubectl("wait", "--for=create", WAIT, "serviceaccount/default", f"--namespace={name}")
     return name
 
 

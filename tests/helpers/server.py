@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-PATIENCE = 20.0
+from helpers.patience import PATIENCE
 
 
 class Server:

@@ -7,8 +7,9 @@ import re
 import urllib.request
 from pathlib import Path
 
+from helpers.patience import PATIENCE
 from helpers.raw_http import Connection
-from helpers.server import PATIENCE, Server
+from helpers.server import Server
 
 
 class WatchedServer(Server):

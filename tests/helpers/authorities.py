@@ -1,0 +1,111 @@
+"""Certificates of other hands, and a verifier that isn't ours, at any time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+
+KUPID_NAMES = ("kupid", "kupid.garden", "kupid.garden.svc")
+TEN_YEARS = timedelta(days=3652)
+
+
+def accepts(trust, chain, name, now):
+    """Whether a client that trusts only ``trust`` accepts the certificate of PEM ``chain``."""
+    if not trust:
+        return False
+    store = Store(x509.load_pem_x509_certificates(trust))
+    verifier = PolicyBuilder().store(store).time(now).build_server_verifier(x509.DNSName(name))
+    leaf, *others = x509.load_pem_x509_certificates(chain)
+    try:
+        verifier.verify(leaf, others)
+    except VerificationError:
+        return False
+    return True
+
+
+def rsa_key():
+    return rsa.generate_private_key(65537, 2048)
+
+
+def pem(thing):
+    """A certificate or a key, PKCS1 as Go writes it."""
+    if isinstance(thing, x509.Certificate):
+        return thing.public_bytes(serialization.Encoding.PEM)
+    return thing.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+
+
+def foreign_authority(now, key=None, *, lifetime=TEN_YEARS, ballast=b""):
+    """Certificate and key of an authority as Go programs make it."""
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = _builder(now, "webhook-ca", "webhook-ca", key, lifetime)
+    builder = builder.add_extension(_usage(ca=True), critical=True)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    builder = builder.add_extension(identifier, critical=False)
+    if ballast:
+        extension = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.3.6.1.4.1.5.1"), ballast)
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(key, hashes.SHA256()), key
+
+
+def foreign_leaf(now, authority, names, key=None, *, lifetime=TEN_YEARS, usage=None):
+    """Certificate and key of a server, issued by what ``foreign_authority`` gave."""
+    issuer, issuer_key = authority
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+    alternative = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
+    usages = x509.ExtendedKeyUsage([usage or ExtendedKeyUsageOID.SERVER_AUTH])
+    builder = _builder(now, "kupid", "webhook-ca", key, lifetime)
+    builder = builder.add_extension(_usage(ca=False), critical=True)
+    builder = builder.add_extension(usages, critical=False)
+    builder = builder.add_extension(identifier, critical=False)
+    builder = builder.add_extension(alternative, critical=False)
+    return builder.sign(issuer_key, hashes.SHA256()), key
+
+
+def kupid_data(now, names=KUPID_NAMES):
+    """The data of kupid's Secret: RSA 2048, ten years."""
+    authority = foreign_authority(now, rsa_key())
+    leaf = foreign_leaf(now, authority, names, rsa_key())
+    return {
+        "ca.crt": pem(authority[0]),
+        "ca.key": pem(authority[1]),
+        "tls.crt": pem(leaf[0]),
+        "tls.key": pem(leaf[1]),
+    }
+
+
+def _builder(now, name, issuer, key, lifetime):
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + lifetime)
+    )
+
+
+def _usage(*, ca):
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=True,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

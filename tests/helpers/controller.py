@@ -1,0 +1,242 @@
+"""A real controller process, and the changes that it makes, in the order of the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import aiohttp
+import msgspec
+
+from helpers.observed import VALUE_PORTS
+from helpers.patience import PATIENCE
+from helpers.registered import CONFIGURATIONS, NAME, SECRET, Observer
+from kube.client import Client
+from kube.connection import connect
+from kube.reflector import Reflector
+from kube.resources import SECRETS, Resource
+
+CORE_EVENTS = Resource("", "v1", "events", "Event")
+
+
+@contextlib.asynccontextmanager
+async def connected(kubeconfig):
+    """A client of a real API server."""
+    async with Client(connect(str(kubeconfig))) as found:
+        yield found
+    # A TLS connection whose request was cancelled ends a moment after its client.
+    await asyncio.sleep(0.1)
+
+
+class Controller:
+    """One controller process; it runs when the construction returns."""
+
+    def __init__(self, kubeconfig, namespace, *flags):
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "controller",
+                f"--kubeconfig={kubeconfig}",
+                f"--namespace={namespace}",
+                "--health-port=0",
+                *VALUE_PORTS,
+                "--log-format=json",
+                *flags,
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines = []
+        self._queue = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        try:
+            self.health = self.await_event("started")["health"]
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def _read(self):
+        for line in self._process.stderr:
+            self.lines.append(line)
+            self._queue.put(line)
+        self._queue.put(None)
+
+    def await_event(self, event, *, patience=PATIENCE, **fields):
+        """Return the next log line of the event that has the fields."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                line = self._queue.get(timeout=max(0, deadline - time.monotonic()))
+            except queue.Empty:
+                line = None
+            if line is None:
+                raise AssertionError(f"no line {event} {fields} in: {''.join(self.lines)}")
+            found = json.loads(line) if line.startswith("{") else {"event": ""}
+            if found["event"] == event and fields.items() <= found.items():
+                return found
+
+    async def metrics(self):
+        """The text of /metrics."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{self.health}/metrics") as answer,
+        ):
+            return await answer.text()
+
+    def stop(self):
+        """End it as a cluster does; return the exit code."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._end()
+
+    def kill(self):
+        """End it as a crash does."""
+        if self._process.poll() is None:
+            os.kill(self._process.pid, signal.SIGKILL)
+        return self._end()
+
+    def _end(self):
+        code = self._process.wait(PATIENCE)
+        self._reader.join()
+        self._process.stderr.close()
+        return code
+
+
+class Watched:
+    """Mirrors what a registration consists of, and keeps every version of it.
+
+    All versions of one API server count together, so ``changes`` gives the true order.
+    """
+
+    def __init__(self, client, namespace):
+        self.theirs = set()
+        self._key = f"{namespace}/{SECRET}"
+        self._namespace = namespace
+        self._client = client
+        self._versions = {}
+        self._deleted = {}
+        self._moved = asyncio.Event()
+        self._reflectors = {
+            resource: Reflector(
+                client,
+                resource,
+                lambda raw, resource=resource: self._note(resource, raw),
+                namespace=namespace if resource == SECRETS else None,
+                field_selector=f"metadata.name={SECRET if resource == SECRETS else NAME}",
+                on_change=lambda _keys: self._moved.set(),
+            )
+            for resource in (SECRETS, *CONFIGURATIONS)
+        }
+        self._tasks = []
+
+    async def __aenter__(self):
+        self._tasks = [asyncio.create_task(each.run()) for each in self._reflectors.values()]
+        for each in self._reflectors.values():
+            await each.synced.wait()
+        return self
+
+    async def __aexit__(self, *_):
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _note(self, resource, raw):
+        obj = msgspec.json.decode(raw)
+        self._versions[int(obj["metadata"]["resourceVersion"])] = (resource, obj)
+        return obj
+
+    def secret(self):
+        return self._reflectors[SECRETS].store.get(self._key)
+
+    def configuration(self, resource):
+        return self._reflectors[resource].store.get(NAME)
+
+    async def until(self, condition, patience=PATIENCE):
+        """Wait until the condition holds; return what it gave and the seconds that it took."""
+        begun = time.monotonic()
+        async with asyncio.timeout(patience):
+            while not (found := condition()):
+                self._moved.clear()
+                await self._moved.wait()
+        return found, time.monotonic() - begun
+
+    async def write(self, resource, change):
+        """Change what is stored as somebody else would: ``change`` gets it and returns it."""
+        is_secret = resource == SECRETS
+        name = SECRET if is_secret else NAME
+        namespace = self._namespace if is_secret else None
+        obj = change(msgspec.json.decode(await self._client.get(resource, name, namespace)))
+        answer = await self._client.replace(resource, name, obj, namespace)
+        version = int(msgspec.json.decode(answer)["metadata"]["resourceVersion"])
+        self.theirs.add(version)
+        return version
+
+    async def delete(self, resource):
+        """Delete what is stored, and remember whose place has to be taken."""
+        is_secret = resource == SECRETS
+        namespace = self._namespace if is_secret else None
+        name = SECRET if is_secret else NAME
+        stored = msgspec.json.decode(await self._client.get(resource, name, namespace))
+        self._deleted[resource] = stored["metadata"]["uid"]
+        await self._client.delete(resource, name, namespace, uid=self._deleted[resource])
+
+    async def until_replaced(self, resource, patience=PATIENCE):
+        """Wait for another object in the place of the deleted one.
+
+        A watch that was away, or brings both changes at once, never shows the place empty.
+        """
+
+        def is_another():
+            found = self.secret() if resource == SECRETS else self.configuration(resource)
+            return found is not None and found["metadata"]["uid"] != self._deleted[resource]
+
+        return await self.until(is_another, patience)
+
+    def observer(self):
+        """Judge every version so far."""
+        found = Observer()
+        for version, (resource, obj) in sorted(self._versions.items()):
+            found.see(resource, obj, ours=version not in self.theirs)
+        return found
+
+    async def events(self, reason, name=NAME):
+        """The events about an object with a reason."""
+        selector = f"involvedObject.name={name},reason={reason}"
+        page = await self._client.list(CORE_EVENTS, field_selector=selector)
+        return [msgspec.json.decode(each) for each in page.items]
+
+    async def until_note(self, reason, text, name=NAME):
+        """Wait for an event with this text in it; return the whole text."""
+        return (await self._until_event(reason, name, lambda event: text in event["message"]))[
+            "message"
+        ]
+
+    async def until_counted(self, reason, text, count, name=NAME):
+        """Wait for such an event that stands for ``count``."""
+
+        def counts(event):
+            return text in event["message"] and (event.get("series") or {}).get("count") == count
+
+        await self._until_event(reason, name, counts)
+
+    async def _until_event(self, reason, name, is_right):
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                for event in await self.events(reason, name):
+                    if is_right(event):
+                        return event
+                await asyncio.sleep(0.05)

@@ -1,0 +1,272 @@
+"""The API server in memory with evictions as the real one answers them, and a rescheduler on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from datetime import UTC, datetime, timedelta
+
+from helpers.fake_api import FakeApi
+from helpers.fake_store import StatusError, status
+from kube.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS, NODES, PODS
+
+KEY = "CriticalAddonsOnly"
+ANNOTATION = "rescheduler.harbourmaster.dev/reservations"
+HOME = "harbourmaster-system"
+PATIENCE = 10.0
+QUICK = {
+    "enabled": True,
+    "initialDelaySeconds": 0,
+    "settleDelaySeconds": 0,
+    "verifyDelaySeconds": 0,
+    "housekeepingIntervalSeconds": 0.2,
+}
+
+
+def refused_by_budget(retry_after=None):
+    """What the API server says of a disruption budget that allows nothing."""
+    details = {"causes": [{"reason": "DisruptionBudget", "message": "needs 1 healthy pods"}]}
+    if retry_after is not None:
+        details["retryAfterSeconds"] = retry_after
+    return StatusError(429, "Cannot evict pod as it would violate a budget", details=details)
+
+
+def refused_by_admission():
+    """The same of a policy."""
+    return StatusError(422, "is forbidden: ValidatingAdmissionPolicy denied request")
+
+
+def refused_by_two_budgets():
+    """The same of two budgets: neither a reason nor details."""
+    text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not"
+    return StatusError(500, text, reason="")
+
+
+class EvictingApi(FakeApi):
+    """Victims stay, with their deletionTimestamp, until the test removes them.
+
+    ``answers``: for evictions by the name of the pod, in order; None for the right one. The same in
+    ``tries`` for dry runs. ``evictions``, ``deletions`` and ``marks`` tell what was asked for.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.answers = {}
+        self.tries = {}
+        self.evictions = []
+        self.deletions = []
+        self.marks = []
+
+    def _do(self, seen, resource, namespace, name, subresource):
+        if resource is PODS and subresource == "eviction":
+            return self._evict(seen, namespace, name)
+        if resource is PODS and seen.verb == "delete":
+            self.deletions.append((name, json.loads(seen.body)))
+            return self._end(namespace, name, json.loads(seen.body))
+        if resource is PODS and seen.verb == "patch" and subresource == "status":
+            self.objects.get(PODS, namespace, name)
+            self.marks.append((name, json.loads(seen.body)["status"]["conditions"][0]["reason"]))
+            return {}
+        if resource is NODES and seen.verb == "patch":
+            seen = self._without_nulls(seen, name)
+        found = super()._do(seen, resource, namespace, name, subresource)
+        on = seen.query.get("fieldSelector", "").partition("spec.nodeName=")[2].partition(",")[0]
+        if resource is PODS and seen.verb == "list" and on:
+            everything = list(self.objects.all(PODS).values())
+            items = [each for each in everything if each["spec"].get("nodeName") == on]
+            found = {**found, "items": items}
+        return found
+
+    def _without_nulls(self, seen, name):
+        """The same patch without the tests that the real one does: what is absent is null to it."""
+        operations = json.loads(seen.body)
+        node = self.objects.get(NODES, "", name)
+        for each in operations:
+            _, parent, last, *_ = each["path"].split("/")
+            if each["op"] == "test" and each["value"] is None and node.get(parent, {}).get(last):
+                raise StatusError(422, "the server rejected our request")
+        kept = [each for each in operations if each["op"] != "test" or each["value"] is not None]
+        return seen._replace(body=json.dumps(kept).encode())
+
+    def _evict(self, seen, namespace, name):
+        options = json.loads(seen.body)["deleteOptions"]
+        is_dry = "dryRun" in options
+        planned = (self.tries if is_dry else self.answers).get(name) or [None]
+        answer = planned.pop(0) if len(planned) > 1 else planned[0]
+        if not is_dry:
+            self.evictions.append((name, options))
+        if answer is not None:
+            raise answer
+        if is_dry:
+            self.objects.get(PODS, namespace, name)
+            return status(201, "")
+        return self._end(namespace, name, options)
+
+    def _end(self, namespace, name, options):
+        before = self.objects.get(PODS, namespace, name)
+        if options["preconditions"]["uid"] != before["metadata"]["uid"]:
+            raise StatusError(409, "the UID in the precondition does not match")
+        ends = datetime.now(UTC) + timedelta(seconds=options["gracePeriodSeconds"])
+        text = ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+        marked = {**before, "metadata": {**before["metadata"], "deletionTimestamp": text}}
+        self.objects._keep(PODS, (namespace, name), before, marked)
+        return status(200, "")
+
+    def add_node(self, name="n1", cpu="2", **fields):
+        """A node that is ready; its uid."""
+        spec = {key: fields[key] for key in ("taints", "unschedulable") if key in fields}
+        metadata = {"name": name}
+        if "annotations" in fields:
+            metadata["annotations"] = fields["annotations"]
+        allocatable = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": allocatable}
+        return self._made(NODES, {"metadata": metadata, "spec": spec, "status": ready})
+
+    def add_pod(self, name, node="n1", cpu="1", *, namespace="default", labels=None, **fields):
+        """A pod that runs on a node, and may be moved; its uid."""
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "of-r"}
+        owner["controller"] = True
+        return self._made(
+            PODS,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": namespace,
+                    "labels": labels or {},
+                    "ownerReferences": [owner],
+                },
+                "spec": {**_spec(cpu), "nodeName": node, **fields},
+                "status": {
+                    "phase": "Running",
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            },
+        )
+
+    def add_critical(self, name="c", cpu="1", *, tolerates=True, nominated=""):
+        """A critical pod that waits; its uid."""
+        tolerations = [{"key": KEY, "operator": "Exists"}] if tolerates else []
+        unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        return self._made(
+            PODS,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "kube-system",
+                    "annotations": {"scheduler.alpha.kubernetes.io/critical-pod": ""},
+                },
+                "spec": {**_spec(cpu), "tolerations": tolerations},
+                "status": {
+                    "phase": "Pending",
+                    "conditions": [unschedulable],
+                    **({"nominatedNodeName": nominated} if nominated else {}),
+                },
+            },
+        )
+
+    def bind(self, name="c", node="n1"):
+        """Do what the scheduler does."""
+        found = self.get(PODS, name, "kube-system")
+        self.put(PODS, {**found, "spec": {**found["spec"], "nodeName": node}})
+
+    def nominate(self, node, name="c"):
+        """Do what its preemption does."""
+        found = self.get(PODS, name, "kube-system")
+        self.put(PODS, {**found, "status": {**found["status"], "nominatedNodeName": node}})
+
+    def switch(self, enabled):
+        """Set the kill switch."""
+        metadata = {"name": "harbourmaster-rescheduling", "namespace": HOME}
+        self.put(CONFIG_MAPS, {"metadata": metadata, "data": {"enabled": enabled}})
+
+    def taints(self, node="n1"):
+        """The taints of a node."""
+        return self.get(NODES, node)["spec"].get("taints") or []
+
+    def reservations(self, node="n1"):
+        """What our annotation on a node says; None where it is not there."""
+        text = (self.get(NODES, node)["metadata"].get("annotations") or {}).get(ANNOTATION)
+        return None if text is None else json.loads(text)
+
+    def is_clean(self, node="n1"):
+        """Whether nothing of ours is on a node."""
+        values = [each.get("value", "") for each in self.taints(node)]
+        notes = self.get(NODES, node)["metadata"].get("annotations") or {}
+        return ANNOTATION not in notes and not any(each.startswith("resched.") for each in values)
+
+    def evicted(self):
+        """The names of the pods whose eviction was asked for, in order."""
+        return [name for name, _ in self.evictions]
+
+    def writes(self):
+        """The requests that are to change something other than events."""
+        return [
+            (each.method, each.path)
+            for each in self.requests
+            if each.method != "GET" and "/events" not in each.path and "dryRun" not in each.query
+        ]
+
+    def _made(self, resource, obj):
+        return self.put(resource, obj)["metadata"]["uid"]
+
+
+def _spec(cpu):
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+    return {"containers": [container], "terminationGracePeriodSeconds": 5}
+
+
+def told(api):
+    """The reasons of the events, in order."""
+    return [each["reason"] for each in api.objects.all(EVENTS).values()]
+
+
+def full(api):
+    """A node of two CPUs, two pods that take them, and a critical one that waits; its uid."""
+    api.add_node()
+    for name in ("v0", "v1"):
+        api.add_pod(name)
+    return api.add_critical()
+
+
+def budget(api, name="of-all", *, allowed, labels=None):
+    """A disruption budget that allows so many; without labels for all of the namespace."""
+    api.put(
+        DISRUPTION_BUDGETS,
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"selector": {"matchLabels": labels} if labels else {}, "minAvailable": 1},
+            "status": {
+                "observedGeneration": 1,
+                "disruptionsAllowed": allowed,
+                "currentHealthy": 2,
+                "desiredHealthy": 2,
+                "expectedPods": 2,
+            },
+        },
+    )
+
+
+async def until(condition, patience=PATIENCE):
+    """Wait until a condition holds."""
+    end = time.monotonic() + patience
+    while not (found := condition()):
+        assert time.monotonic() < end, "not so in time"
+        await asyncio.sleep(0.005)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def leading(controller):
+    """Let a rescheduler mirror and lead."""
+    tasks = [asyncio.create_task(each.run()) for each in controller.caches.reflectors]
+    tasks.append(asyncio.create_task(controller.run()))
+    lead = asyncio.create_task(controller.job.lead())
+    try:
+        yield lead
+    finally:
+        for task in (lead, *tasks):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,156 @@
+"""What flows are made of: annotated owners of pods, apps, definitions and metrics."""
+
+from __future__ import annotations
+
+from kube.resources import (
+    APP_CONTEXTS,
+    APP_CREATION_REQUESTS,
+    APP_VERSIONS,
+    APPS,
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    JOBS,
+    KEPTN_CONFIGS,
+    KEPTN_METRICS,
+    METRICS_PROVIDERS,
+    NAMESPACES,
+    PODS,
+    REPLICA_SETS,
+    ROLLOUTS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    STATEFUL_SETS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+    Resource,
+)
+
+CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
+RESOURCES = {
+    resource.kind: resource
+    for resource in (
+        APP_CONTEXTS,
+        APP_CREATION_REQUESTS,
+        APP_VERSIONS,
+        APPS,
+        CONFIG_MAPS,
+        CRON_JOBS,
+        DAEMON_SETS,
+        DEPLOYMENTS,
+        EVALUATION_DEFINITIONS,
+        EVALUATIONS,
+        JOBS,
+        KEPTN_CONFIGS,
+        KEPTN_METRICS,
+        METRICS_PROVIDERS,
+        NAMESPACES,
+        PODS,
+        REPLICA_SETS,
+        ROLLOUTS,
+        SECRETS,
+        SERVICE_ACCOUNTS,
+        STATEFUL_SETS,
+        TASK_DEFINITIONS,
+        TASKS,
+        WORKLOAD_VERSIONS,
+        WORKLOADS,
+    )
+}
+OUTCOME = "kwok-outcome"
+"""The label by which kwok lets pods fail, hang, be slow or never get ready."""
+PROVIDER = "gauges"
+IMAGE = "registry.example.com/ledger:3"
+
+
+def of_kind(kind, name, spec=None, *, labels=None, annotations=None, **fields):
+    """An object of any kind above, in its stored version."""
+    metadata = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
+    found = {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata}
+    return {**found, **({} if spec is None else {"spec": spec}), **fields}
+
+
+def keptn(workload, version="1.0", **more):
+    """Keptn's annotations; ``pre_deployment_tasks="a,b"`` and so on, ``app`` and ``metadata``."""
+    given = {"workload": workload, "version": version, **more}
+    return {
+        f"keptn.sh/{key.replace('_', '-')}": value
+        for key, value in given.items()
+        if value is not None
+    }
+
+
+def template(name, annotations=None, *, labels=None, **spec):
+    """A pod template."""
+    return {
+        "metadata": {
+            "labels": {"example.com/part": name, **(labels or {})},
+            "annotations": annotations or {},
+        },
+        "spec": {"containers": [{"name": "ledger", "image": IMAGE}], **spec},
+    }
+
+
+def owner(kind, name, annotations=None, *, above=None, labels=None, containers=None, **spec):
+    """An owner of pods, with Keptn's annotations on them, and those of ``above`` on itself."""
+    more = {} if containers is None else {"containers": containers}
+    body = {
+        "selector": {"matchLabels": {"example.com/part": name}},
+        "template": template(name, annotations, labels=labels, **more),
+    }
+    if kind in {"Deployment", "ReplicaSet", "StatefulSet", "Rollout"}:
+        body["replicas"] = 1
+    if kind == "StatefulSet":
+        body["serviceName"] = name
+    return of_kind(kind, name, {**body, **spec}, annotations=above)
+
+
+def deployment(name, annotations=None, **more):
+    """A Deployment of one pod; see ``owner``."""
+    return owner("Deployment", name, annotations, **more)
+
+
+def task_definition(name, outcome=None, *, labels=None, annotations=None, **spec):
+    """A definition of a task whose Job kwok lets end as ``outcome`` says."""
+    found = {**({} if outcome is None else {OUTCOME: outcome}), **(labels or {})}
+    return of_kind("KeptnTaskDefinition", name, spec, labels=found, annotations=annotations)
+
+
+def container_task(name, outcome=None, *, labels=None, annotations=None, **spec):
+    """The same, of a container that is tried once."""
+    body = {"container": {"name": "task", "image": IMAGE}, "retries": 0, **spec}
+    return task_definition(name, outcome, labels=labels, annotations=annotations, **body)
+
+
+def evaluation_definition(name, metric, target, **spec):
+    """A definition of one objective; by default it is tried once."""
+    objectives = [{"keptnMetricRef": {"name": metric}, "evaluationTarget": target}]
+    spec = {"retries": 1, "retryInterval": "1s", **spec}
+    return of_kind("KeptnEvaluationDefinition", name, {"objectives": objectives, **spec})
+
+
+def metric(name):
+    """A metric; its value is the provider's."""
+    spec = {"provider": {"name": PROVIDER}, "query": name, "fetchIntervalSeconds": 3600}
+    return of_kind("KeptnMetric", name, spec)
+
+
+def app(name, version, *workloads, revision=1):
+    """An app of workloads, given as ``("name", "version")``."""
+    entries = [{"name": one, "version": its} for one, its in workloads]
+    spec = {"version": version, "revision": revision, "workloads": entries}
+    return of_kind("KeptnApp", name, spec)
+
+
+def app_context(name, **spec):
+    """What an app adds; the keys are those of the spec."""
+    return of_kind("KeptnAppContext", name, spec)
+
+
+def without_outcome():
+    """The patch after which a pod or a definition has no label for kwok."""
+    return {"metadata": {"labels": {OUTCOME: None}}}

@@ -1,0 +1,72 @@
+"""An API server's aggregator: its certificates, what is published of them, and its requests."""
+
+from __future__ import annotations
+
+import json
+
+import aiohttp
+import trustme
+
+from controller.exposure.front_proxy import CONFIG_MAP, NAMESPACE
+from helpers.handshakes import strict_client
+from kube.resources import CONFIG_MAPS
+
+NAME = "front-proxy-client"
+GROUPS = ("team", "system:authenticated")
+
+
+class Aggregator:
+    """Its authority and certificate; ``user`` is for whom it asks, unless headers say so."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self.authority = trustme.CA()
+
+    def config_map(self, **changes):
+        """What the API server publishes."""
+        data = {
+            "requestheader-client-ca-file": self.authority.cert_pem.bytes().decode(),
+            "requestheader-allowed-names": json.dumps([NAME]),
+            "requestheader-username-headers": '["X-Remote-User"]',
+            "requestheader-uid-headers": '["X-Remote-Uid"]',
+            "requestheader-group-headers": '["X-Remote-Group"]',
+            "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+            **changes,
+        }
+        return {"metadata": {"name": CONFIG_MAP, "namespace": NAMESPACE}, "data": data}
+
+    def publish(self, api, **changes):
+        """Put it on a fake API server."""
+        api.put(CONFIG_MAPS, self.config_map(**changes))
+
+    def context(self, trusted, *, name=NAME, authority=None):
+        """What it connects with; ``name`` None has no certificate."""
+        context = strict_client(trusted)
+        context.check_hostname = False
+        if name is not None:
+            issuer = authority or self.authority
+            leaf = issuer.issue_cert(f"{name}.example.com", common_name=name)
+            path = self._folder / f"{name}.pem"
+            path.write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
+            context.load_cert_chain(path)
+        return context
+
+
+def headers_of(user="jane", groups=GROUPS, **others):
+    """The headers that name a user."""
+    found = [("X-Remote-Group", each) for each in groups]
+    if user:
+        found.append(("X-Remote-User", user))
+    return [*found, *others.items()]
+
+
+async def get(site, path, context, headers=(), method="GET"):
+    """Ask over a connection of its own; status and body."""
+    connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.request(
+            method, f"{site.url}{path}", headers=list(headers), server_hostname="localhost"
+        ) as answer,
+    ):
+        return answer.status, await answer.read()

@@ -1,0 +1,337 @@
+"""Many gated pods and applications at once, and the moment at which each was seen to be done."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from helpers.controller import Controller
+from helpers.patience import WAIT
+from kube.client import Client
+from kube.connection import connect
+from kube.patches import MergePatch
+from kube.reflector import Reflector
+from kube.resources import (
+    APP_VERSIONS,
+    APPS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    REPLICA_SETS,
+    SERVICE_ACCOUNTS,
+    TASK_DEFINITIONS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+from serving.background import running
+
+NAMESPACE = "load"
+GATE = "keptn-prechecks-gate"
+CHECK = "check"
+VERSION = "1.0"
+AT_ONCE = 32
+CONTAINER = {"name": "ledger", "image": "registry.example.com/ledger:3"}
+NOW = "2026-11-21T18:00:00Z"
+HOME = "harbour"
+CRDS = Path(__file__).parents[2] / "deploy/crds"
+FLAGS = ("--controllers=lifecycle", "--leader-election-enabled=false")
+PODS_EACH = 5
+PARTS_EACH = 5
+SINGLE = 100
+"""Releases that are timed one by one."""
+PATIENCE = 600.0
+
+
+class Release(NamedTuple):
+    """Times in seconds, of so many pods; requests per second while all versions wait."""
+
+    p50: float
+    p99: float
+    drained: float
+    pods: int
+    idle: float
+    memory_mb: float
+
+
+class Reconciled(NamedTuple):
+    """How long it took until all applications had passed all their phases."""
+
+    seconds: float
+    memory_mb: float
+
+
+@asynccontextmanager
+async def controlled(plane, *flags):
+    """Our controller, and nobody else's, on a control plane of its own; it may log no error."""
+    plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", WAIT)
+    plane.kubectl("create", "namespace", HOME)
+    async with Client(connect(str(plane.kubeconfig))) as client:
+        bulk = Bulk(client)
+        await bulk.home()
+        controller = await asyncio.to_thread(Controller, plane.kubeconfig, HOME, *FLAGS, *flags)
+        try:
+            yield client, bulk, controller
+        finally:
+            code = await asyncio.to_thread(controller.stop)
+    errors = [line for line in controller.lines if '"level":"error"' in line]
+    assert (code, errors) == (0, [])
+
+
+async def measure_release(plane, versions, quiet):
+    """Let pods of so many versions wait for a task each, then go; ``quiet`` seconds in between."""
+    async with controlled(plane) as (client, bulk, controller):
+        names = [f"w{index}" for index in range(versions)]
+        await bulk.create(TASK_DEFINITIONS, [task_definition()])
+        await bulk.create(APPS, [app(f"a-{name}", [name]) for name in names])
+        sets = await bulk.create(REPLICA_SETS, [replica_set(name, PODS_EACH) for name in names])
+        uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in sets}
+        pods = [
+            gated_pod(index, f"a-{name}", name, uids[name])
+            for name in names
+            for index in range(PODS_EACH)
+        ]
+        jobs, free = Seen(client, JOBS, lambda _job: True), pods_of(client)
+        async with running(jobs.run(), free.run()):
+            await bulk.create(PODS, pods)
+            await jobs.until(versions, PATIENCE)
+            idle = await idle_requests(controller, quiet)
+            assert free.at == {}
+            job_of = {
+                each["metadata"]["annotations"]["keptn.sh/workload"].rpartition("-")[2]: name
+                for name, each in jobs.objects.items()
+            }
+            single, others = (
+                names[: min(SINGLE, versions // 2)],
+                names[min(SINGLE, versions // 2) :],
+            )
+            latencies = []
+            for name in single:
+                done = await bulk.complete(job_of[name])
+                await free.until((len(latencies) + 1) * PODS_EACH, PATIENCE)
+                last = max(free.at[f"{name}-{index}"] for index in range(PODS_EACH))
+                latencies.append(last - done)
+            latencies.sort()
+            begun = time.monotonic()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(bulk.complete_all(job_of[name] for name in others))
+                group.create_task(free.until(len(pods), PATIENCE))
+            return Release(
+                p50=latencies[len(latencies) // 2],
+                p99=latencies[len(latencies) * 99 // 100 - 1],
+                drained=time.monotonic() - begun,
+                pods=len(others) * PODS_EACH,
+                idle=idle,
+                memory_mb=resident_mb(controller.pid),
+            )
+
+
+async def measure_apps(plane, count):
+    """Let so many applications without checks, each of five workloads, be reconciled."""
+    async with controlled(plane) as (client, bulk, controller):
+        apps = [f"app{index}" for index in range(count)]
+        parts = {name: [f"{name}-p{part}" for part in range(PARTS_EACH)] for name in apps}
+        pairs = [(name, part) for name in apps for part in parts[name]]
+        sets = await bulk.create(REPLICA_SETS, [replica_set(part) for _, part in pairs])
+        await bulk.make_ready(sets)
+        uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in sets}
+        versions = Seen(client, APP_VERSIONS, has_ended)
+        workloads = Seen(client, WORKLOAD_VERSIONS, has_ended)
+        async with running(versions.run(), workloads.run()):
+            begun = time.monotonic()
+            await bulk.create(WORKLOADS, [workload(name, part, uids[part]) for name, part in pairs])
+            await bulk.create(APPS, [app(name, parts[name]) for name in apps])
+            await versions.until(count, PATIENCE)
+            await workloads.until(len(pairs), PATIENCE)
+            return Reconciled(time.monotonic() - begun, resident_mb(controller.pid))
+
+
+async def idle_requests(controller, quiet):
+    """Requests per second when everybody waits; what came before, events too, is done by then."""
+    before, now = -1.0, await requests(controller)
+    while now != before:
+        await asyncio.sleep(1)
+        before, now = now, await requests(controller)
+    await asyncio.sleep(quiet)
+    return (await requests(controller) - now) / quiet
+
+
+async def requests(controller):
+    """How many requests the controller has made, watches aside; it needs no lease here."""
+    text = await controller.metrics()
+    found = re.findall(r"^harbourmaster_api_requests_total\{(.*)\} (.*)$", text, re.MULTILINE)
+    assert found
+    return sum(float(value) for labels, value in found if "watch" not in labels)
+
+
+def resident_mb(pid):
+    """What a process has in memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+
+
+def has_ended(found):
+    """Whether a version has passed all its phases."""
+    return found.get("status", {}).get("status") == "Succeeded"
+
+
+class Bulk:
+    """Creates and changes objects of one namespace, so many at a time."""
+
+    def __init__(self, client):
+        self._client = client
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    async def home(self):
+        """The namespace, and the ServiceAccount without which it takes no pods."""
+        await self._client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        await self._client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, NAMESPACE)
+
+    async def create(self, resource, objects):
+        """Create all of them; return them as they are stored, in their order."""
+
+        async def one(document):
+            async with self._turn:
+                return await self._client.create(resource, document, NAMESPACE)
+
+        answers = await asyncio.gather(*map(one, objects))
+        return [msgspec.json.decode(each) for each in answers]
+
+    async def make_ready(self, sets):
+        """Have ReplicaSets say that all their pods are there."""
+        await asyncio.gather(*(self._status(REPLICA_SETS, each, _ready(each)) for each in sets))
+
+    async def complete(self, name):
+        """Have a Job be complete; return the moment at which it was."""
+        await self._client.patch(
+            JOBS, name, MergePatch({"status": _complete()}), NAMESPACE, subresource="status"
+        )
+        return time.monotonic()
+
+    async def complete_all(self, names):
+        """The same for all of them, so many at a time."""
+
+        async def one(name):
+            async with self._turn:
+                await self.complete(name)
+
+        await asyncio.gather(*map(one, names))
+
+    async def _status(self, resource, obj, status):
+        async with self._turn:
+            patch = MergePatch({"status": status})
+            name = obj["metadata"]["name"]
+            await self._client.patch(resource, name, patch, NAMESPACE, subresource="status")
+
+
+class Seen:
+    """A mirror that notes when each object was first found to be so."""
+
+    def __init__(self, client, resource, is_so):
+        self.objects = {}
+        self.at = {}
+        self._is_so = is_so
+        self._moved = asyncio.Event()
+        self._mirror = Reflector(
+            client,
+            resource,
+            self._note,
+            namespace=NAMESPACE,
+            on_change=lambda _keys: self._moved.set(),
+        )
+        self.run = self._mirror.run
+
+    def _note(self, raw):
+        found = msgspec.json.decode(raw)
+        name = found["metadata"]["name"]
+        self.objects[name] = found
+        if name not in self.at and self._is_so(found):
+            self.at[name] = time.monotonic()
+        return found
+
+    async def until(self, count, patience):
+        """Wait until so many were found to be so."""
+        async with asyncio.timeout(patience):
+            while len(self.at) < count:
+                self._moved.clear()
+                await self._moved.wait()
+
+
+def pods_of(client):
+    """The pods that are let go."""
+    return Seen(client, PODS, lambda found: not found["spec"].get("schedulingGates"))
+
+
+def task_definition():
+    """A task of one container."""
+    return _of(TASK_DEFINITIONS, CHECK, {"container": CONTAINER, "retries": 0})
+
+
+def app(name, workloads):
+    """An app of these workloads."""
+    entries = [{"name": each, "version": VERSION} for each in workloads]
+    return _of(APPS, name, {"version": VERSION, "workloads": entries})
+
+
+def workload(app_name, name, uid):
+    """A workload without checks, whose pods are of the ReplicaSet of its name."""
+    owner = {"kind": "ReplicaSet", "name": name, "uid": uid}
+    spec = {"app": app_name, "version": VERSION, "resourceReference": owner}
+    return _of(WORKLOADS, f"{app_name}-{name}", spec)
+
+
+def replica_set(name, replicas=1):
+    """A ReplicaSet, whose pods nobody makes here."""
+    labels = {"example.com/part": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [CONTAINER]}}
+    selector = {"matchLabels": labels}
+    spec = {"replicas": replicas, "selector": selector, "template": template}
+    return _of(REPLICA_SETS, name, spec)
+
+
+def gated_pod(index, app_name, name, uid):
+    """A pod of that ReplicaSet as admission leaves it: it waits for a task."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": uid}
+    annotations = {
+        "keptn.sh/app": app_name,
+        "keptn.sh/workload": name,
+        "keptn.sh/version": VERSION,
+        "keptn.sh/pre-deployment-tasks": CHECK,
+    }
+    spec = {"containers": [CONTAINER], "schedulingGates": [{"name": GATE}]}
+    found = _of(PODS, f"{name}-{index}", spec)
+    found["metadata"] |= {
+        "labels": {"example.com/part": name},
+        "annotations": annotations,
+        "ownerReferences": [{**owner, "controller": True}],
+    }
+    return found
+
+
+def _of(resource, name, spec):
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _ready(stored):
+    count = stored["spec"]["replicas"]
+    counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), count)
+    return {**counts, "observedGeneration": stored["metadata"]["generation"]}
+
+
+def _complete():
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": NOW, "lastProbeTime": NOW}
+        for kind in ("SuccessCriteriaMet", "Complete")
+    ]
+    return {"startTime": NOW, "completionTime": NOW, "succeeded": 1, "conditions": conditions}

@@ -1,0 +1,282 @@
+"""Gated pods, their owners and the phases of their versions, for a fake API server.
+
+``stage`` has a fake API server and a client; ``Dying`` is a client whose process ends at a write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+from controller.lifecycle import caches as caches_module
+from controller.lifecycle import wiring
+from kube.resources import (
+    APP_VERSIONS,
+    APPS,
+    DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+from lifecycle.workloads import OWNERS_KEY
+
+GATE = "keptn-prechecks-gate"
+REMOVED = "keptn.sh/scheduling-gate-removed"
+PROD = "prod"
+CREATED = "2026-03-01T10:00:00Z"
+LATER = "2026-03-01T10:00:05Z"
+PROVISIONAL = {"gates.harbourmaster.dev/parent": "unresolved"}
+MINE = (wiring.GATES, wiring.WORKLOADS, wiring.APPS, wiring.CREATION_REQUESTS)
+"""The jobs by which gated pods become workloads and apps, without the phases."""
+CHECKED = {
+    "preDeploymentStatus": "Succeeded",
+    "preDeploymentEvaluationStatus": "Succeeded",
+    "deploymentStatus": "Progressing",
+    "status": "Progressing",
+}
+FAILED = {
+    "preDeploymentStatus": "Failed",
+    "preDeploymentEvaluationStatus": "Deprecated",
+    "deploymentStatus": "Deprecated",
+    "status": "Failed",
+}
+
+
+def keptn(workload="waiter", version="1.0", app="shop", **more):
+    """Keptn's annotations."""
+    given = {"workload": workload, "version": version, "app": app, **more}
+    return {f"keptn.sh/{key.replace('_', '-')}": value for key, value in given.items() if value}
+
+
+def owned(kind, name, uid, version="apps/v1"):
+    """An owner reference."""
+    return {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
+
+
+def pod(  # noqa: PLR0913 - a pod has many sides
+    name="waiter-1",
+    annotations=None,
+    *,
+    owners=None,
+    gates=(GATE,),
+    labels=None,
+    created=CREATED,
+    image="registry.example.com/main:1",
+    **metadata,
+):
+    """A pod that no node has; ``annotations`` may be missing by {}."""
+    found = keptn() if annotations is None else annotations
+    references = [owned("ReplicaSet", "waiter-rs", "rs-1")] if owners is None else owners
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": PROD,
+            **({"annotations": found} if found else {}),
+            "labels": labels or {},
+            "ownerReferences": references,
+            "creationTimestamp": created,
+            **metadata,
+        },
+        "spec": {
+            "containers": [{"name": "main", "image": image}],
+            "schedulingGates": [{"name": each} for each in gates],
+        },
+        "status": {"phase": "Pending"},
+    }
+
+
+def replica_set(name="waiter-rs", uid="rs-1", revision="1", above=("Deployment", "waiter", "d-1")):
+    """A ReplicaSet of a Deployment, or of nobody."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": PROD,
+            "uid": uid,
+            "annotations": {"deployment.kubernetes.io/revision": revision},
+            **({"ownerReferences": [owned(*above)]} if above else {}),
+        }
+    }
+
+
+def deployment(name="waiter", uid="d-1", revision="1", annotations=None):
+    """A Deployment at a revision."""
+    revisions = {"deployment.kubernetes.io/revision": revision}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": PROD,
+            "uid": uid,
+            "annotations": {**revisions, **(annotations or {})},
+        }
+    }
+
+
+def put(api, resource, obj):
+    """Store an object; a new one keeps the uid and the creation time that it names."""
+    metadata = obj["metadata"]
+    key = (PROD, metadata["name"])
+    if key in api.objects.all(resource):
+        return api.put(resource, obj)
+    given = {"uid": str(uuid4()), "creationTimestamp": CREATED, "generation": 1, **metadata}
+    obj = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": given}
+    return api.objects._keep(resource, key, None, obj)
+
+
+def stage(api, monkeypatch):
+    """Let the fake, which knows no such fields, list all pods; and a Deployment with its set."""
+    monkeypatch.setattr(caches_module, "PENDING_PODS", "")
+    put(api, REPLICA_SETS, replica_set())
+    put(api, DEPLOYMENTS, deployment())
+
+
+def names(api, resource):
+    """The names of the objects of a kind."""
+    return sorted(name for _, name in api.objects.all(resource))
+
+
+def gates(api, name="waiter-1"):
+    """The gates of a pod."""
+    return [each["name"] for each in api.get(PODS, name, PROD)["spec"]["schedulingGates"]]
+
+
+def waiting(api):
+    """The pods that have our gate."""
+    return [name for name in names(api, PODS) if GATE in gates(api, name)]
+
+
+def set_status(api, resource, name, status):
+    """Write a status as somebody else would."""
+    found = api.get(resource, name, PROD)
+    api.put(resource, {**found, "status": status})
+
+
+def version_of(api, name="shop-waiter-1.0"):
+    """A workload version."""
+    return api.get(WORKLOAD_VERSIONS, name, PROD)
+
+
+def workload_of(api, name="shop-waiter"):
+    """A workload."""
+    return api.get(WORKLOADS, name, PROD)
+
+
+def owners_of(api, name="shop-waiter-1.0"):
+    """The owners that a version has recorded."""
+    return version_of(api, name)["metadata"]["annotations"][OWNERS_KEY].split(",")
+
+
+class Phases:
+    """In place of the phases: every version passes its checks as soon as it is there."""
+
+    def __init__(self, context):
+        self._versions = context.caches.workload_versions.store
+        self._client = context.client
+
+    def due(self, keys):
+        return list(self._versions) if keys is None else keys
+
+    async def reconcile(self, key):
+        found = self._versions.get(key)
+        if found is not None and found.status.deployment_status == "Pending":
+            name = key.partition("/")[2]
+            set_status(self._client.api, WORKLOAD_VERSIONS, name, CHECKED)
+
+
+class Dying:
+    """A client whose process ends before or after its ``at``th write: nothing returns any more.
+
+    ``writes`` has the verb and the kind of each, and ``died`` is set at the end.
+    """
+
+    VERBS = ("create", "patch", "replace", "delete")
+
+    def __init__(self, client, api, *, at=0, after=False):
+        self._client = client
+        self.api = api
+        self._at = at
+        self._after = after
+        self.writes = []
+        self.died = asyncio.Event()
+
+    def __getattr__(self, name):
+        found = getattr(self._client, name)
+        if name not in self.VERBS:
+            return found
+
+        async def write(resource, *arguments, **options):
+            await self._until_dead()
+            self.writes.append((name, resource.kind))
+            is_last = len(self.writes) == self._at
+            if is_last and not self._after:
+                self.died.set()
+            await self._until_dead()
+            answer = await found(resource, *arguments, **options)
+            if is_last:
+                self.died.set()
+            await self._until_dead()
+            return answer
+
+        return write
+
+    async def _until_dead(self):
+        if self.died.is_set():
+            await asyncio.Event().wait()
+
+
+def outline(api):
+    """What there is at the end, without what differs from run to run."""
+
+    def plain(resource, *parts):
+        return {
+            name: {
+                **{part: api.get(resource, name, PROD).get(part) for part in parts},
+                "owners": [
+                    (one["kind"], one["name"])
+                    for one in api.get(resource, name, PROD)["metadata"].get("ownerReferences", ())
+                ],
+            }
+            for name in names(api, resource)
+        }
+
+    return {
+        "workloads": plain(WORKLOADS, "spec", "status"),
+        "versions": plain(WORKLOAD_VERSIONS, "spec", "status"),
+        "apps": plain(APPS, "spec", "status"),
+        "app versions": plain(APP_VERSIONS, "spec"),
+        "gates": {name: gates(api, name) for name in names(api, PODS)},
+        "owners": {name: sorted(owners_of(api, name)) for name in names(api, WORKLOAD_VERSIONS)},
+    }
+
+
+def make(api, *pods):
+    """Store pods."""
+    for each in pods:
+        put(api, PODS, each)
+
+
+def let_pass(api, name="shop-waiter-1.0"):
+    """Let a version's checks have passed."""
+    set_status(api, WORKLOAD_VERSIONS, name, CHECKED)
+
+
+def annotations_of(api, name="waiter-1"):
+    """The annotations of a pod."""
+    return api.get(PODS, name, PROD)["metadata"].get("annotations", {})
+
+
+def tick(world):
+    """Signals wake nobody: have what waits look again soon."""
+    asyncio.get_running_loop().call_later(0.01, world._moved.set)
+    return False
+
+
+async def until(world, found):
+    """Wait until it is so."""
+    return await world.until(found)
+
+
+async def version_there(api, world, name="shop-waiter-1.0"):
+    """Wait until a version is there, and known."""
+    await until(world, lambda: name in names(api, WORKLOAD_VERSIONS))
+    await until(world, lambda: f"{PROD}/{name}" in world.caches.workload_versions.store)

@@ -1,0 +1,160 @@
+"""An installation with a proxy before the API server of each of its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from typing import NamedTuple
+
+from helpers.api_proxy import ApiProxy
+from helpers.audit import AuditLog, lease_writes
+from helpers.patience import PATIENCE
+from helpers.stored import Stored
+from playground import api
+from playground.control_plane import ControlPlane
+from playground.errors import PlaygroundError
+from playground.installation import Installation
+from playground.workloads import workload_name
+
+LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
+"""Whether faults last as long as they do in life, and leases as long as they are shipped."""
+PAUSE = 0.1
+
+
+class LeaseTimes(NamedTuple):
+    """The times of the election, in seconds."""
+
+    lease_duration: int
+    renew_deadline: int
+    retry_period: int
+
+
+LEASE = LeaseTimes(15, 10, 2) if LONG else LeaseTimes(4, 2, 1)
+
+
+class Harmed:
+    """A control plane, an installation on it, proxies by process, and the audit log."""
+
+    def __init__(self, plane, installation, proxies):
+        self.plane = plane
+        self.installation = installation
+        self.proxies = proxies
+        self.audit = AuditLog(plane, installation)
+        self.stored = Stored(plane)
+
+    @contextmanager
+    def failing(self, fault, concerned="", names=None):
+        """Let the API fail for the named processes, by default for all."""
+        with ExitStack() as stack:
+            for name in names or self.proxies:
+                stack.enter_context(self.proxies[name].failing(fault, concerned))
+            yield
+
+    def metric(self, name, sample):
+        """The sum of all samples of a process whose lines begin so."""
+        lines = self.health(name, "metrics")[1].splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(sample))
+
+    def health(self, name, path):
+        """Status and text of an answer of a process about itself."""
+        return api.ask(f"{self.installation.workloads[name].health}/{path}")
+
+    @property
+    def controllers(self):
+        """The names of the controllers."""
+        workloads = self.installation.workloads.values()
+        return [one.name for one in workloads if one.role == "controller"]
+
+    def leader(self, *, among=None):
+        """The name of the controller that leads; None where it is not one."""
+        leading = [name for name in among or self.controllers if self._leads(name)]
+        return leading[0] if len(leading) == 1 else None
+
+    def log_size(self, name):
+        """A place to read a log from later."""
+        return self.installation.log(name).stat().st_size
+
+    def log(self, name, since=0):
+        """What a process has logged."""
+        with self.installation.log(name).open("rb") as file:
+            file.seek(since)
+            return [json.loads(line) for line in file if line.startswith(b"{")]
+
+    def stops(self, deeds, logged):
+        """For each end of a term since a size of its log: how long before it the last renewal was.
+
+        In seconds, by process; a term that its holder ended of itself is none.
+        """
+        for name, since in logged.items():
+            own = [deed.begun for deed in lease_writes(deeds) if deed.who == name]
+            for line in self.log(name, since):
+                if line["event"] == "not leading any more":
+                    stopped = datetime.fromisoformat(line["timestamp"]).timestamp()
+                    yield stopped - max(begun for begun in own if begun < stopped)
+
+    def _leads(self, name):
+        try:
+            return self.metric(name, "harbourmaster_leader ") == 1
+        except PlaygroundError:
+            return False
+
+
+@contextmanager
+def harmed(request, folders, *, controllers=1, webhooks=1, arguments=None):
+    """Start a Harmed; its folder stays if a test of it fails."""
+    failed = request.session.testsfailed
+    directory = folders.mktemp("harmed")
+    flags = {role: list((arguments or {}).get(role, ())) for role in ("controller", "webhook")}
+    for name, seconds in LEASE._asdict().items():
+        flag = name.replace("_", "-")
+        flags["controller"].append(f"--leader-election-{flag}-seconds={seconds}")
+    counts = {"controller": controllers, "webhook": webhooks}
+    with ExitStack() as stack:
+        plane = stack.enter_context(ControlPlane(directory, optional=(), audit=True))
+        proxies = {
+            workload_name(role, number + 1): stack.enter_context(ApiProxy(plane))
+            for role, count in counts.items()
+            for number in range(count)
+        }
+        installation = Installation(
+            plane,
+            controllers=controllers,
+            webhooks=webhooks,
+            arguments=flags,
+            api_ports={name: proxy.port for name, proxy in proxies.items()},
+        )
+        yield Harmed(plane, stack.enter_context(installation), proxies)
+    if request.session.testsfailed == failed:
+        shutil.rmtree(directory)
+
+
+def until(ask, is_right=bool, *, patience=PATIENCE):
+    """Ask until the answer is right; return it, and the seconds that it took."""
+    began = time.monotonic()
+    while True:
+        try:
+            answer = ask()
+        except PlaygroundError as error:
+            answer, right = error, False
+        else:
+            right = is_right(answer)
+        seconds = time.monotonic() - began
+        if right:
+            return answer, seconds
+        assert seconds < patience, f"after {seconds:.0f} s still {answer}"
+        time.sleep(PAUSE)
+
+
+def equals(wanted):
+    """Whether an answer is the one that is wanted."""
+    return lambda answer: answer == wanted
+
+
+def note(**figures):
+    """Show figures with a test's output."""
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+    print(shown)  # noqa: T201 - figures to note

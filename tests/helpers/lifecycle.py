@@ -1,0 +1,146 @@
+"""Lifecycle reconcilers at work in this process, on any API server.
+
+``async with running(client, GATES, WORKLOADS) as world`` runs those of ``RECONCILERS`` by the names
+of ``controller.lifecycle.wiring``; a mapping of names to classes gives others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime
+from importlib import import_module
+
+from msgspec import structs
+
+from controller.job import Job
+from controller.lifecycle import wiring
+from controller.lifecycle.caches import Caches
+from controller.lifecycle.context import Context
+from controller.lifecycle_settings import LifecycleSettings
+from controller.scheduler_settings import SchedulerSettings
+from helpers.patience import PATIENCE
+from helpers.signals import RecordedSignals
+from lifecycle.configuration import Configuration
+from telemetry.controller_metrics import create_controller_metrics
+
+RECONCILERS = {
+    wiring.GATES: "controller.lifecycle.pods:GatedPods",
+    wiring.WORKLOADS: "controller.lifecycle.workloads:Workloads",
+    wiring.CREATION_REQUESTS: "controller.lifecycle.creation_requests:CreationRequests",
+    wiring.APPS: "controller.lifecycle.apps:Apps",
+    wiring.APP_VERSIONS: "controller.lifecycle.app_versions:AppVersions",
+    wiring.WORKLOAD_VERSIONS: "controller.lifecycle.workload_versions:WorkloadVersions",
+    wiring.TASKS: "controller.lifecycle.tasks:Tasks",
+    wiring.TASK_DEFINITIONS: "controller.lifecycle.task_definitions:TaskDefinitions",
+    wiring.EVALUATIONS: "controller.evaluation.evaluations:Evaluations",
+    wiring.CONFIG: "controller.lifecycle.config:Configs",
+    wiring.FAILED_NODES: "controller.lifecycle.failed_nodes:FailedNodes",
+}
+OWN_NAMESPACE = "harbourmaster-system"
+
+
+class Held:
+    """The configuration in force, for a test to change."""
+
+    def __init__(self, current=None):
+        self.current = current or Configuration()
+
+
+class World:
+    """What runs: its context, its jobs by name, and what was told."""
+
+    def __init__(self, context, jobs):
+        self.context = context
+        self.jobs = jobs
+        self._moved = asyncio.Event()
+        for mirror in context.caches.reflectors:
+            context.caches.subscribe(mirror, lambda _keys: self._moved.set())
+        context.signals.on_told = self._moved.set
+
+    @property
+    def caches(self):
+        return self.context.caches
+
+    @property
+    def signals(self):
+        return self.context.signals
+
+    async def until(self, find, patience=PATIENCE):
+        """Wait until ``find`` finds something in the caches or the signals; return it."""
+        async with asyncio.timeout(patience):
+            while not (found := find()):
+                self._moved.clear()
+                await self._moved.wait()
+        return found
+
+
+def context_of(  # noqa: PLR0913 - the parts of a context
+    client,
+    *,
+    caches=None,
+    settings=None,
+    configuration=None,
+    now=None,
+    signals=None,
+    scheduler=None,
+):
+    """A context for reconcilers; options of the settings and the configuration as dicts.
+
+    With ``scheduler`` pods may wait in one; those are options of its settings.
+    """
+    in_scheduler = SchedulerSettings(enabled=scheduler is not None, **(scheduler or {}))
+    return Context(
+        client=client,
+        caches=caches or Caches(client, scheduler=in_scheduler),
+        settings=structs.replace(LifecycleSettings(), **(settings or {})),
+        configuration=Held(structs.replace(Configuration(), **(configuration or {}))),
+        signals=signals or RecordedSignals(),
+        now=now or (lambda: datetime.now(UTC)),
+        namespace=OWN_NAMESPACE,
+        scheduler=in_scheduler,
+    )
+
+
+def reconciler_of(name):
+    """The class that reconciles what the job of that name does."""
+    module, _, found = RECONCILERS[name].partition(":")
+    return getattr(import_module(module), found)
+
+
+def jobs_of(context, names, *, workers=8):
+    """The jobs by name, connected with the caches of the context."""
+    classes = (
+        dict(names) if isinstance(names, dict) else {name: reconciler_of(name) for name in names}
+    )
+    metrics = create_controller_metrics("0", list(classes))
+
+    def job(name, kind):
+        def start(queue):
+            return kind(context, queue.add) if name == wiring.GATES else kind(context)
+
+        found = Job(name, start, metrics, workers=workers)
+        found.reflectors = context.caches.reflectors
+        return found
+
+    jobs = {name: job(name, kind) for name, kind in classes.items()}
+    wiring.Wiring(context.caches, jobs).connect()
+    return jobs
+
+
+@contextlib.asynccontextmanager
+async def running(client, *names, reconcilers=None, workers=8, **options):
+    """Run the jobs of those names; in the block all their caches are filled."""
+    context = context_of(client, **options)
+    jobs = jobs_of(context, reconcilers or names, workers=workers)
+    world = World(context, jobs)
+    tasks = [asyncio.create_task(each.run()) for each in context.caches.reflectors]
+    try:
+        for each in context.caches.reflectors:
+            await each.synced.wait()
+        tasks += [asyncio.create_task(each.lead()) for each in jobs.values()]
+        yield world
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,272 @@
+"""Thousands of KeptnMetrics on one controller, and when each of their values was seen."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+import time
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+import msgspec
+
+from evaluation.schedule import slots, stable_hash
+from helpers.controller import Controller
+from helpers.gate_load import CRDS, Bulk, resident_mb
+from helpers.patience import WAIT
+from kube.client import Client
+from kube.connection import connect
+from kube.reflector import Reflector
+from kube.resources import KEPTN_METRICS, METRICS_PROVIDERS, NAMESPACES
+from serving.background import running
+
+NAMESPACE = "load"
+HOME = "harbour"
+FLAGS = (
+    "--controllers=metrics",
+    "--leader-election-enabled=false",
+    "--metrics-allowed-addresses=127.0.0.0/8",
+)
+SCRIPT = Path(__file__).with_name("scripted_prometheus.py")
+SOUND, HUNG = "sound", "hung"
+PATIENCE = 600.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Load(NamedTuple):
+    """So many metrics: of each question so many, at that interval; and those that never end."""
+
+    questions: int
+    of_each: int
+    interval: int
+    hung: int
+
+    @property
+    def metrics(self):
+        return self.questions * self.of_each
+
+    def query(self, index):
+        return f"load_{index // self.of_each}"
+
+
+class Figures(NamedTuple):
+    """Seconds from slots to values as a watch sees them; counts of what was missed or too much."""
+
+    p50: float
+    p99: float
+    worst: float
+    fetches: int
+    missed: int
+    asked: int
+    asked_twice: int
+    cores: float
+    fetch_ms: float
+    memory_mb: float
+    hung_asked: int
+    first_seconds: float
+    load: float
+
+
+class _Fields(msgspec.Struct, frozen=True, rename="camel"):
+    last_updated: str = ""
+    err_msg: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    metadata: dict
+    status: _Fields = _Fields()
+
+
+_decode = msgspec.json.Decoder(_Status).decode
+
+
+class Seen:
+    """A mirror that notes when each metric's value was seen to be new."""
+
+    def __init__(self, client):
+        self.times = defaultdict(list)
+        self.faults = set()
+        self._before = {}
+        self._moved = asyncio.Event()
+        self._mirror = Reflector(
+            client,
+            KEPTN_METRICS,
+            self._note,
+            namespace=NAMESPACE,
+            on_change=lambda _keys: self._moved.set(),
+        )
+        self.run = self._mirror.run
+
+    def _note(self, raw):
+        found = _decode(raw)
+        name, status = found.metadata["name"], found.status
+        if status.last_updated and self._before.get(name) != status.last_updated:
+            self._before[name] = status.last_updated
+            self.times[name].append(time.time())
+        if status.err_msg:
+            self.faults.add(name)
+        return found
+
+    async def until(self, condition):
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._moved.clear()
+                await self._moved.wait()
+
+
+@asynccontextmanager
+async def prometheus():
+    """A scripted server in a process of its own; yields its URL."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(SCRIPT),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+@asynccontextmanager
+async def controlled(plane):
+    """A controller of metrics alone; it may log no error."""
+    controller = await asyncio.to_thread(Controller, plane.kubeconfig, HOME, *FLAGS)
+    try:
+        yield controller
+    finally:
+        code = await asyncio.to_thread(controller.stop)
+    errors = [line for line in controller.lines if '"level":"error"' in line]
+    assert (code, errors) == (0, [])
+
+
+async def measure(plane, load, seconds):
+    """Have the metrics fetched for so many seconds after the first time."""
+    plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", WAIT)
+    plane.kubectl("create", "namespace", HOME)
+    async with prometheus() as url, Client(connect(str(plane.kubeconfig))) as client:
+        await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        await Bulk(client).create(METRICS_PROVIDERS, [provider(SOUND, url), provider(HUNG, url)])
+        seen = Seen(client)
+        async with running(seen.run()), controlled(plane) as controller:
+            begun = time.monotonic()
+            await _create(client, load)
+            await seen.until(lambda: len(seen.times) == load.metrics)
+            first = time.monotonic() - begun
+            await asyncio.sleep(load.interval)
+            before = time.time(), cpu_seconds(controller.pid)
+            await asyncio.sleep(seconds)
+            after = time.time(), cpu_seconds(controller.pid)
+            memory = resident_mb(controller.pid)
+            # What was due at the end is not to be missed.
+            await asyncio.sleep(2.5)
+            asked = await _asked(url)
+        assert seen.faults <= {f"{HUNG}-{index}" for index in range(load.hung)}
+        return _figures(load, seen, asked, (before, after), (memory, first))
+
+
+def _figures(load, seen, asked, window, others):
+    (begin, cpu_before), (end, cpu_after) = window
+    late, missed = [], 0
+    for index in range(load.metrics):
+        name = f"m-{index}"
+        theirs = _slots(load, index)
+        times = seen.times[name]
+        slot = theirs.next(begin)
+        while slot < end:
+            found = next((each for each in times if each >= slot - 0.005), None)
+            if found is None or found > slot + load.interval:
+                missed += 1
+            else:
+                late.append(max(found - slot, 0.0))
+            slot += load.interval
+    late.sort()
+    of_window = {
+        query: [each for each in times if begin <= each < end]
+        for query, times in asked.items()
+        if not query.startswith(HUNG)
+    }
+    twice = sum(
+        after - before < load.interval * 0.5
+        for times in of_window.values()
+        for before, after in itertools.pairwise(times)
+    )
+    memory, first = others
+    cores = (cpu_after - cpu_before) / (end - begin)
+    return Figures(
+        p50=late[len(late) // 2],
+        p99=late[len(late) * 99 // 100],
+        worst=late[-1],
+        fetches=len(late),
+        missed=missed,
+        asked=sum(len(times) for times in of_window.values()),
+        asked_twice=twice,
+        cores=cores,
+        fetch_ms=1000 * (cpu_after - cpu_before) / max(len(late), 1),
+        memory_mb=memory,
+        hung_asked=sum(len(times) for query, times in asked.items() if query.startswith(HUNG)),
+        first_seconds=first,
+        load=os.getloadavg()[0],
+    )
+
+
+def _slots(load, index):
+    question = stable_hash(f"{NAMESPACE}/{SOUND}", load.query(index), "", "")
+    metric = stable_hash(f"{NAMESPACE}/m-{index}")
+    return slots(float(load.interval), question, metric, load.of_each)
+
+
+async def _create(client, load):
+    names = [f"m-{index}" for index in range(load.metrics)]
+    objects = [
+        metric(name, SOUND, load.query(index), load.interval) for index, name in enumerate(names)
+    ]
+    objects += [
+        metric(f"{HUNG}-{index}", HUNG, f"{HUNG}_{index}", load.interval)
+        for index in range(load.hung)
+    ]
+    await Bulk(client).create(KEPTN_METRICS, objects)
+
+
+async def _asked(url):
+    """The times of all queries."""
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/seen") as answer:
+        return await answer.json()
+
+
+def cpu_seconds(pid):
+    """What a process has used of the processors."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def provider(name, url):
+    """A Prometheus; the name in the URL tells two of one server apart."""
+    spec = {"type": "prometheus", "targetServer": f"{url}/{name}"}
+    return _of(METRICS_PROVIDERS, name, spec)
+
+
+def metric(name, provider_name, query, interval):
+    spec = {
+        "provider": {"name": provider_name},
+        "query": query,
+        "fetchIntervalSeconds": interval,
+    }
+    return _of(KEPTN_METRICS, name, spec)
+
+
+def _of(resource, name, spec):
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }

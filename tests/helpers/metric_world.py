@@ -1,0 +1,140 @@
+"""The controller of metrics at work in this process, on any API server, in one namespace."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from datetime import datetime
+
+import msgspec
+
+from controller.evaluation.controller import MetricsController
+from controller.metrics_settings import MetricsSettings
+from helpers.patience import PATIENCE
+from kube.patches import MergePatch
+from kube.resources import KEPTN_METRICS, METRICS_PROVIDERS, SECRETS
+from serving.background import running
+from telemetry.controller_metrics import create_controller_metrics
+
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+
+class Events:
+    """In place of the recorder: what would be sent."""
+
+    def __init__(self, on_event):
+        self.sent = []
+        self._on_event = on_event
+
+    def emit(self, regarding, kind, reason, note, action="", **_options):
+        self.sent.append((regarding.namespace, regarding.name, kind, reason, note))
+        self._on_event()
+
+
+class MetricWorld:
+    """A namespace of metrics; ``controlled`` runs a controller, which may be done again."""
+
+    def __init__(self, client, namespace):
+        self.client = client
+        self.namespace = namespace
+        self.controller = None
+        self._moved = asyncio.Event()
+        self.events = Events(self._moved.set)
+
+    @contextlib.asynccontextmanager
+    async def controlled(self, **settings):
+        """Run the controller, as the leader."""
+        settings = {"allowed_addresses": LOOPBACK, **settings}
+        self.controller = MetricsController(
+            self.client,
+            MetricsSettings(**settings),
+            events=self.events,
+            metrics=create_controller_metrics("0", ["metrics", "analyses"]),
+        )
+        caches = self.controller.caches
+        for mirror in (caches.metrics, caches.providers):
+            caches.subscribe(mirror, lambda _keys: self._moved.set())
+        mirrors = [each.run() for each in caches.reflectors]
+        leading = [job.lead() for job in self.controller.jobs]
+        async with running(self.controller.run(), *mirrors, *leading):
+            yield self.controller
+
+    async def provider(self, server="", *, name="prometheus", kind="prometheus", **spec):
+        """Create a provider."""
+        target = {"targetServer": server} if server else {}
+        await self._create(METRICS_PROVIDERS, name, {"type": kind, **target, **spec})
+        if self.controller is not None:
+            # Two watches keep no order: a metric must not come before its provider.
+            store = self.controller.caches.providers.store
+            await self.until_found(lambda: f"{self.namespace}/{name}" in store)
+
+    async def metric(self, query="cpus", *, name="cpus", provider="prometheus", **spec):
+        """Create a metric that is fetched every hour, if nothing else is said."""
+        found = {"provider": {"name": provider}, "query": query, "fetchIntervalSeconds": 3600}
+        await self._create(KEPTN_METRICS, name, {**found, **spec})
+
+    async def secret(self, name="login", **values):
+        """Create or replace a Secret."""
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+        await self.client.delete(SECRETS, name, self.namespace, missing_ok=True)
+        obj = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+        await self.client.create(SECRETS, obj, self.namespace)
+
+    async def edit(self, resource=KEPTN_METRICS, name="cpus", **value):
+        """Change an object as somebody else would."""
+        await self.client.patch(resource, name, MergePatch(value), self.namespace)
+
+    async def stored(self, name="cpus"):
+        """The metric as the API server has it."""
+        return msgspec.json.decode(await self.client.get(KEPTN_METRICS, name, self.namespace))
+
+    async def until(self, condition, name="cpus"):
+        """Wait until the status of a metric is so, in the controller's cache; return it."""
+        store = self.controller.caches.metrics.store
+
+        def status():
+            found = store.get(f"{self.namespace}/{name}")
+            return found is not None and condition(found.status) and found.status
+
+        return await self.until_found(status)
+
+    async def until_told(self, *reasons, name="cpus"):
+        """Wait until the events of a metric are these, and nothing else."""
+        await self.until_found(lambda: self.reasons(name) == [*reasons])
+
+    async def until_found(self, find):
+        """Wait until ``find`` finds something; return it."""
+        async with asyncio.timeout(PATIENCE):
+            while not (found := find()):
+                self._moved.clear()
+                await self._moved.wait()
+        return found
+
+    async def until_value(self, value, name="cpus"):
+        """Wait for a value."""
+        return await self.until(lambda status: status.value == value, name)
+
+    async def until_fault(self, text="", name="cpus"):
+        """Wait for a fault that says so; return all of it."""
+        found = await self.until(lambda status: status.err_msg and text in status.err_msg, name)
+        return found.err_msg
+
+    def reasons(self, name="cpus"):
+        """The events of a metric."""
+        sent = self.events.sent
+        return [reason for *where, _, reason, _ in sent if where == [self.namespace, name]]
+
+    async def _create(self, resource, name, spec):
+        obj = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": spec,
+        }
+        await self.client.create(resource, obj, self.namespace)
+
+
+def moment(stamp):
+    """The time of a stamp, in seconds since 1970."""
+    return datetime.fromisoformat(stamp).timestamp()

@@ -1,0 +1,285 @@
+"""Applications and clusters of one namespace, and the part of placement that reaches clusters."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+
+import msgspec
+import yaml
+
+from controller.placement.deployment import Deployment
+from controller.placement_settings import MemberSettings
+from helpers.metric_world import Events
+from helpers.patience import PATIENCE, WAIT
+from kube.errors import ConflictError, NotFoundError
+from kube.patches import MergePatch
+from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, PLACEMENT_GROUP, SECRETS
+from serving.background import running
+from telemetry.controller_metrics import create_controller_metrics
+
+QUICK = {
+    "probe_interval_seconds": 0.3,
+    "request_timeout_seconds": 2.0,
+    "kubeconfig_interval_seconds": 1.0,
+    "allowed_addresses": ("127.0.0.0/8", "::1"),
+}
+
+
+def definition(resource):
+    """The least that the API server needs to serve a kind of ours."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "names": {"kind": resource.kind, "plural": resource.plural},
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": resource.version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "x-kubernetes-preserve-unknown-fields": True,
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+def ensure_definitions(plane):
+    """Have our kinds served, where they are not."""
+    for resource in (APPLICATIONS, CLUSTERS):
+        name = f"crd/{resource.plural}.{PLACEMENT_GROUP}"
+        if plane.kubectl("get", name, check=False).returncode:
+            plane.kubectl("create", "-f=-", stdin=json.dumps(definition(resource)))
+        plane.kubectl("wait", "--for=condition=Established", WAIT, name)
+
+
+def config_map(name, namespace=None, **data):
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def deployment(name, namespace=None, image="example.com/web:1", replicas=1):
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "web", "image": image}]},
+            },
+        },
+    }
+
+
+class Placed:
+    """A namespace; ``deploying`` runs the controllers, which may be done again."""
+
+    def __init__(self, client, namespace):
+        self.client = client
+        self.namespace = namespace
+        self.deployment = None
+        self._moved = asyncio.Event()
+        self.events = Events(self._moved.set)
+        self._tasks = []
+
+    @contextlib.asynccontextmanager
+    async def deploying(self, **settings):
+        """Run the controllers, as the leader."""
+        self.deployment = Deployment(
+            self.client,
+            MemberSettings(**{**QUICK, **settings}),
+            events=self.events,
+            metrics=create_controller_metrics("0", ["clusters", "deployer"]),
+        )
+        caches = self.deployment.caches
+        for mirror in (caches.applications, caches.clusters):
+            caches.subscribe(mirror, lambda _keys: self._moved.set())
+        mirrors = [each.run() for each in caches.reflectors]
+        leading = [job.lead() for job in self.deployment.jobs]
+        async with running(*mirrors, *leading):
+            yield self.deployment
+        # TLS connections whose requests were cancelled end a moment after their clients.
+        await asyncio.sleep(0.1)
+
+    async def kubeconfig(self, name, text):
+        """Create or replace the Secret of a cluster."""
+        data = {"kubeconfig": base64.b64encode(text.encode()).decode()}
+        obj = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+        try:
+            await self.client.patch(SECRETS, name, MergePatch({"data": data}), self.namespace)
+        except NotFoundError:
+            await self.client.create(SECRETS, obj, self.namespace)
+
+    async def cluster(self, name, plane=None, *, text="", **spec):
+        """A Cluster with the administrator's kubeconfig of a plane, or with any other text."""
+        await self.kubeconfig(name, text or plane.kubeconfig.read_text())
+        spec = {"kubeconfigSecretRef": {"name": name, "key": "kubeconfig"}, **spec}
+        await self._create(CLUSTERS, name, spec)
+
+    async def application(self, *manifests, name="app", to="", **spec):
+        """An Application, scheduled to a cluster if one is named."""
+        await self._create(APPLICATIONS, name, {"manifests": manifests, **spec})
+        if to:
+            await self.schedule(to, name)
+
+    async def schedule(self, cluster, name="app"):
+        """As the scheduler does."""
+        while True:
+            found = await self.stored(name)
+            metadata = found["metadata"]
+            before = (found.get("status") or {}).get("scheduledTo") or {}
+            status = {
+                "scheduledTo": {"name": cluster} if before.get("name") != cluster else before,
+                "scheduledGeneration": metadata["generation"],
+            }
+            version = {"resourceVersion": metadata["resourceVersion"]}
+            patch = MergePatch({"metadata": version, "status": status})
+            with contextlib.suppress(ConflictError):
+                await self.client.patch(
+                    APPLICATIONS, name, patch, self.namespace, subresource="status"
+                )
+                return
+
+    async def update(self, *manifests, name="app", approve=True, **spec):
+        """A user's change, which the scheduler approves where the application is."""
+        value = {"spec": {"manifests": manifests, **spec}}
+        await self.client.patch(APPLICATIONS, name, MergePatch(value), self.namespace)
+        if approve:
+            found = await self.stored(name)
+            await self.schedule(found["status"]["scheduledTo"]["name"], name)
+
+    async def delete(self, resource=APPLICATIONS, name="app"):
+        await self.client.delete(resource, name, self.namespace)
+
+    async def stored(self, name="app", resource=APPLICATIONS):
+        return msgspec.json.decode(await self.client.get(resource, name, self.namespace))
+
+    async def until(self, condition, name="app"):
+        """Wait until the status of an application is so, in the controllers' cache; return it."""
+        return await self._until(self.deployment.caches.applications.store, condition, name)
+
+    async def until_cluster(self, condition, name):
+        """The same of a cluster."""
+        return await self._until(self.deployment.caches.clusters.store, condition, name)
+
+    async def until_running(self, cluster, name="app"):
+        """Wait until what is wanted now is there."""
+        generation = (await self.stored(name))["metadata"]["generation"]
+        return await self.until(
+            lambda status: (
+                is_true(status, "Deployed")
+                and status.observed_generation == generation
+                and status.running_on.name == status.scheduled_to.name == cluster
+                and {each.cluster for each in status.inventory} == {cluster}
+            ),
+            name,
+        )
+
+    async def until_online(self, *names):
+        for name in names:
+            await self.until_cluster(lambda status: status.state == "Online", name)
+
+    async def until_fault(self, reason, name="app"):
+        """Wait until it is not deployed for that reason; the message."""
+        found = await self.until(lambda status: reason_of(status, "Deployed") == reason, name)
+        return next(each.message for each in found.conditions if each.type == "Deployed")
+
+    async def until_gone(self, resource=APPLICATIONS, name="app"):
+        caches = self.deployment.caches
+        mirror = caches.applications if resource is APPLICATIONS else caches.clusters
+        await self.until_found(lambda: f"{self.namespace}/{name}" not in mirror.store)
+
+    async def until_found(self, find):
+        """Wait until ``find`` finds something; return it."""
+        async with asyncio.timeout(PATIENCE):
+            while not (found := find()):
+                self._moved.clear()
+                await self._moved.wait()
+        return found
+
+    def told(self, name="app"):
+        """The reasons of the events of an object."""
+        sent = self.events.sent
+        return [reason for *where, _, reason, _ in sent if where == [self.namespace, name]]
+
+    async def _until(self, store, condition, name):
+        def status():
+            found = store.get(f"{self.namespace}/{name}")
+            return found is not None and condition(found.status) and found.status
+
+        return await self.until_found(status)
+
+    async def _create(self, resource, name, spec):
+        obj = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": spec,
+        }
+        await self.client.create(resource, obj, self.namespace)
+
+
+class Member:
+    """What is on a member cluster, in one namespace; every version of it is kept, in order."""
+
+    def __init__(self, client, namespace):
+        self.client = client
+        self.namespace = namespace
+
+    async def get(self, resource, name, namespace=None):
+        """An object; None where there is none."""
+        try:
+            raw = await self.client.get(resource, name, namespace or self.namespace)
+        except NotFoundError:
+            return None
+        return msgspec.json.decode(raw)
+
+    async def names(self, resource=CONFIG_MAPS):
+        page = await self.client.list(resource, self.namespace)
+        found = {msgspec.json.decode(each)["metadata"]["name"] for each in page.items}
+        return found - {"kube-root-ca.crt"}
+
+    async def until(self, resource, name, condition):
+        """Wait until an object is so; None for one that is not there."""
+        async with asyncio.timeout(PATIENCE):
+            # A look now and then: what it waits for is another process's.
+            while not condition(found := await self.get(resource, name)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        return found
+
+    async def edit(self, resource, name, value, subresource=None):
+        """As somebody else there would."""
+        await self.client.patch(
+            resource, name, MergePatch(value), self.namespace, subresource=subresource
+        )
+
+
+def is_true(status, name):
+    return any(each.type == name and each.status == "True" for each in status.conditions)
+
+
+def reason_of(status, name):
+    return next((each.reason for each in status.conditions if each.type == name), "")
+
+
+def changed_kubeconfig(plane, change):
+    """The administrator's kubeconfig with ``change`` made to it."""
+    config = yaml.safe_load(plane.kubeconfig.read_text())
+    change(config)
+    return yaml.safe_dump(config)

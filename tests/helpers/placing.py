@@ -1,0 +1,152 @@
+"""Worlds of placement in few words: objects by what a test says of them, and decisions in them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from evaluation.times import stamp
+from placement.backends import decide_cluster, decide_magnum_cluster
+from placement.decisions import decide, decide_all
+from placement.model import KINDS
+from placement.passes import Pass
+from placement.rules import Rules
+from placement.world import Fault, world_of
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NAMESPACE = "ns"
+ONLINE = {"state": "Online"}
+
+
+def ago(seconds):
+    return stamp(NOW - timedelta(seconds=seconds))
+
+
+def made(kind, name, *, namespace=NAMESPACE, status=None, spec=None, **metadata):
+    """An object of that kind, decoded as from the API."""
+    place = {} if kind.startswith("Global") else {"namespace": namespace}
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1, **place, **metadata},
+            "spec": spec or {},
+            "status": status or {},
+        },
+        KINDS[kind],
+    )
+
+
+def refs(weights, **more):
+    """Metric references by name; a name with a slash in front is of the namespace."""
+    return [
+        {
+            "name": name.removeprefix("/"),
+            "weight": weight,
+            "scope": "Namespaced" if name.startswith("/") else "Global",
+            **more,
+        }
+        for name, weight in weights.items()
+    ]
+
+
+def cluster(name, weights=None, *, status=None, labels=None, spec=None, **metadata):
+    """A cluster that is online and has these metrics."""
+    return made(
+        "Cluster",
+        name,
+        spec={
+            "kubeconfigSecretRef": {"name": f"{name}-kubeconfig"},
+            "metrics": refs(weights or {}),
+            **(spec or {}),
+        },
+        status=ONLINE if status is None else status,
+        labels=labels or {},
+        **metadata,
+    )
+
+
+def cloud(name, weights=None, *, kind="Cloud", labels=None, **metadata):
+    spec = {"metrics": refs(weights or {})}
+    return made(kind, name, spec=spec, labels=labels or {}, **metadata)
+
+
+def project(name, weights=None, *, labels=None, template="tpl", **metadata):
+    spec = {"metrics": refs(weights or {}), "template": template}
+    return made("Project", name, spec=spec, labels=labels or {}, **metadata)
+
+
+def metric(name, *, low=0, high=1, allowed=None, kind=None, provider=None):
+    """A metric; a name with a slash in front is of the namespace."""
+    found = kind or ("Metric" if name.startswith("/") else "GlobalMetric")
+    spec = {"min": low, "max": high, "allowedValues": allowed}
+    spec["provider"] = {"name": provider or "prom", "metric": name.removeprefix("/")}
+    return made(found, name.removeprefix("/"), spec=spec)
+
+
+def application(  # noqa: PLR0913 - all that tests vary
+    name="app",
+    *,
+    on=None,
+    scheduled=3600,
+    labels=None,
+    metrics=None,
+    resources=None,
+    migration=True,
+    backoff=None,
+    status=None,
+    **metadata,
+):
+    """An application; with ``on`` one that is placed there since so many seconds."""
+    placed = {}
+    if on is not None:
+        placed = {
+            "scheduledTo": {"name": on, "uid": f"uid-{on}"},
+            "scheduledTime": ago(scheduled),
+            "scheduledGeneration": 1,
+        }
+    constraints = {"labels": labels, "metrics": metrics, "customResources": resources}
+    spec = {"constraints": {"migration": migration, "cluster": constraints}}
+    if backoff is not None:
+        spec["backoff"] = backoff
+    return made("Application", name, spec=spec, status={**placed, **(status or {})}, **metadata)
+
+
+def world(*objects, **values):
+    """These objects, with metrics from 0 to 1 by their values; texts are faults."""
+    known = {each.metadata.name for each in objects if isinstance(each, KINDS["Metric"])}
+    more = [metric(name) for name in values if name not in known]
+    readings = {}
+    for name, value in values.items():
+        read = Fault("UnreachableMetricsProvider", value) if isinstance(value, str) else value
+        for namespace in ("", NAMESPACE):
+            readings[namespace, name] = read
+    return world_of([*objects, *more], readings)
+
+
+def seen(*objects, now=NOW, rules=None, **values):
+    return Pass(world(*objects, **values), now, Rules(**(rules or {})))
+
+
+def decided(app, *objects, now=NOW, rules=None, **values):
+    return decide(app, seen(*objects, now=now, rules=rules, **values))
+
+
+def decided_all(apps, *objects, now=NOW, rules=None, **values):
+    return decide_all(apps, seen(*objects, now=now, rules=rules, **values))
+
+
+def cloud_for(wanted, *objects, now=NOW, **values):
+    return decide_cluster(wanted, seen(*objects, now=now, **values))
+
+
+def project_for(wanted, *objects, now=NOW, **values):
+    return decide_magnum_cluster(wanted, seen(*objects, now=now, **values))
+
+
+def reason(decision, name):
+    """Why a target is out; empty where it is not."""
+    return next(each.reason for each in decision.verdicts if each.target.label == name)
+
+
+def matched(decision):
+    return [each.target.label for each in decision.verdicts if not each.reason]

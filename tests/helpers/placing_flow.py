@@ -1,0 +1,107 @@
+"""Applications of one namespace while a real controller process places and deploys them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from types import SimpleNamespace
+
+from controller.placement.context import DeploymentCaches
+from helpers.choosing import Choosing
+from helpers.controller import Controller
+from kube.resources import GLOBAL_METRICS, GLOBAL_PROVIDERS
+from serving.background import running
+
+FLAGS = (
+    "--controllers=metrics,placement",
+    "--placement-enabled=true",
+    "--metrics-allowed-addresses=127.0.0.0/8",
+    "--placement-sample-interval-seconds=0.5",
+    "--placement-reschedule-after=4",
+    "--placement-members-probe-interval-seconds=0.5",
+    "--placement-members-request-timeout-seconds=2",
+    "--placement-members-allowed-addresses=127.0.0.0/8,::1",
+    "--leader-election-lease-duration-seconds=3",
+    "--leader-election-renew-deadline-seconds=2",
+    "--leader-election-retry-period-seconds=1",
+)
+
+
+def faults_of(process):
+    """What the controller logged as an error, but for what uvloop says of closed connections."""
+    lines = (json.loads(line) for line in process.lines if line.startswith("{"))
+    return [
+        line
+        for line in lines
+        if line.get("level") in {"error", "critical"}
+        and not line["event"].startswith("Fatal error on SSL protocol")
+    ]
+
+
+class Flow(Choosing):
+    """``placing`` runs the controller; what is waited for is what a mirror of ours shows."""
+
+    def __init__(self, client, namespace, kubeconfig):
+        super().__init__(client, namespace)
+        self._kubeconfig = kubeconfig
+        self.process = None
+
+    @contextlib.asynccontextmanager
+    async def watching(self):
+        """Follow applications and clusters."""
+        caches = DeploymentCaches(self.client)
+        self.deployment = SimpleNamespace(caches=caches)
+        for mirror in caches.reflectors:
+            caches.subscribe(mirror, lambda _keys: self._moved.set())
+        async with running(*(each.run() for each in caches.reflectors)):
+            yield self
+        await asyncio.sleep(0.1)
+
+    @contextlib.asynccontextmanager
+    async def placing(self, *flags):
+        """Run the controller."""
+        self.process = await asyncio.to_thread(
+            Controller, self._kubeconfig, self.namespace, *FLAGS, *flags
+        )
+        try:
+            yield self.process
+        except BaseException:
+            # For who looks into a failure.
+            print("".join(self.process.lines))  # noqa: T201
+            raise
+        finally:
+            await asyncio.to_thread(self.process.stop)
+        faults = faults_of(self.process)
+        assert not faults, faults
+
+    async def prometheus(self, scraped, **values):
+        """A provider of everywhere, and metrics from 0 to 1 with these values."""
+        name = f"{self.namespace}-prometheus"
+        await self.make(
+            GLOBAL_PROVIDERS, name, {"type": "prometheus", "prometheus": {"url": scraped.url}}
+        )
+        for metric, value in values.items():
+            await asyncio.to_thread(scraped.set, self.query(metric), value)
+            source = {"name": name, "metric": self.query(metric)}
+            spec = {"min": 0, "max": 1, "provider": source}
+            await self.make(GLOBAL_METRICS, self.metric_name(metric), spec)
+
+    def why(self, name="app"):
+        """The arguments by which people ask why it is where it is."""
+        where = f"{self.namespace}/{name}"
+        return ["placement", "why", where, f"--kubeconfig={self._kubeconfig}"]
+
+    def query(self, metric):
+        """What Prometheus calls it."""
+        return f"{metric}_{self.namespace.replace('-', '_')}"
+
+    def metric_name(self, metric):
+        return f"{metric}-{self.namespace.rpartition('-')[2]}"
+
+    def weights(self, **weights):
+        """References to metrics of everywhere."""
+        return [
+            {"name": self.metric_name(name), "weight": weight, "scope": "Global"}
+            for name, weight in weights.items()
+        ]

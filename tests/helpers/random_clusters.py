@@ -1,0 +1,244 @@
+"""Small random clusters, and what trying every set of victims says of them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from helpers.planning import NOW, apart, budget, critical, node, pod, port, requests, taint
+from rescheduling import anti_affinity, fit
+from rescheduling.plans import PlannerSettings
+
+APPS = ("a", "b", "c")
+ZONE = "zone"
+
+
+class Case(NamedTuple):
+    """A cluster, who waits, and the settings; ``is_equal``: pods differ in size alone."""
+
+    nodes: list
+    pods: list
+    budgets: list
+    pending: object
+    settings: PlannerSettings
+    is_equal: bool
+    has_one_resource: bool
+
+    @property
+    def objects(self):
+        return [*self.nodes, *self.budgets, *self.pods]
+
+
+class Best(NamedTuple):
+    """The least of all sets of victims: by tier, violations and number."""
+
+    tier: int
+    violations: int
+    count: int
+
+
+def random_case(seed):
+    """One resource in half of them, pods that differ in size alone in a quarter."""
+    rng = random.Random(seed)  # noqa: S311 - a fixed seed
+    one, equal = rng.random() < 0.5, rng.random() < 0.4
+    nodes = [_node(rng, f"n{index}") for index in range(1, rng.randint(1, 3) + 1)]
+    pods = []
+    for each in nodes:
+        count = rng.randint(1, 8 if len(nodes) < 3 else 6)
+        pods += [_pod(rng, f"p{index}", each, one, equal) for index in range(count)]
+    budgets = []
+    if not equal:
+        budgets = [_budget(rng, index) for index in range(rng.choice([0, 0, 1, 2, 3]))]
+    wanted = {"cpu": rng.choice([0.1, 0.5, 1, 2, 3])}
+    extra = {}
+    if not one:
+        wanted["memory"] = rng.choice([0, 0.5, 1, 2])
+        if rng.random() < 0.2:
+            wanted["ephemeral-storage"] = 1
+        if rng.random() < 0.3:
+            extra["ports"] = (port(8080),)
+        if rng.random() < 0.3:
+            term = apart({"app": rng.choice(APPS)}, rng.choice([ZONE, "kubernetes.io/hostname"]))
+            extra["anti_affinity"] = (term,)
+    pending = critical(asks=requests(**wanted), labels={"app": "critical"}, **extra)
+    settings = PlannerSettings(
+        allow_pdb_violation=rng.random() < 0.7,
+        non_drainable=rng.choice(["avoid", "avoid", "forbid", "ignore"]),
+        grace_limit=rng.choice([10, 10, 20]),
+        score_order=rng.choice(["documented", "documented", "priorityFirst", "random"]),
+        max_victims=20,
+        protected_namespaces=frozenset(("kept",)),
+    )
+    return Case(nodes, pods, budgets, pending, settings, equal, one)
+
+
+def _node(rng, name):
+    fields = {"labels": {ZONE: rng.choice("xy")}, "extra": {"ephemeral-storage": 3}}
+    if rng.random() < 0.1:
+        fields["taints"] = (taint("dedicated"),)
+    if rng.random() < 0.05:
+        fields["is_ready"] = False
+    return node(name, cpu=rng.choice([2, 3, 4]), memory=rng.choice([2, 4]), pods=110, **fields)
+
+
+def _budget(rng, index):
+    return budget(
+        f"pdb{index}",
+        rng.choice([-1, 0, 0, 1, 1, 2, 3]),
+        {"app": rng.choice(APPS)} if rng.random() < 0.9 else None,
+        is_observed=rng.random() < 0.9,
+        always_allow_unhealthy=rng.random() < 0.3,
+        current_healthy=rng.randint(0, 2),
+        desired_healthy=rng.randint(0, 2),
+    )
+
+
+def _pod(rng, name, where, one, equal):
+    asks = {"cpu": rng.choice([0, 0.1, 0.25, 0.5, 0.75, 1, 1.5])}
+    fields = {"created": rng.randint(0, 3)}
+    if not one:
+        asks["memory"] = rng.choice([0, 0.25, 0.5, 1, 1.5])
+        asks["ephemeral-storage"] = rng.choice([0, 0, 1])
+        if rng.random() < 0.2:
+            fields["ports"] = (port(8080, rng.choice(["", "10.0.0.1"])),)
+        if rng.random() < 0.1:
+            key = rng.choice([ZONE, "kubernetes.io/hostname"])
+            fields["anti_affinity"] = (apart({"app": "critical"}, key, ("kube-system",)),)
+    if not equal:
+        fields |= {
+            "priority": rng.choice([0, 0, 10, -5]),
+            "grace": rng.choice([0, 5, 10, 11, 30]),
+            "is_ready": rng.random() < 0.85,
+            "phase": rng.choice(["Running"] * 8 + ["Pending", "Failed"]),
+            "labels": {"app": rng.choice(APPS)},
+            "bare": rng.random() < 0.1,
+            "is_non_drainable": rng.random() < 0.1,
+            "is_critical": rng.random() < 0.05,
+            "is_mirror": rng.random() < 0.03,
+            "namespace": rng.choice(["default"] * 9 + ["kept"]),
+        }
+        if rng.random() < 0.1:
+            fields["deletion"] = NOW + rng.choice([-5, 4, 10, 60])
+        if rng.random() < 0.05:
+            fields |= {"controller_kind": "DaemonSet", "bare": False}
+    name = f"{where.name}-{name}"
+    return pod(name, where.name, asks=requests(**asks), **fields)
+
+
+def is_required(each, settings):
+    """Said once more, and otherwise than in the planner."""
+    reasons = {
+        "mirror": each.is_mirror,
+        "daemon": each.controller_kind == "DaemonSet",
+        "critical": each.is_critical or each.priority >= settings.max_victim_priority,
+        "protected": each.namespace in settings.protected_namespaces or each.is_never_evicted,
+    }
+    if settings.non_drainable == "forbid":
+        reasons["drain"] = each.is_non_drainable or each.controller_kind == ""
+    return any(reasons.values())
+
+
+def counts(each, settings):
+    """Whether a pod takes room: it is neither finished nor about to be gone."""
+    if each.phase in {"Succeeded", "Failed"}:
+        return False
+    return each.deletion is None or each.deletion - NOW > settings.grace_limit
+
+
+def is_allowed(victims, budgets, claimed=None):
+    """How many of these evictions the endpoint refuses, and with which pods it has trouble."""
+    left = {each.key: each.allowed - (claimed or {}).get(each.key, 0) for each in budgets}
+    refused = 0
+    for each in victims:
+        if each.deletion is not None or each.phase == "Pending":
+            continue
+        matching = [
+            one
+            for one in budgets
+            if one.namespace == each.namespace and one.selector.matches(each.labels)
+        ]
+        if len(matching) > 1:
+            refused += 1
+        elif matching:
+            (one,) = matching
+            healthy = one.current_healthy >= one.desired_healthy and one.desired_healthy > 0
+            if not each.is_ready and (one.always_allow_unhealthy or healthy):
+                continue
+            if not one.is_observed or left[one.key] <= 0:
+                refused += 1
+            else:
+                left[one.key] -= 1
+    return refused
+
+
+def tier_of(victims, case):
+    """The tier that a set of victims deserves, and its violations."""
+    if not victims:
+        return 0, 0
+    refused = is_allowed(victims, case.budgets)
+    if refused:
+        return 3, refused
+    limit = case.settings.grace_limit
+    is_short = any(each.deletion is not None or each.grace > limit for each in victims)
+    return (2 if is_short else 1), 0
+
+
+def present(case, name):
+    """The pods that take room on a node."""
+    return [each for each in case.pods if each.node == name and counts(each, case.settings)]
+
+
+def fits(case, where, pods):
+    """Whether the critical pod fits beside these, by the check of the whole scheduler."""
+    by_name = {each.name: each for each in case.nodes}
+    placed = [
+        (each, by_name[each.node])
+        for each in case.pods
+        if each.node != where.name and counts(each, case.settings)
+    ]
+    rivals = anti_affinity.rivals(case.pending.pod, placed, {})
+    return fit.fits(case.pending, where, pods, rivals=rivals).fits is True
+
+
+def best(case):
+    """The best set of victims on any node; None where there is none."""
+    found = None
+    for where in case.nodes:
+        there = present(case, where.name)
+        removable = [each for each in there if not is_required(each, case.settings)]
+        for size in range(len(removable) + 1):
+            for victims in itertools.combinations(removable, size):
+                tier, violations = tier_of(victims, case)
+                if tier == 3 and not case.settings.allow_pdb_violation:
+                    continue
+                one = Best(tier, violations, size)
+                if found is not None and one >= found:
+                    continue
+                gone = {each.uid for each in victims}
+                if fits(case, where, [each for each in there if each.uid not in gone]):
+                    found = one
+    return found
+
+
+def shuffled(case, seed):
+    """Events that end in the cluster of the case, by another way."""
+    rng = random.Random(seed)  # noqa: S311 - a fixed seed
+    events = [("put", each) for each in case.objects]
+    rng.shuffle(events)
+    for each in case.pods:
+        if rng.random() < 0.3:
+            at = rng.randrange(len(events))
+            events.insert(at, ("put", replace(each, priority=each.priority + 1, node="n1")))
+        elif rng.random() < 0.1:
+            events.insert(0, ("gone", each))
+    for each in case.nodes:
+        if rng.random() < 0.3:
+            other = {**each.allocatable, "cpu": 100}
+            events.insert(rng.randrange(len(events)), ("put", replace(each, allocatable=other)))
+    last = [("put", each) for each in case.objects if rng.random() < 0.5]
+    seen = {each.name for _, each in last}
+    last += [("put", each) for each in case.objects if each.name not in seen]
+    return [*events, *last]

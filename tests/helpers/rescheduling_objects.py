@@ -1,0 +1,158 @@
+"""The standard objects of the rescheduler's conformance cases (rescheduler.md 8.1)."""
+
+from __future__ import annotations
+
+import uuid
+
+CRITICAL = "kube-system"
+CASE = "example.com/case"
+"""The label that keeps the nodes of one case for its critical pods."""
+ANNOTATION = "scheduler.alpha.kubernetes.io/critical-pod"
+RESERVATIONS = "rescheduler.harbourmaster.dev/reservations"
+TAINT = "CriticalAddonsOnly"
+OURS = "resched."
+TOLERATED = {"key": TAINT, "operator": "Exists"}
+NEVER = "never-preempts"
+IMPORTANT = "important"
+"""Classes: an add-on's that preempts nobody, and priority 1000."""
+
+
+def priority_classes():
+    """The classes that cases use."""
+    return [
+        _of_class(NEVER, 1_000_000_000, preemptionPolicy="Never"),
+        _of_class(IMPORTANT, 1000, preemptionPolicy="Never"),
+    ]
+
+
+def _of_class(name, value, **more):
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        **more,
+    }
+
+
+def node(name, cpu="4", *, ready=True, labels=None, taints=(), cordoned=False, **more):
+    """A node as a kubelet would have it; ``more`` are further amounts."""
+    amounts = {"cpu": str(cpu), "memory": "8Gi", "pods": "110", **more}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": {
+            **({"taints": list(taints)} if taints else {}),
+            **({"unschedulable": True} if cordoned else {}),
+        },
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [readiness(ready)],
+        },
+    }
+
+
+def readiness(is_so):
+    """The condition of a node or of a pod."""
+    return {
+        "type": "Ready",
+        "status": "True" if is_so else "False",
+        "reason": "Test",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+def container(cpu=None, name="main", *, ports=(), **requests):
+    """One that asks for this much; of further resources ``_`` stands for ``/`` in the name."""
+    asked = {} if cpu is None else {"cpu": str(cpu)}
+    asked |= {key.replace("_", "/", 1): str(value) for key, value in requests.items()}
+    extended = {key: value for key, value in asked.items() if "/" in key}
+    resources = {"requests": asked, **({"limits": extended} if extended else {})}
+    found = {"name": name, "image": "registry.example.com/any:1", "resources": resources}
+    if ports:
+        found["ports"] = [{"containerPort": each, "hostPort": each} for each in ports]
+    return found
+
+
+def removable(name, node, cpu=1, *, owner="ReplicaSet", of=None, grace=5, **options):
+    """A pod that may be moved; ``of`` is the uid of what controls it, by default nobody else's.
+
+    ``options`` are those of ``pod``. An ``owner`` None makes it bare.
+    """
+    found = pod(name, cpu, **options)
+    found["spec"] |= {"nodeName": node, "terminationGracePeriodSeconds": grace}
+    if owner is not None:
+        found["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": "apps/v1",
+                "kind": owner,
+                "name": f"of-{name}"[:60],
+                "uid": of or str(uuid.uuid4()),
+                "controller": True,
+            }
+        ]
+    return found
+
+
+def pod(name, cpu=1, *, labels=None, annotations=None, requests=None, ports=(), **spec):
+    """A pod of one container, or of those in ``spec``."""
+    containers = [container(cpu, ports=ports, **(requests or {}))]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
+        "spec": {"containers": containers, "terminationGracePeriodSeconds": 5, **spec},
+    }
+
+
+def critical(name, case, cpu=1, *, annotated=True, tolerant=True, selector=None, **options):
+    """A critical pod of ``kube-system`` for the nodes of a case."""
+    found = pod(name, cpu, **options)
+    if annotated:
+        found["metadata"]["annotations"] = {ANNOTATION: "", **found["metadata"]["annotations"]}
+    if tolerant:
+        found["spec"]["tolerations"] = [TOLERATED, *found["spec"].get("tolerations", ())]
+    found["spec"]["nodeSelector"] = {CASE: case, **(selector or {})}
+    return found
+
+
+def budget(name, least, labels=None, **spec):
+    """A PodDisruptionBudget of at least so many pods; without labels for all of the namespace."""
+    selector = {"matchLabels": labels} if labels else {}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name},
+        "spec": {"minAvailable": least, "selector": selector, **spec},
+    }
+
+
+def apart_from(labels, topology="kubernetes.io/hostname"):
+    """An affinity that keeps away from pods with these labels."""
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": topology}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def on_node(name):
+    """The affinity by which a DaemonSet's pod is for one node."""
+    field = {"key": "metadata.name", "operator": "In", "values": [name]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def owned_taints(found):
+    """The taints of a node that are ours."""
+    return [
+        each
+        for each in found["spec"].get("taints", ())
+        if each["key"] == TAINT and each.get("value", "").startswith(OURS)
+    ]
+
+
+def is_clean(found):
+    """Whether a node carries nothing of ours."""
+    annotations = found["metadata"].get("annotations", {})
+    return not owned_taints(found) and RESERVATIONS not in annotations

@@ -1,0 +1,293 @@
+"""The nodes, pods and budgets of one conformance case, and how to ask about them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import msgspec
+
+from helpers.rescheduling_objects import (
+    CASE,
+    CRITICAL,
+    RESERVATIONS,
+    critical,
+    is_clean,
+    node,
+    owned_taints,
+    removable,
+)
+from helpers.toy_kubelet import BUDGETS, NODES
+from kube.resources import EVENTS, NAMESPACES, PODS
+
+SETTLED = 30.0
+"""Seconds for what is to come within five; others use this machine too."""
+
+
+class Place:
+    """The nodes, pods and budgets of one case, and what may be asked of them."""
+
+    def __init__(self, field, case, begun):
+        self.field = field
+        self.client = field.client
+        self.cluster = field.cluster
+        self.label = case.id.lower()
+        self.namespace = f"case-{self.label}"
+        self.controller = None
+        self.proxy = None
+        self.waits = asyncio.Event()
+        self.nodes = []
+        self._begun = begun
+        self._before = {}
+        self._critical = {}
+
+    async def open(self):
+        """Make the namespace."""
+        await self.client.create(NAMESPACES, {"metadata": {"name": self.namespace}})
+
+    async def begin(self):
+        """Wait until the controller runs."""
+        self.waits.set()
+        await self._begun.wait()
+
+    async def leave(self):
+        """Take the critical pods away, so that nobody makes room for them later."""
+        for uid, (namespace, name) in self._critical.items():
+            await self.delete(name, namespace, grace=0, uid=uid)
+
+    async def node(self, name="n1", cpu="4", *, labels=None, **options):
+        """Make a node; its whole name, which has that of the case at the end."""
+        full = f"{name}-{self.label}"
+        labels = {CASE: self.label, **(labels or {})}
+        await self.client.create(NODES, node(full, cpu, labels=labels, **options))
+        self.nodes.append(full)
+        return full
+
+    async def pods(self, *manifests, namespace=None):
+        """Make pods, one after the other, and wait until each is as it will be; their uids."""
+        uids = []
+        for each in manifests:
+            stored = await self.client.create(PODS, each, namespace or self.namespace)
+            uids.append(msgspec.json.decode(stored)["metadata"]["uid"])
+        for uid in uids:
+            await self.cluster.until(lambda uid=uid: is_settled(self.latest(uid)), why=self.why)
+        return uids
+
+    async def full(self, on, *names, cpu=1, **options):
+        """Fill a node with removable pods of these names."""
+        return await self.pods(*(removable(name, on, cpu, **options) for name in names))
+
+    async def budget(self, manifest, allowed):
+        """Make a budget, and wait until it allows so many disruptions."""
+        await self.client.create(BUDGETS, manifest, self.namespace)
+        key = f"{self.namespace}/{manifest['metadata']['name']}"
+
+        def is_so():
+            found = self.cluster.find(BUDGETS, key) or {}
+            status = found.get("status", {})
+            return status.get("observedGeneration") and status["disruptionsAllowed"] == allowed
+
+        await self.cluster.until(is_so, why=self.why)
+
+    async def critical(self, name="c", cpu=1, **options):
+        """Make a critical pod; its uid. From now on what is there counts as untouched, or not."""
+        manifest = critical(f"{name}-{self.label}", self.label, cpu, **options)
+        return await self.wanted(manifest)
+
+    async def wanted(self, manifest, namespace=CRITICAL):
+        """Make a pod that is to be helped, or not."""
+        self.remember()
+        stored = msgspec.json.decode(await self.client.create(PODS, manifest, namespace))
+        metadata = stored["metadata"]
+        self._critical[metadata["uid"]] = (namespace, metadata["name"])
+        return metadata["uid"]
+
+    def remember(self):
+        """Let what is on nodes now be what counts as untouched."""
+        self._before = {
+            each["metadata"]["uid"]: each["metadata"]["resourceVersion"]
+            for each in self.cluster.all(PODS)
+            if each["metadata"]["namespace"] == self.namespace and "nodeName" in each["spec"]
+        }
+
+    async def delete(self, name, namespace=None, *, grace=None, uid=None):
+        """Delete a pod as its owner would."""
+        body = {} if grace is None else {"gracePeriodSeconds": grace}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        with contextlib.suppress(Exception):
+            await self.client.request(
+                "DELETE",
+                PODS.path(namespace or self.namespace, name),
+                body=msgspec.json.encode(body),
+                content_type="application/json",
+            )
+
+    def latest(self, uid):
+        """The last version of an object; an empty one where none was heard of."""
+        found = self.cluster.history(uid)
+        return found[-1].object if found else {}
+
+    def is_bound(self, uid, on=None):
+        """Whether a pod has a node, or that one."""
+        found = self.latest(uid).get("spec", {}).get("nodeName")
+        return found is not None and on in {None, found}
+
+    async def bound(self, uid, on=None, patience=SETTLED):
+        """Wait until a pod has a node."""
+        await self.cluster.until(lambda: self.is_bound(uid), patience, self.why)
+        assert self.is_bound(uid, on), self.latest(uid)["spec"]["nodeName"]
+
+    async def clean(self):
+        """Wait until nothing of ours is on any node."""
+        await self.cluster.until(lambda: not self.marked(), SETTLED, self.why)
+
+    def marked(self):
+        """The nodes of the case that carry something of ours."""
+        found = [self.cluster.find(NODES, name) for name in self.nodes]
+        return [each["metadata"]["name"] for each in found if each and not is_clean(each)]
+
+    def uid_of_node(self, name):
+        """The uid of a node that is there."""
+        return self.cluster.find(NODES, name)["metadata"]["uid"]
+
+    def taints_of(self, name):
+        """The values of our taint that a node has ever had, in order and without repetition."""
+        found = [
+            tuple(each["value"] for each in owned_taints(seen.object))
+            for seen in self.cluster.history(self.uid_of_node(name))
+        ]
+        return [now for before, now in zip([(), *found], found, strict=False) if now != before]
+
+    def reserved(self, name):
+        """The texts of our annotation that a node has ever had."""
+        history = self.cluster.history(self.uid_of_node(name))
+        texts = [
+            seen.object["metadata"].get("annotations", {}).get(RESERVATIONS) for seen in history
+        ]
+        return [text for text in dict.fromkeys(texts) if text]
+
+    def was_marked(self):
+        """Whether any node of the case ever carried anything of ours."""
+        uids = [self.uid_of_node(name) for name in self.nodes if self.cluster.find(NODES, name)]
+        return any(not is_clean(seen.object) for uid in uids for seen in self.cluster.history(uid))
+
+    def ends_of(self, *names):
+        """The first version with an end of each pod of the case that got one, by name."""
+        found = {}
+        for versions in self.cluster.versions.values():
+            metadata = versions[0].object["metadata"]
+            if versions[0].object["kind"] != "Pod" or metadata["namespace"] != self.namespace:
+                continue
+            ends = [one for one in versions if "deletionTimestamp" in one.object["metadata"]]
+            if ends and (not names or metadata["name"] in names):
+                found[metadata["name"]] = ends[0]
+            elif metadata["uid"] in self.cluster.gone:
+                found[metadata["name"]] = versions[-1]
+        return found
+
+    def taken(self):
+        """The names of the pods of the case that have to go, or went; not those of passers-by."""
+        return {name for name in self.ends_of() if not name.startswith("passer")}
+
+    def grace_of(self, name):
+        """The grace that a pod was given."""
+        return self.ends_of(name)[name].object["metadata"]["deletionGracePeriodSeconds"]
+
+    def reason_of(self, name):
+        """Why a pod is said to have been disrupted; empty for nothing said."""
+        for condition in self.ends_of(name)[name].object["status"].get("conditions", ()):
+            if condition["type"] == "DisruptionTarget":
+                return condition["reason"]
+        return ""
+
+    def events(self, uid):
+        """What we told of an object, each reason as often as it was told."""
+        return [
+            each["reason"]
+            for each in self.cluster.all(EVENTS)
+            if each.get("regarding", {}).get("uid") == uid
+            and each.get("reportingController", "").startswith("harbourmaster")
+        ]
+
+    async def told(self, uid, reason, patience=SETTLED):
+        """Wait until an event of ours tells this of an object."""
+        await self.cluster.until(lambda: reason in self.events(uid), patience, self.why)
+
+    async def helped(self, uid, on, victims):
+        """Wait until a pod was helped so, and all is as before but for that."""
+        await self.bound(uid, on)
+        await self.clean()
+        assert self.taken() == set(victims)
+        self.untouched()
+
+    async def left_alone(self, uid, reason=None, *, passes=True):
+        """Nothing is done for a pod, which an event may tell, while another one is helped."""
+        if reason is not None:
+            await self.told(uid, reason)
+        if passes:
+            await self.passer_by()
+        assert self.taken() == set()
+        assert not self.is_bound(uid)
+        assert not self.was_marked()
+        self.untouched()
+
+    def untouched(self):
+        """Those that were not taken are exactly as they were."""
+        for uid, version in self._before.items():
+            found = self.latest(uid)["metadata"]
+            if found["name"] not in self.taken():
+                assert uid not in self.cluster.gone, found["name"]
+                assert found["resourceVersion"] == version, found["name"]
+
+    async def passer_by(self):
+        """Have another pod helped from its beginning: what would be done now, is done then."""
+        number = len(self._critical)
+        label = f"{self.label}-{number}"
+        name = f"passer-{number}-{self.label}"
+        await self.client.create(NODES, node(name, 1, labels={CASE: label}))
+        await self.pods(removable(f"passer-{number}", name, 1))
+        before = self._before
+        uid = await self.wanted(critical(name, label))
+        self._before = before
+        await self.bound(uid, name)
+
+    def requests(self, text):
+        """The requests of our controllers with this in their URI."""
+        return self.field.audit(text)
+
+    async def metric(self, sample):
+        """The value of a sample of the controller, 0 where there is none."""
+        lines = (await self.controller.metrics()).splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(f"{sample} "))
+
+    def why(self):
+        """What there is, for who reads a failure."""
+        pods = [
+            each
+            for each in self.cluster.all(PODS)
+            if each["metadata"]["namespace"] == self.namespace
+            or each["metadata"]["uid"] in self._critical
+        ]
+        lines = [
+            " ".join(
+                [
+                    each["metadata"]["name"],
+                    f"on {each['spec'].get('nodeName')}",
+                    each["status"].get("phase", ""),
+                    "ends" if "deletionTimestamp" in each["metadata"] else "",
+                    f"nominated {each['status'].get('nominatedNodeName')}",
+                    str(self.events(each["metadata"]["uid"])),
+                ]
+            )
+            for each in pods
+        ]
+        return "\n".join([*lines, f"marked: {self.marked()}", f"taken: {sorted(self.taken())}"])
+
+
+def is_settled(found):
+    """Whether a toy kubelet has nothing more to do for a pod."""
+    if not found:
+        return False
+    labels = found["metadata"].get("labels", {})
+    return "example.com/unstarted" in labels or found["status"].get("phase") != "Pending"

@@ -1,0 +1,130 @@
+"""Many pods whose checks passed, and how long a scheduler takes to place them all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+from typing import NamedTuple
+
+from certs.store import ensure
+from certs.watch import utc_now
+from helpers.gate_load import (
+    CONTAINER,
+    NAMESPACE,
+    Seen,
+    app,
+    controlled,
+    gated_pod,
+    idle_requests,
+    replica_set,
+)
+from helpers.second_scheduler import NAME, configuration, second_scheduler, unextended
+from kube.resources import APPS, PODS, REPLICA_SETS
+
+WORKLOAD = "ledger"
+APP = "shop"
+SERVICE = "harbourmaster-scheduling"
+PATIENCE = 600.0
+QUIET = 0.5
+"""Seconds between two looks at whether the controller has done what new pods give it to do."""
+
+
+class Placed(NamedTuple):
+    """Seconds from the first pod on a node to the last, by run: asking us, and asking nobody."""
+
+    pods: int
+    asking: list[float]
+    alone: list[float]
+
+    @property
+    def ratio(self):
+        """Of the medians."""
+        return statistics.median(self.asking) / statistics.median(self.alone)
+
+
+async def measure_placing(plane, folder, pods, nodes, runs):
+    """Let a second scheduler place so many ready pods, ``runs`` times each way, in turn."""
+    folder.mkdir(exist_ok=True)
+    bundle = ensure(folder, (SERVICE,), utc_now())
+    authority = folder / "authority.crt"
+    authority.write_bytes(bundle.files.ca_crt)
+    flags = (
+        "--scheduler-enabled=true",
+        "--scheduler-extender-port=0",
+        f"--metrics-custom-metrics-cert-dir={folder}",
+    )
+    async with controlled(plane, *flags) as (client, bulk, controller):
+        served = await asyncio.to_thread(
+            controller.await_event, "scheduler's questions answered", component="extender"
+        )
+        port = int(served["url"].rpartition(":")[2].partition("/")[0])
+        ways = {"asking": configuration(port, authority, httpTimeout="10s"), "alone": unextended()}
+        await asyncio.to_thread(plane.add_nodes, nodes)
+        await bulk.create(APPS, [app(APP, [WORKLOAD])])
+        (owner,) = await bulk.create(REPLICA_SETS, [replica_set(WORKLOAD)])
+        uid = owner["metadata"]["uid"]
+        found = {name: [] for name in ways}
+        # The first one has the version made, and is not counted.
+        with second_scheduler(plane, ways["asking"]):
+            await _place(client, bulk, [ready_pod("first", 0, uid)])
+        for run in range(runs):
+            for name, way in ways.items():
+                made = [ready_pod(f"{name}-{run}", index, uid) for index in range(pods)]
+                await bulk.create(PODS, made)
+                # All are there and known before anybody looks: only the scheduler is measured.
+                await idle_requests(controller, QUIET)
+                found[name].append(await _round(plane, client, way, made))
+        return Placed(pods, found["asking"], found["alone"])
+
+
+async def _round(plane, client, way, made):
+    starting = contextlib.ExitStack()
+    placing = asyncio.create_task(_placed(client, {each["metadata"]["name"] for each in made}))
+    try:
+        await asyncio.to_thread(starting.enter_context, second_scheduler(plane, way))
+        return await placing
+    finally:
+        await asyncio.to_thread(starting.close)
+        every = f"/api/v1/namespaces/{NAMESPACE}/pods?gracePeriodSeconds=0"
+        await asyncio.to_thread(plane.kubectl, "delete", f"--raw={every}")
+
+
+async def _place(client, bulk, made):
+    await bulk.create(PODS, made)
+    await _placed(client, {each["metadata"]["name"] for each in made})
+
+
+async def _placed(client, names):
+    """Wait until all of them are on nodes; seconds from the first to the last."""
+
+    # Pods of the last round may still be going.
+    def is_placed(pod):
+        return bool(pod["spec"].get("nodeName")) and pod["metadata"]["name"] in names
+
+    seen = Seen(client, PODS, is_placed)
+    task = asyncio.create_task(seen.run())
+    try:
+        await seen.until(len(names), PATIENCE)
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    assert len(seen.at) == len(names)
+    return max(seen.at.values()) - min(seen.at.values())
+
+
+def ready_pod(name, index, uid):
+    """A pod of that ReplicaSet as admission leaves it: it waits with the scheduler, for nothing."""
+    found = gated_pod(index, APP, WORKLOAD, uid)
+    found["metadata"]["name"] = f"{name}-{index}"
+    del found["metadata"]["annotations"]["keptn.sh/pre-deployment-tasks"]
+    return {**found, "spec": {"containers": [CONTAINER], "schedulerName": NAME}}
+
+
+def report(found):
+    """The figures in a line each."""
+    lines = [
+        f"{name}: {', '.join(f'{each:.2f}' for each in times)} s"
+        for name, times in (("asking", found.asking), ("alone", found.alone))
+    ]
+    return "\n".join((f"{found.pods} pods", *lines, f"ratio of medians {found.ratio:.2f}"))

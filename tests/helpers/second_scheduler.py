@@ -1,0 +1,97 @@
+"""A second kube-scheduler on a control plane: as shipped, but for where the controller is."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from urllib.parse import urlsplit
+
+import yaml
+
+from helpers.manifests import DEPLOY
+from playground.pki import write_private
+
+NAME = "keptn-scheduler"
+HOME = "harbourmaster-system"
+SECRET = "harbourmaster-webhook-cert"  # noqa: S105 - the name of an object
+PART = DEPLOY / "components/scheduler"
+
+
+def shipped():
+    """The KubeSchedulerConfiguration of the component."""
+    found = yaml.safe_load((PART / "configuration.yaml").read_text())
+    return yaml.safe_load(found["data"]["kube-scheduler.yaml"])
+
+
+def configuration(port, authority, **extender):
+    """The same, led to a port of this machine; ``authority`` is a file with PEM.
+
+    ``extender`` are changes of its fields, None for one that is left out.
+    """
+    found = shipped()
+    (asked,) = found["extenders"]
+    host = urlsplit(asked["urlPrefix"])
+    changed = {
+        **asked,
+        "urlPrefix": f"https://127.0.0.1:{port}{host.path}",
+        "tlsConfig": {"caFile": str(authority), "serverName": host.hostname},
+        **extender,
+    }
+    found["extenders"] = [{key: value for key, value in changed.items() if value is not None}]
+    return found
+
+
+def unextended():
+    """The same scheduler, which asks nobody."""
+    return {key: value for key, value in shipped().items() if key != "extenders"}
+
+
+def authority_of(plane, namespace=HOME):
+    """Write the authorities that are served now into the control plane's folder; the file."""
+    path = "--output=jsonpath={.data['ca\\.crt']}"
+    found = plane.kubectl("get", "secret", SECRET, f"--namespace={namespace}", path).stdout
+    file = plane.layout.directory / "extender-ca.crt"
+    write_private(file, base64.b64decode(found))
+    return file
+
+
+def account(plane):
+    """Give the shipped ServiceAccount the shipped rights; a kubeconfig of it."""
+    for name in ("service-account.yaml", "rights.yaml"):
+        plane.kubectl("apply", "--server-side", "--filename", str(PART / name))
+    token = plane.kubectl(
+        "create", "token", "harbourmaster-scheduler", f"--namespace={HOME}", "--duration=3h"
+    ).stdout.strip()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "clusters": [
+            {
+                "name": "x",
+                "cluster": {
+                    "server": plane.server,
+                    "certificate-authority": str(plane.layout.pki / "ca.crt"),
+                },
+            }
+        ],
+        "users": [{"name": "x", "user": {"token": token}}],
+    }
+    file = plane.layout.directory / "harbourmaster-scheduler.kubeconfig"
+    write_private(file, json.dumps(config).encode())
+    return file
+
+
+@contextlib.contextmanager
+def second_scheduler(plane, found, kubeconfig=None):
+    """Let a scheduler of this configuration run meanwhile."""
+    if kubeconfig is not None:
+        connection = {**found.get("clientConnection", {}), "kubeconfig": str(kubeconfig)}
+        found = {**found, "clientConnection": connection}
+    plane.add_scheduler(NAME, found)
+    try:
+        yield
+    finally:
+        plane.end(NAME)

@@ -1,0 +1,61 @@
+"""Signals that are kept instead of told."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from controller.lifecycle.signals import Reference, Signals
+
+
+class Recorded(NamedTuple):
+    """One signal; ``about`` is the kind and the name of its object."""
+
+    about: str
+    reason: str
+    text: str = ""
+    warning: bool | None = None
+    obj: object = None
+
+
+class RecordedSignals:
+    """Has the methods of Signals; ``kept`` holds what was emitted, in order.
+
+    ``reason`` is phase and state as one word; for the other methods it is their name. ``on_told``
+    is called after each: signals come after the write that a watch may have brought before.
+    """
+
+    def __init__(self, *, tracing=False, on_told=lambda: None):
+        self.tracing = tracing
+        self.kept: list[Recorded] = []
+        self.on_told = on_told
+
+    @property
+    def reasons(self):
+        return [each.reason for each in self.kept]
+
+    def of(self, name):
+        """The reasons of the object with that name."""
+        return [each.reason for each in self.kept if each.obj.metadata.name == name]
+
+    def reference(self, resource, obj):
+        return Signals.reference(self, resource, obj)
+
+    def emit(self, obj, phase, state, text="", *, warning=None):
+        self._keep(obj, f"{phase}{state}", text, warning)
+
+    def created(self, obj):
+        self._keep(obj, "created")
+
+    def deprecated(self, obj):
+        self._keep(obj, "deprecated")
+
+    def late(self, version, text):
+        self._keep(version, "PreCheckDeadlineExceeded", text)
+
+    def completed(self, obj):
+        self._keep(obj, "completed")
+
+    def _keep(self, obj, reason, text="", warning=None):
+        kind = obj.resource.kind if isinstance(obj, Reference) else type(obj).__name__
+        self.kept.append(Recorded(f"{kind} {obj.metadata.name}", reason, text, warning, obj))
+        self.on_told()

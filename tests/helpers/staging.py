@@ -1,0 +1,260 @@
+"""The reconcilers that decide, on objects in memory: a client and a clock that a test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+
+from controller.placement.backends import CloudScheduler, ProjectScheduler
+from controller.placement.controller import PlacementController
+from controller.placement.samples import Sampler
+from controller.placement.scheduler import Scheduler
+from controller.placing_settings import PlacementSettings
+from evaluation.times import stamp
+from helpers.choosing import HOME, Answering, refs
+from helpers.metric_world import Events
+from helpers.placing import NOW
+from kube.errors import ConflictError, NotFoundError
+from kube.resources import (
+    APPLICATIONS,
+    CLOUDS,
+    CLUSTERS,
+    GLOBAL_CLOUDS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
+    MAGNUM_CLUSTERS,
+    PLACEMENT_METRICS,
+    PLACEMENT_PROVIDERS,
+    PROJECTS,
+)
+from telemetry.controller_metrics import create_controller_metrics
+
+NAMESPACE = "ns"
+GLOBAL = (GLOBAL_CLOUDS, GLOBAL_METRICS, GLOBAL_PROVIDERS)
+RESOURCES = (
+    APPLICATIONS,
+    CLOUDS,
+    CLUSTERS,
+    GLOBAL_CLOUDS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
+    MAGNUM_CLUSTERS,
+    PLACEMENT_METRICS,
+    PLACEMENT_PROVIDERS,
+    PROJECTS,
+)
+
+
+def merged(target, patch):
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = merged(found.get(key), value)
+    return found
+
+
+class Stage:
+    """A management cluster in memory. While ``is_late``, no watch brings what was written."""
+
+    def __init__(self, **settings):
+        self.time = 0.0
+        self.objects = {}
+        self.writes = []
+        self.faults = {}
+        self.is_late = False
+        self.answers = Answering()
+        self.events = Events(lambda: None)
+        self.connection = None
+        self.settings = PlacementSettings(**settings)
+        self.metrics = create_controller_metrics("0", ["placement"])
+        self.controller = PlacementController(
+            self,
+            self.settings,
+            asking=self.answers,
+            namespace=HOME,
+            events=self.events,
+            metrics=self.metrics,
+            now=lambda: NOW + timedelta(seconds=self.time),
+            clock=lambda: self.time,
+        )
+        self.caches = self.controller.caches
+        self.begin()
+
+    def begin(self):
+        """A term of leadership, which remembers nothing."""
+        controller = self.controller
+        self.woken = []
+        self.told = []
+        self.sampler = Sampler(
+            controller._samples,
+            self.caches,
+            self.answers,
+            home=HOME,
+            interval=self.settings.sample_interval_seconds,
+            max_age=self.settings.max_age,
+            clock=lambda: self.time,
+            wake=self.woken.append,
+            tell=self._tell,
+        )
+        self.schedulers = {
+            APPLICATIONS: Scheduler(controller._context),
+            CLUSTERS: CloudScheduler(controller._context),
+            MAGNUM_CLUSTERS: ProjectScheduler(controller._context),
+        }
+
+    def _tell(self, namespaces):
+        self.told.append(namespaces)
+        self.controller._sampled(namespaces)
+
+    # What is there
+
+    def put(self, resource, name, spec=None, *, status=None, labels=None, **metadata):
+        namespace = {} if resource in GLOBAL else {"namespace": NAMESPACE}
+        self._store(
+            resource,
+            name,
+            {
+                "metadata": {
+                    "name": name,
+                    "uid": f"uid-{name}",
+                    "generation": 1,
+                    "labels": labels or {},
+                    **namespace,
+                    **metadata,
+                },
+                "spec": spec or {},
+                "status": status or {},
+            },
+        )
+
+    def berth(self, name, *, status=None, labels=None, **spec):
+        spec = {"kubeconfigSecretRef": {"name": name}, **spec}
+        self.put(CLUSTERS, name, spec, status=status or {"state": "Online"}, labels=labels)
+
+    def ship(self, name="app", *, on="", since=3600, backoff=None, migration=True, **cluster):
+        """An application, which came there so many seconds ago."""
+        constraints = {"migration": migration, "cluster": cluster}
+        spec = {"constraints": constraints, **({"backoff": backoff} if backoff else {})}
+        status = {}
+        if on:
+            placed = NOW + timedelta(seconds=self.time - since)
+            condition = {"type": "Scheduled", "status": "True", "reason": "Scheduled"}
+            message = {"message": f"it is placed on '{on}'", "observedGeneration": 1}
+            status = {
+                "phase": "Running",
+                "scheduledTo": {"name": on, "uid": f"uid-{on}"},
+                "scheduledTime": stamp(placed),
+                "scheduledGeneration": 1,
+                "conditions": [{**condition, **message, "lastTransitionTime": stamp(placed)}],
+            }
+        self.put(APPLICATIONS, name, spec, status=status)
+
+    def static(self, **values):
+        """A provider of everywhere whose values stand in it, and metrics from 0 to 1."""
+        self.put(GLOBAL_PROVIDERS, "static", {"type": "static", "static": {"metrics": values}})
+        for name in values:
+            self.metric(name, "static")
+
+    def metric(self, name, provider, query=""):
+        source = {"name": provider, "metric": query or name}
+        self.put(GLOBAL_METRICS, name, {"min": 0, "max": 1, "provider": source})
+
+    def prometheus(self, name="prom", **more):
+        spec = {"type": "prometheus", "prometheus": {"url": f"http://{name}.example.com", **more}}
+        self.put(GLOBAL_PROVIDERS, name, spec)
+
+    def change(self, resource, name, **spec):
+        """As a user would."""
+        found = self.objects[resource, name]
+        metadata = {**found["metadata"], "generation": found["metadata"]["generation"] + 1}
+        self._store(resource, name, {**merged(found, {"spec": spec}), "metadata": metadata})
+
+    def remove(self, resource, name):
+        del self.objects[resource, name]
+        self._mirror(resource).store.remove(self._key(resource, name))
+        self.controller._snapshots.outdate()
+
+    def stored(self, name="app", resource=APPLICATIONS):
+        return self.objects[resource, name]
+
+    def status(self, name="app", resource=APPLICATIONS):
+        return self.stored(name, resource)["status"]
+
+    def on(self, name="app"):
+        return self.status(name).get("scheduledTo", {}).get("name", "")
+
+    def condition(self, kind="Scheduled", name="app", resource=APPLICATIONS):
+        found = self.status(name, resource).get("conditions", ())
+        return next((each for each in found if each["type"] == kind), {})
+
+    # What happens
+
+    async def look(self, name="app", resource=APPLICATIONS):
+        """Reconcile one object; the seconds until the next look."""
+        return await self.schedulers[resource].reconcile(f"{NAMESPACE}/{name}")
+
+    async def sample(self):
+        """Have asked what is due, and let answer who answers."""
+        keys = [*self.sampler.due(None), *self.sampler._queries]
+        waits = [await self.sampler.reconcile(key) for key in dict.fromkeys(keys)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for key in dict.fromkeys(self.woken):
+            await self.sampler.reconcile(key)
+        self.woken.clear()
+        return waits
+
+    def catch_up(self):
+        """Let the watches bring everything."""
+        self.is_late = False
+        for resource, name in self.objects:
+            self._show(resource, name)
+
+    # What the reconcilers have for a client
+
+    async def patch(self, resource, name, patch, _namespace=None, *, subresource=None):
+        value = msgspec.json.decode(patch.encoded())
+        if fault := self.faults.get(name):
+            raise fault
+        found = self.objects.get((resource, name))
+        if found is None:
+            raise NotFoundError(f"{name} not found")
+        metadata = value.pop("metadata", {})
+        if metadata.pop("resourceVersion") != found["metadata"]["resourceVersion"]:
+            raise ConflictError("another version")
+        assert metadata.pop("uid") == found["metadata"]["uid"]
+        assert set(value) <= ({"status"} if subresource else {"spec"})
+        self.writes.append((name, value, subresource))
+        self._store(resource, name, merged(found, {**value, "metadata": metadata}))
+        return msgspec.json.encode(self.objects[resource, name])
+
+    def _store(self, resource, name, obj):
+        version = int(obj["metadata"].get("resourceVersion", "0")) + 1
+        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
+        self.objects[resource, name] = obj
+        if not self.is_late:
+            self._show(resource, name)
+
+    def _show(self, resource, name):
+        raw = msgspec.json.encode(self.objects[resource, name])
+        mirror = self._mirror(resource)
+        mirror.store.put(self._key(resource, name), mirror._reader._decode(msgspec.Raw(raw)))
+        self.controller._snapshots.outdate()
+
+    def _mirror(self, resource):
+        return self.caches.mirrors[resource]
+
+    def _key(self, resource, name):
+        return name if resource in GLOBAL else f"{NAMESPACE}/{name}"
+
+
+def weights(**values):
+    """References to metrics of everywhere."""
+    return [{**each, "scope": "Global"} for each in refs(**values)]

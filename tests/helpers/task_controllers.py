@@ -1,0 +1,174 @@
+"""The reconcilers of tasks and their definitions, wired to each other, on any API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+
+from controller.job import Job
+from controller.lifecycle import wiring
+from controller.lifecycle.caches import Caches
+from controller.lifecycle.context import Context
+from controller.lifecycle.task_definitions import TaskDefinitions
+from controller.lifecycle.tasks import Tasks
+from controller.lifecycle_settings import LifecycleSettings
+from helpers.signals import RecordedSignals
+from kube.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
+from telemetry.controller_metrics import create_controller_metrics
+
+HOME = "harbour"
+NAMES = (wiring.TASKS, wiring.TASK_DEFINITIONS)
+
+
+class Holder:
+    """Nothing of a KeptnConfig matters to tasks."""
+
+    current = None
+
+
+class TaskControllers:
+    """``async with`` runs caches and both jobs; ``stop`` and ``start`` are a change of leaders."""
+
+    def __init__(self, client, **settings):
+        self.moved = asyncio.Event()
+        self.signals = RecordedSignals(on_told=self.moved.set)
+        self.moment = None
+        self.metrics = create_controller_metrics("0", NAMES)
+        self.caches = Caches(client)
+        self.context = Context(
+            client=client,
+            caches=self.caches,
+            settings=LifecycleSettings(**settings),
+            configuration=Holder(),
+            signals=self.signals,
+            now=lambda: self.moment or datetime.now(UTC),
+            namespace=HOME,
+        )
+        self.jobs = {
+            wiring.TASKS: Job(wiring.TASKS, lambda _queue: Tasks(self.context), self.metrics),
+            wiring.TASK_DEFINITIONS: Job(
+                wiring.TASK_DEFINITIONS, lambda _queue: TaskDefinitions(self.context), self.metrics
+            ),
+        }
+        self._mirrors = (
+            self.caches.tasks,
+            self.caches.task_definitions,
+            self.caches.jobs,
+            self.caches.config_maps,
+        )
+        wiring.Wiring(self.caches, self.jobs).connect()
+        for mirror in self._mirrors:
+            self.caches.subscribe(mirror, lambda _keys: self.moved.set())
+        for job in self.jobs.values():
+            job.reflectors = self._mirrors
+        self._mirroring = []
+        self._leading = []
+
+    async def __aenter__(self):
+        self._mirroring = [asyncio.create_task(each.run()) for each in self._mirrors]
+        for each in self._mirrors:
+            await each.synced.wait()
+        self.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.stop()
+        await _end(self._mirroring)
+
+    def start(self):
+        """Lead."""
+        self._leading = [asyncio.create_task(job.lead()) for job in self.jobs.values()]
+
+    async def stop(self):
+        """Lead no more, with the caches going on."""
+        await _end(self._leading)
+        self._leading = []
+
+    async def until(self, condition):
+        """Wait for what the mirrors show; return what the condition gave."""
+        while not (found := condition()):
+            self.moved.clear()
+            await self.moved.wait()
+        return found
+
+    async def until_status(self, key, status):
+        """Wait for a task's state as the mirror shows it; return the task's status."""
+
+        def found():
+            task = self.caches.tasks.store.get(key)
+            return task is not None and task.status.status == status and task.status
+
+        return await self.until(found)
+
+    async def until_reason(self, key, reason):
+        """Wait for a task's reason as the mirror shows it; return the task's status."""
+
+        def found():
+            task = self.caches.tasks.store.get(key)
+            return task is not None and task.status.reason == reason and task.status
+
+        return await self.until(found)
+
+    async def until_told(self, *reasons, namespace=None):
+        """Wait until these were told, and nothing else of that namespace, by default of any."""
+
+        def told():
+            return [
+                each.reason
+                for each in self.signals.kept
+                if namespace in {None, each.obj.metadata.namespace}
+            ]
+
+        await self.until(lambda: told() == [*reasons])
+
+    def errors(self):
+        """How many reconciles failed."""
+        samples = next(iter(self.metrics.reconcile_errors.collect())).samples
+        return sum(each.value for each in samples if each.name.endswith("_total"))
+
+
+async def _end(tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def settle(turns=200):
+    """Let everything happen that can without a new event; a wire takes a few turns."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+def of(api, resource, namespace="prod"):
+    """The objects of a namespace of a fake API server, by name."""
+    return {
+        name: obj for (where, name), obj in api.objects.all(resource).items() if where == namespace
+    }
+
+
+def jobs(api, namespace="prod"):
+    return list(of(api, JOBS, namespace).values())
+
+
+def maps(api, namespace="prod"):
+    return of(api, CONFIG_MAPS, namespace)
+
+
+def task_of(api, name="pre-hello-12345", namespace="prod"):
+    return api.get(TASKS, name, namespace)
+
+
+def definition_of(api, name="hello", namespace="prod"):
+    return api.get(TASK_DEFINITIONS, name, namespace)
+
+
+def complete(api, job, kind="Complete", reason="", message=""):
+    """Let a Job end, as its controller would."""
+    condition = {"type": kind, "status": "True", "reason": reason, "message": message}
+    api.put(JOBS, {**job, "status": {"conditions": [condition]}})
+
+
+def bodies(seen):
+    """What requests said."""
+    return [json.loads(each.body) for each in seen]

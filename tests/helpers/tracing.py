@@ -1,0 +1,111 @@
+"""Spans in memory, and a collector that takes them by OTLP over HTTP, or does worse."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+SPAN = "00f067aa0ba902b7"
+SAMPLED = f"00-{TRACE}-{SPAN}-01"
+UNSAMPLED = f"00-{TRACE}-{SPAN}-00"
+
+
+class Memory:
+    """A sender that keeps what it is given."""
+
+    def __init__(self):
+        self._exporter = InMemorySpanExporter()
+        self.is_closed = False
+
+    def send(self, batch):
+        self._exporter.export(batch)
+
+    def close(self):
+        self.is_closed = True
+
+    @property
+    def spans(self):
+        return list(self._exporter.get_finished_spans())
+
+
+class Outcomes:
+    """What became of spans; told by other threads."""
+
+    def __init__(self):
+        self.counts = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, outcome, count):
+        with self._lock:
+            self.counts[outcome] = self.counts.get(outcome, 0) + count
+
+
+class Collector:
+    """A collector; ``status`` is what it answers, ``hold`` keeps it from answering while set."""
+
+    def __init__(self):
+        self.requests = []
+        self.headers = []
+        self.status = 200
+        self.release = asyncio.Event()
+        self.release.set()
+        self._came = asyncio.Event()
+        self._runner = None
+
+    async def __aenter__(self):
+        app = web.Application()
+        app.router.add_post("/v1/traces", self._take)
+        self._runner = web.AppRunner(app, shutdown_timeout=0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1/traces"
+        return self
+
+    async def __aexit__(self, *_):
+        self.release.set()
+        await self._runner.cleanup()
+
+    async def _take(self, request):
+        found = ExportTraceServiceRequest()
+        found.ParseFromString(await request.read())
+        self.requests.append(found)
+        self.headers.append(request.headers)
+        self._came.set()
+        await self.release.wait()
+        return web.Response(status=self.status, headers={"Location": "/elsewhere"})
+
+    def spans(self):
+        """Each span that came, with the attributes of its resource."""
+        return [
+            (span, attributes(each.resource))
+            for request in self.requests
+            for each in request.resource_spans
+            for scope in each.scope_spans
+            for span in scope.spans
+        ]
+
+    async def until(self, is_right):
+        """Wait until a span is right; return it with its resource."""
+        while True:
+            self._came.clear()
+            for span, resource in self.spans():
+                if is_right(span):
+                    return span, resource
+            await self._came.wait()
+
+
+def attributes(message):
+    """The attributes of a decoded message as plain values."""
+    return {each.key: _value(each.value) for each in message.attributes}
+
+
+def _value(value):
+    kind = value.WhichOneof("value")
+    found = getattr(value, kind)
+    return [_value(each) for each in found.values] if kind == "array_value" else found

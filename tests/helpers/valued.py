@@ -1,0 +1,52 @@
+"""KeptnMetrics with values, and where they are shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from controller.exposure.values import Values
+from evaluation.model import Metric
+from evaluation.times import stamp
+from kube.store import Store
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+INTERVALS = 2.0
+
+
+def metric(name, value="", *, namespace="prod", age=0, labels=None, results=()):
+    """A metric that is fetched every ten seconds; its value is ``age`` seconds old.
+
+    ``results`` are stored ones, each a value and its age.
+    """
+    status = {}
+    if value:
+        status = {"value": value, "rawValue": "eA==", "lastUpdated": since(age)}
+    if results:
+        status["intervalResults"] = [
+            {"value": found, "range": {}, "lastUpdated": since(old)} for found, old in results
+        ]
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels or {}},
+        "spec": {"fetchIntervalSeconds": 10},
+        "status": status,
+    }
+
+
+def since(seconds):
+    return stamp(NOW - timedelta(seconds=seconds))
+
+
+def mirror(*metrics):
+    """A mirror that holds these metrics."""
+    store = Store()
+    for each in metrics:
+        found = msgspec.convert(each, Metric)
+        store.put(found.metadata.key, found)
+    return store
+
+
+def values(*metrics):
+    """What these metrics show at ``NOW``."""
+    return Values(mirror(*metrics), INTERVALS, lambda: NOW)
