@@ -1,137 +1,77 @@
+"""The control plane with Harbourmaster in it, for the tests of whole flows."""
+
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from pathlib import Path
 
-import aiohttp
 import pytest
 
-from helpers.cluster import (
-    SERVED,
-    eventually,
-    fresh_namespace,
-    registered,
-    tried_pod,
-    webhook_configuration,
-)
-from helpers.objects import cluster_policy, policy
-from helpers.server import Server
-from playground import api as playground_api
-from playground.build import ensure_binaries
+from helpers.controller import connected
+from helpers.harbour import DEFAULTS, FLAGS, Harbour, config
+from helpers.patience import TEST_SECONDS, WAIT
 from playground.control_plane import ControlPlane
-from playground.errors import PlaygroundError
+from playground.installation import Installation
 
-CRDS = Path(__file__).parents[2] / "deploy/crds"
-
-
-def pytest_collection_finish(session):
-    # A first build outlasts any test's timeout, so it comes before the first test.
-    if session.config.option.collectonly:
-        return
-    if not any(item.get_closest_marker("cluster") for item in session.items):
-        return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        try:
-            ensure_binaries()
-        except PlaygroundError as error:
-            raise pytest.UsageError(str(error)) from error
+HERE = Path(__file__).parent
+CRDS = HERE.parents[1] / "deploy/crds"
 
 
-@contextlib.contextmanager
-def folder(request, factory, name):
-    """Yield a folder for a control plane; keep it, and say where, if a test fails meanwhile."""
-    directory = factory.mktemp(name)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def control_plane(control_plane):
+    """The shared one with all our kinds, none of which ever goes.
+
+    Of itself the garbage collector finds new kinds up to a minute later, and collects nothing
+    while it looks; one that is started now knows them from the first.
+    """
+    control_plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
+    control_plane.kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+    control_plane.restart("kube-controller-manager")
+    return control_plane
+
+
+@pytest.fixture(scope="session")
+def harbour(request, tmp_path_factory):
+    """An installation that all flows share; it registers itself for all of its control plane."""
+    directory = tmp_path_factory.mktemp("harbour")
     failed = request.session.testsfailed
-    yield directory
-    if request.session.testsfailed > failed:
-        capture = request.config.pluginmanager.getplugin("capturemanager")
-        with capture.global_and_fixture_disabled():
-            print(f"\nlogs of the control plane: {directory / 'logs'}")  # noqa: T201
-    else:
+    with ControlPlane(directory) as plane:
+        plane.add_nodes(3)
+        with Installation(plane, arguments={"controller": FLAGS}) as installation:
+            # The garbage collector of now knows the kinds that came with it.
+            plane.restart("kube-controller-manager")
+            plane.kubectl("create", "-f=-", stdin=json.dumps(config(DEFAULTS)))
+            yield Harbour(plane, installation)
+    # Logs are kept for who looks into a failure.
+    if request.session.testsfailed == failed:
         shutil.rmtree(directory)
 
 
-@pytest.fixture(scope="session")
-def control_plane(request, tmp_path_factory):
-    """The control plane that all tests share; tests that disturb it start one of their own."""
-    with (
-        folder(request, tmp_path_factory, "shared") as directory,
-        ControlPlane(directory, audit=True) as plane,
-    ):
-        yield plane
+@pytest.fixture
+def controller_flags():
+    """Further flags of the controller; a test that needs others gives them by parametrize."""
+    return ()
 
 
 @pytest.fixture
-def throwaway_control_plane(request, tmp_path_factory):
-    """Return a function that starts a control plane; it takes ControlPlane's keywords."""
-    with contextlib.ExitStack() as stack:
-
-        def start(**options):
-            directory = stack.enter_context(folder(request, tmp_path_factory, "throwaway"))
-            return stack.enter_context(ControlPlane(directory, **options))
-
-        yield start
+async def client(harbour, controller_flags):
+    """A client of the control plane with Harbourmaster in it."""
+    harbour.use(controller_flags)
+    async with connected(harbour.plane.kubeconfig) as found:
+        yield found
 
 
 @pytest.fixture
-def kubectl(control_plane):
-    """Return ``kubectl(*arguments, stdin=None, check=True)`` for the shared control plane."""
-    return control_plane.kubectl
-
-
-@pytest.fixture
-def namespace(request, kubectl):
-    """Return the name of a fresh namespace in which pods can be created."""
-    name = fresh_namespace(kubectl, request.node.name)
-    yield name
-    kubectl("delete", "namespace", name, "--wait=false")
-
-
-@pytest.fixture(scope="session")
-def server(control_plane, tmp_path_factory):
-    """The server that tests share; reviews come to it from the namespaces labelled SERVED.
-
-    Policies are added to it and never taken away, so each of a test's is for its own namespaces.
-    """
-    kubectl = control_plane.kubectl
-    kubectl("apply", f"--kustomize={CRDS}")
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
-    namespace = fresh_namespace(kubectl, "shared-server", SERVED)
-    invalid = json.dumps(cluster_policy("tried", nodeName="no name"))
-    ready = policy("ready", namespace, nodeSelector={"example.com/ready": ""})
-    with Server(tmp_path_factory.mktemp("server"), policies=[ready]) as found:
-        selector = {"matchLabels": SERVED}
-        configurations = (
-            webhook_configuration(kind, found.url, found.bundle, namespaceSelector=selector)
-            for kind in ("Mutating", "Validating")
-        )
-        with registered(kubectl, *configurations):
-            eventually(lambda: tried_pod(kubectl, namespace).get("nodeSelector"))
-            eventually(
-                lambda: (
-                    kubectl(
-                        "create", "--dry-run=server", "-f=-", stdin=invalid, check=False
-                    ).returncode
-                )
-            )
-            yield found
-
-
-@pytest.fixture
-def served_namespace(request, server, kubectl):
-    """Return the name of a fresh namespace whose reviews go to the shared server."""
-    name = fresh_namespace(kubectl, request.node.name, SERVED)
-    yield name
-    kubectl("delete", "namespace", name, "--wait=false")
-
-
-@pytest.fixture
-async def api(control_plane):
-    """An HTTP session with the API server, as administrator."""
-    context = playground_api.client_context(control_plane.layout.pki, "admin")
-    connector = aiohttp.TCPConnector(ssl=context)
-    async with aiohttp.ClientSession(control_plane.server, connector=connector) as session:
-        yield session
+async def flow(request, harbour, client):
+    """A namespace with gates, and all that happens in it; nothing may crash meanwhile."""
+    async with harbour.flow(client, request.node.name) as found:
+        yield found
+        assert harbour.new_faults() == []
+        assert harbour.restarts() == 0

@@ -16,6 +16,7 @@ from helpers.cluster import (
 )
 from helpers.objects import RESOURCES, policy, required
 from helpers.patching import as_sets
+from helpers.patience import WAIT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -110,7 +111,7 @@ def test_an_object_with_a_finalizer_goes_though_a_policy_came(
     kubectl("delete", "-f=-", "--wait=false", stdin=text)
     patch = '--patch={"metadata":{"finalizers":null}}'
     kubectl("patch", "-f=-", "--type=merge", patch, stdin=text)
-    kubectl("wait", "--for=delete", "--timeout=20s", "-f=-", stdin=text)
+    kubectl("wait", "--for=delete", WAIT, "-f=-", stdin=text)
 
 
 def test_a_dry_run_shows_the_change_and_stores_nothing(kubectl, server, served_namespace):

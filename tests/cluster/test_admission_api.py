@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
-from helpers.cluster import pod_spec, required_terms, workload
+from helpers.cluster import PATIENCE, pod_spec, required_terms, workload
 from helpers.objects import policy, required
 from helpers.patching import as_sets
 
@@ -14,6 +15,7 @@ RULES = {
     "nodeSelector": {"example.com/disk": "ssd"},
     "affinity": required({"example.com/pool": "ledger"}),
 }
+REVISION = "deployment.kubernetes.io/revision"
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 STRIPPED = {"spec": {"template": {"spec": {"nodeSelector": None, "affinity": None}}}}
@@ -54,6 +56,16 @@ async def send(api, method, path, content=None, content_type=JSON, **query):
         return found
 
 
+async def until_annotated(api, path, key):
+    """Return the object when a controller has given it the annotation."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = await send(api, "GET", path)
+            if key in found["metadata"].get("annotations", {}):
+                return found
+            await asyncio.sleep(0.05)
+
+
 async def test_create_answers_with_what_is_stored(api, deployments, manifest):
     answer = await send(api, "POST", deployments, manifest)
     stored = await send(api, "GET", f"{deployments}/ledger")
@@ -62,7 +74,9 @@ async def test_create_answers_with_what_is_stored(api, deployments, manifest):
 
 
 async def test_a_replacement_without_the_rules_changes_nothing(api, deployments, manifest):
-    stored = await send(api, "POST", deployments, manifest)
+    await send(api, "POST", deployments, manifest)
+    # A replacement without this annotation of the Deployment's controller is a new generation.
+    stored = await until_annotated(api, f"{deployments}/ledger", REVISION)
     replaced = json.loads(json.dumps(stored))
     # A controller may have written the status meanwhile.
     del replaced["metadata"]["resourceVersion"]

@@ -11,6 +11,7 @@ from helpers.cluster import (
     workload,
 )
 from helpers.objects import policy, required
+from helpers.patience import WAIT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -77,8 +78,8 @@ def test_the_scheduler_binds_only_where_the_policy_allows(kubectl, server, serve
     create(kubectl, deployment)
     create(kubectl, workload("Pod", served_namespace))
     inside = f"--namespace={served_namespace}"
-    kubectl("rollout", "status", "deployment/ledger", "--timeout=20s", inside)
-    kubectl("wait", "--for=condition=Ready", "pod/ledger", "--timeout=20s", inside)
+    kubectl("rollout", "status", "deployment/ledger", WAIT, inside)
+    kubectl("wait", "--for=condition=Ready", "pod/ledger", WAIT, inside)
     bound = kubectl("get", "pods", "-o=jsonpath={.items[*].spec.nodeName}", inside)
     assert bound.stdout.split() == [nodes[0]] * 7
 
@@ -93,7 +94,7 @@ def test_the_scheduler_leaves_a_pod_pending_that_asks_for_another_node(
     create(kubectl, workload("Pod", served_namespace, nodeSelector=wrong))
     inside = f"--namespace={served_namespace}"
     unscheduled = "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}"
-    kubectl("wait", f"{unscheduled}=Unschedulable", "pod/ledger", "--timeout=20s", inside)
+    kubectl("wait", f"{unscheduled}=Unschedulable", "pod/ledger", WAIT, inside)
 
 
 def test_a_node_name_binds_a_pod_without_the_scheduler(kubectl, server, served_namespace, nodes):
@@ -112,7 +113,7 @@ def test_a_node_name_becomes_a_field_of_a_gated_pod(kubectl, server, served_name
     inside = f"--namespace={served_namespace}"
     ungate = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
     kubectl("patch", "pod/ledger", "--type=json", f"--patch={ungate}", inside)
-    kubectl("wait", "--for=condition=Ready", "pod/ledger", "--timeout=20s", inside)
+    kubectl("wait", "--for=condition=Ready", "pod/ledger", WAIT, inside)
     bound = kubectl("get", "pod/ledger", "-o=jsonpath={.spec.nodeName}", inside)
     assert bound.stdout == nodes[1]
 

@@ -23,6 +23,7 @@ from helpers.cluster import (
 )
 from helpers.objects import RESOURCES, policy, required
 from helpers.patching import as_sets
+from helpers.patience import WAIT
 from helpers.server import Server
 from helpers.stand_in import allow, stand_in
 
@@ -148,7 +149,7 @@ def deletion(control_plane, server):
     with registered(kubectl, configuration(namespace, server.url, server.bundle, rules=rules)):
         await_rules(kubectl, namespace)
         kubectl("create", "-f=-", stdin=manifest)
-        said = kubectl("delete", "--timeout=30s", "-f=-", stdin=manifest).stderr
+        said = kubectl("delete", WAIT, "-f=-", stdin=manifest).stderr
     return said, read(kubectl, manifest)
 
 

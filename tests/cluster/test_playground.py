@@ -9,10 +9,14 @@ import sys
 
 import pytest
 
+from helpers.patience import PATIENCE, WAIT
 from playground.control_plane import survey
 from playground.processes import Process, read_records
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+# A grace period is 30 s.
+QUICK = "--timeout=20s"
 
 # Starts the smallest control plane, says so, and then hangs.
 PARENT = """
@@ -31,7 +35,7 @@ def run(*arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=2 * PATIENCE,
     )
 
 
@@ -67,7 +71,7 @@ def test_a_pod_on_a_kwok_node_runs(kubectl, namespace, node):
     overrides = json.dumps({"spec": {"nodeSelector": {"test": "playground"}}})
     in_namespace = f"--namespace={namespace}"
     kubectl("run", "pod", "--image=none", f"--overrides={overrides}", in_namespace)
-    kubectl("wait", "--for=condition=Ready", "pod/pod", "--timeout=20s", in_namespace)
+    kubectl("wait", "--for=condition=Ready", "pod/pod", WAIT, in_namespace)
     where = kubectl("get", "pod/pod", "-o=jsonpath={.status.phase} {.spec.nodeName}", in_namespace)
     assert where.stdout == f"Running {node}"
 
@@ -75,14 +79,14 @@ def test_a_pod_on_a_kwok_node_runs(kubectl, namespace, node):
 def test_a_job_on_a_kwok_node_completes(kubectl, namespace, node):
     in_namespace = f"--namespace={namespace}"
     kubectl("create", "job", "job", "--image=none", in_namespace)
-    kubectl("wait", "--for=condition=Complete", "job/job", "--timeout=20s", in_namespace)
+    kubectl("wait", "--for=condition=Complete", "job/job", WAIT, in_namespace)
 
 
 def test_a_deleted_pod_on_a_kwok_node_goes_without_its_grace_period(kubectl, namespace, node):
     in_namespace = f"--namespace={namespace}"
     kubectl("run", "pod", "--image=none", in_namespace)
-    kubectl("wait", "--for=condition=Ready", "pod/pod", "--timeout=20s", in_namespace)
-    kubectl("delete", "pod/pod", "--timeout=10s", in_namespace)
+    kubectl("wait", "--for=condition=Ready", "pod/pod", WAIT, in_namespace)
+    kubectl("delete", "pod/pod", QUICK, in_namespace)
 
 
 def test_nodes_are_numbered_on(control_plane, node):
@@ -136,7 +140,7 @@ def test_pods_are_accepted_without_a_controller_manager(throwaway_control_plane)
     plane = throwaway_control_plane(optional=("kube-scheduler", "kwok"))
     plane.add_nodes(1)
     plane.kubectl("run", "pod", "--image=none")
-    plane.kubectl("wait", "--for=condition=Ready", "pod/pod", "--timeout=20s")
+    plane.kubectl("wait", "--for=condition=Ready", "pod/pod", WAIT)
 
 
 def test_an_audit_log_holds_each_request(throwaway_control_plane):

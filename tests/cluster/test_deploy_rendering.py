@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from helpers.manifests import all_pairs, combinations, rendered
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_component_every_pair_and_all_render_on_every_base():
+    chosen = [*combinations(), *all_pairs()]
+    with ThreadPoolExecutor(2) as pool:
+        texts = pool.map(lambda combination: rendered(*combination), chosen)
+        for combination, text in zip(chosen, texts, strict=True):
+            kinds = Counter(line for line in text.splitlines() if line.startswith("kind: "))
+            assert kinds["kind: Deployment"] == 2 + ("scheduler" in combination), combination
+            own = kinds["kind: MutatingWebhookConfiguration"]
+            assert own == ("with-certmanager" in combination), combination
+            assert kinds["kind: NetworkPolicy"] == 3 * ("network-policy" in combination)
+            assert kinds["kind: PrometheusRule"] == ("monitoring" in combination)

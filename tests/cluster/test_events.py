@@ -1,0 +1,147 @@
+"""Events as kubectl shows them, from the real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+
+from helpers.patience import PATIENCE
+from kube.client import Client
+from kube.connection import connect
+from kube.event_series import Allowance
+from kube.events import EventRecorder, ObjectReference
+from kube.resources import EVENTS
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+async def admin(control_plane):
+    async with Client(connect(str(control_plane.kubeconfig))) as found:
+        yield found
+
+
+@pytest.fixture
+def outcomes():
+    return asyncio.Queue()
+
+
+@pytest.fixture
+def recording(admin, outcomes):
+    """Run a recorder; on leaving it, everything is sent."""
+
+    @contextlib.asynccontextmanager
+    async def run(**options):
+        recorder = EventRecorder(
+            admin,
+            controller="registration",
+            instance="pod-1",
+            namespace="harbourmaster-system",
+            on_outcome=outcomes.put_nowait,
+            **options,
+        )
+        task = asyncio.create_task(recorder.run())
+        try:
+            yield recorder
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    return run
+
+
+async def told(outcomes, count=1):
+    async with asyncio.timeout(PATIENCE):
+        return [await outcomes.get() for _ in range(count)]
+
+
+def secret(namespace, name="webhook-cert"):
+    return ObjectReference("v1", "Secret", name, namespace, uid="1")
+
+
+async def test_kubectl_shows_an_event(recording, outcomes, kubectl, namespace):
+    async with recording() as recorder:
+        recorder.emit(secret(namespace), "Warning", "Repaired", "failurePolicy was changed by hand")
+        assert await told(outcomes) == ["created"]
+    lines = kubectl("get", "events", f"--namespace={namespace}").stdout.splitlines()
+    assert lines[0].split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    seen, *rest = lines[1].split(maxsplit=4)
+    assert seen.endswith("s")
+    assert rest == [
+        "Warning",
+        "Repaired",
+        "secret/webhook-cert",
+        "failurePolicy was changed by hand",
+    ]
+
+
+async def test_repetitions_have_a_count(recording, outcomes, kubectl, namespace):
+    async with recording() as recorder:
+        recorder.emit(secret(namespace), "Normal", "Issued", "a certificate is issued")
+        await told(outcomes)
+        for _ in range(4):
+            recorder.emit(secret(namespace), "Normal", "Issued", "a certificate is issued")
+    (event,) = events_in(kubectl, namespace)
+    assert event["series"]["count"] == 5
+    assert event["series"]["lastObservedTime"] > event["eventTime"]
+    assert event["reportingController"] == "harbourmaster.dev/registration"
+    assert event["reportingInstance"] == "harbourmaster-system/pod-1"
+    described = kubectl("get", "events", f"--namespace={namespace}", "-o=wide").stdout
+    assert described.splitlines()[1].split()[-2] == "5"
+
+
+async def test_an_event_of_a_cluster_scoped_object_stands_in_default(
+    recording, outcomes, kubectl, namespace
+):
+    uid = kubectl("get", f"namespace/{namespace}", "-o=jsonpath={.metadata.uid}").stdout
+    regarding = ObjectReference("v1", "Namespace", namespace, uid=uid)
+    async with recording() as recorder:
+        recorder.emit(regarding, "Normal", "Labelled", "gates are enabled")
+        assert await told(outcomes) == ["created"]
+    found = kubectl("events", f"--for=namespace/{namespace}", "--namespace=default").stdout
+    assert "gates are enabled" in found
+
+
+async def test_the_longest_texts_are_taken(recording, outcomes, kubectl, namespace):
+    async with recording() as recorder:
+        recorder.emit(secret(namespace), "Normal", "R" * 300, "ü" * 2000, "A" * 300)
+        assert await told(outcomes) == ["created"]
+    (event,) = events_in(kubectl, namespace)
+    assert len(event["note"].encode()) in range(1021, 1025)
+    assert event["note"].endswith("…")
+
+
+async def test_an_event_of_a_namespace_that_is_not_there_is_dropped(recording, outcomes):
+    async with recording() as recorder:
+        recorder.emit(secret("no-such-namespace"), "Normal", "Issued", "issued")
+        assert await told(outcomes) == ["refused"]
+
+
+async def test_an_event_deleted_meanwhile_comes_back_with_its_count(
+    recording, admin, outcomes, kubectl, namespace
+):
+    async with recording() as recorder:
+        recorder.emit(secret(namespace), "Normal", "Issued", "issued")
+        await told(outcomes)
+        (event,) = events_in(kubectl, namespace)
+        await admin.delete(EVENTS, event["metadata"]["name"], namespace)
+        recorder.emit(secret(namespace), "Normal", "Issued", "issued")
+    (event,) = events_in(kubectl, namespace)
+    assert event["series"]["count"] == 2
+
+
+async def test_a_thousand_at_once_cost_25_requests(recording, outcomes, kubectl, namespace):
+    async with recording(overall=Allowance(100, 0.5)) as recorder:
+        for number in range(1000):
+            recorder.emit(secret(namespace), "Normal", "Issued", f"number {number}")
+        await told(outcomes, 1000)
+    assert len(events_in(kubectl, namespace)) == 25
+    assert recorder.dropped == 975
+
+
+def events_in(kubectl, namespace):
+    found = kubectl("get", "events.events.k8s.io", f"--namespace={namespace}", "-o=json").stdout
+    return json.loads(found)["items"]

@@ -1,0 +1,376 @@
+"""What people get wrong: each is told clearly, crashes nothing, and ends once it is put right."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from helpers.cluster import eventually
+from helpers.flow_manifests import (
+    app,
+    container_task,
+    deployment,
+    evaluation_definition,
+    keptn,
+    of_kind,
+    task_definition,
+)
+from helpers.flows import gates
+from helpers.patience import COLLECTED
+from kube.patches import MergePatch
+from kube.resources import (
+    APP_VERSIONS,
+    EVALUATIONS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+CODE = {"inline": {"code": "a"}}
+
+
+def stored_before(harbour, flow, *definitions):
+    """Store definitions that validation refuses, as if they were older than it."""
+    kubectl = harbour.plane.kubectl
+    name = "validatingwebhookconfiguration/harbourmaster"
+    found = json.loads(kubectl("get", name, "-o=json").stdout)
+    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
+    # Whoever would restore it at once.
+    harbour.installation.end("controller")
+    kubectl("delete", name)
+    try:
+
+        def refusal():
+            arguments = ("apply", f"--namespace={flow.namespace}", "-f=-")
+            return kubectl(*arguments, stdin=manifest, check=False).stderr
+
+        # The API server forgets the configuration a moment later.
+        eventually(refusal, is_right=lambda said: "denied the request" not in said)
+    finally:
+        metadata = {key: found["metadata"][key] for key in ("name", "labels")}
+        restored = {**found, "metadata": metadata}
+        kubectl("create", "-f=-", stdin=json.dumps(restored))
+        harbour.installation.restart("controller")
+
+
+REFUSED = {
+    "both": ({"deno": CODE, "python": CODE}, "InvalidDefinition", "exactly one of"),
+    "none": ({"retries": 1}, "InvalidDefinition", "exactly one of"),
+    "duration": ({"deno": CODE, "timeout": "0soon"}, "InvalidTimeout", "0soon"),
+    "empty": ({"deno": {"parameters": {"map": {}}}}, "NoFunction", "no code"),
+}
+
+
+async def test_definitions_that_were_stored_before_they_were_validated(flow, harbour):
+    stored_before(
+        harbour, flow, *(task_definition(name, **spec) for name, (spec, _, _) in REFUSED.items())
+    )
+    await flow.create(
+        *(deployment(name, keptn(name, pre_deployment_tasks=name)) for name in REFUSED)
+    )
+    for name, (_, reason, text) in REFUSED.items():
+        await flow.until_ended(WORKLOAD_VERSIONS, f"{name}-{name}-1.0", "Failed")
+        await told_unusable(flow, name, reason, text)
+    await flow.stay_gated(*REFUSED)
+
+
+async def told_unusable(flow, definition, reason, text):
+    """The one task of a definition says why it failed, and never had a Job."""
+    (task,) = flow.all(TASKS, {"spec": {"taskDefinition": definition}})
+    assert task["status"]["status"] == "Failed"
+    assert task["status"]["reason"] == reason
+    assert text in task["status"]["message"]
+    event = await flow.until_told("CreateTaskFailed", task["metadata"]["name"])
+    assert event["type"] == "Warning"
+    assert text in event["note"]
+    assert "series" not in event
+    assert flow.all(JOBS) == []
+
+
+UNUSABLE = {
+    "cycle": (
+        [
+            task_definition("bad", deno={"functionRef": {"name": "other"}}),
+            task_definition("other", deno={"functionRef": {"name": "bad"}}),
+        ],
+        "CyclicFunctionRef",
+        "bad",
+    ),
+    "job": (
+        [container_task("bad", container={"name": "Not_A_Name", "image": "a"})],
+        "JobInvalid",
+        "Not_A_Name",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+async def test_a_definition_that_can_never_run(flow, kind):
+    definitions, reason, text = UNUSABLE[kind]
+    await flow.create(
+        *definitions, deployment("ledger", keptn("ledger", pre_deployment_tasks="bad"))
+    )
+    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0", "Failed")
+    await told_unusable(flow, "bad", reason, text)
+    await flow.until_told("WorkloadPreDeployTasksFailed", "ledger-ledger-1.0")
+    await flow.stay_gated("ledger")
+
+
+async def test_a_missing_reference_of_a_function_is_waited_for(flow):
+    await flow.create(
+        task_definition("child", deno={"functionRef": {"name": "parent"}}),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="child")),
+    )
+    (task,) = await flow.until_all(TASKS, {"status": {"reason": "TaskDefinitionNotFound"}})
+    event = await flow.until_told("CreateTaskNotFound", task["metadata"]["name"])
+    assert "parent" in event["note"]
+    await flow.stay_gated("ledger")
+    await flow.create(task_definition("parent", deno=CODE))
+    await flow.until_released("ledger")
+    assert len(flow.all(TASKS)) == 1
+
+
+async def test_a_target_or_interval_that_can_not_be_read(flow):
+    await flow.measure("load", "10")
+    await flow.create(
+        evaluation_definition("bad", "load", "about 5", retryInterval="0soon"),
+        deployment("ledger", keptn("ledger", pre_deployment_evaluations="bad")),
+    )
+    version = await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0", "Failed")
+    assert version["status"]["currentPhase"] == "WorkloadPreDeployEvaluations"
+    (found,) = flow.all(EVALUATIONS)
+    assert "about 5" in json.dumps(found["status"]["evaluationStatus"])
+    await flow.stay_gated("ledger")
+
+
+LONG = {
+    "app": {"app": "a" * 300},
+    "workload": {"workload": "w" * 300},
+    "version": {"version": "9" * 300},
+    "all": {"app": "b" * 300, "workload": "w" * 300, "version": "9" * 300},
+    "definition": {"pre_deployment_tasks": "t" * 200},
+}
+
+
+async def test_names_too_long_are_made_fit(flow):
+    """C30 and C69: whatever is cut, the pods go their ways."""
+    await flow.create(container_task("t" * 200))
+    await flow.create(
+        *(
+            deployment(name, keptn(**{"workload": name, "version": "1.0", **given}))
+            for name, given in LONG.items()
+        )
+    )
+    for name in LONG:
+        await flow.until_released(name)
+    await flow.until_all(WORKLOAD_VERSIONS, {"status": {"status": "Succeeded"}}, len(LONG))
+    await flow.until_all(APP_VERSIONS, {"status": {"status": "Succeeded"}}, len(LONG))
+    for resource in (WORKLOADS, WORKLOAD_VERSIONS, APP_VERSIONS, TASKS):
+        assert all(len(one["metadata"]["name"]) <= 253 for one in flow.all(resource))
+    assert all(len(one["metadata"]["name"]) <= 63 for one in flow.all(JOBS))
+
+
+ILLEGAL = {
+    "characters": {"app": "Ärger & Co"},
+    "slash": {"workload": "front/end"},
+    "plus": {"version": "1.0+build:7"},
+    "dashes": {"app": "-"},
+    "blank": {"app": " "},
+}
+
+
+async def test_names_that_no_object_can_have_are_told_and_hold_the_pod(flow):
+    await flow.create(
+        *(
+            deployment(name, keptn(**{"workload": name, "version": "1.0", **given}))
+            for name, given in ILLEGAL.items()
+        )
+    )
+    for name in ILLEGAL:
+        (pod,) = await flow.until_gated(name)
+        event = await flow.until_told("CreateWorkloadFailed", pod["metadata"]["name"])
+        assert event["type"] == "Warning"
+        assert "letters, digits" in event["note"]
+    await flow.stay_gated(*ILLEGAL)
+    assert all("series" not in one for one in flow.events(reason="CreateWorkloadFailed"))
+    for name in ILLEGAL:
+        right = keptn(name, "1.1", app=name)
+        template = {"metadata": {"annotations": right}}
+        await flow.change("Deployment", name, {"spec": {"template": template}})
+    for name in ILLEGAL:
+        await flow.until_released(name)
+
+
+async def test_a_check_of_an_illegal_name_is_a_missing_one(flow):
+    await flow.create(deployment("ledger", keptn("ledger", pre_deployment_tasks="No Such/Task")))
+    event = await flow.until_told("CreateTaskNotFound", "ledger-ledger-1.0")
+    assert "No Such/Task" in event["note"]
+    await flow.stay_gated("ledger")
+
+
+async def test_metadata_that_is_no_pair_is_left_out(flow):
+    """C20."""
+    await flow.create(deployment("ledger", keptn("ledger", metadata="a=1,b=2=3,c,d=")))
+    await flow.until_released("ledger")
+    (found,) = flow.all(WORKLOADS)
+    assert found["spec"]["metadata"] == {"a": "1", "d": ""}
+
+
+async def test_a_workload_that_never_comes_keeps_its_app_waiting_and_nobody_else(flow):
+    """C43: the app says which, once."""
+    await flow.create(
+        app("shop", "1.0", ("cart", "2.0"), ("nowhere", "1.0")),
+        deployment("cart", keptn("cart", "2.0", app="shop")),
+    )
+    await flow.until_released("cart")
+    await flow.until_ended(WORKLOAD_VERSIONS, "shop-cart-2.0")
+    name = "shop-1.0-6b86b273"
+    states = [
+        {"workload": {"name": "cart", "version": "2.0"}, "status": "Succeeded"},
+        {"workload": {"name": "nowhere", "version": "1.0"}, "status": "Pending"},
+    ]
+    status = {"workloadStatus": states, "currentPhase": "AppDeploy", "status": "Progressing"}
+    await flow.until_like(APP_VERSIONS, name, {"status": status})
+    event = await flow.until_told("ReconcileWorkloadNotFound", name)
+    assert event["type"] == "Warning"
+    await flow.pass_through()
+    version = flow.find(APP_VERSIONS, name)
+    assert version["status"]["status"] == "Progressing"
+    # Time alone writes nothing.
+    writes = len(flow.history(APP_VERSIONS, name))
+    await flow.pass_through()
+    assert len(flow.history(APP_VERSIONS, name)) == writes
+    told = [one for one in flow.events(name) if "nowhere" in one["note"]]
+    assert len(told) == 1
+
+
+async def test_a_version_without_an_app_says_so_and_waits(flow):
+    """C44: the user's app does not have the workload."""
+    await flow.create(
+        app("shop", "1.0", ("cart", "2.0")),
+        deployment("pay", keptn("pay", "0.3", app="shop")),
+    )
+    event = await flow.until_told("AppPreDeployEvaluationsAppVersionNotFound", "shop-pay-0.3")
+    assert event["type"] == "Warning"
+    await flow.stay_gated("pay")
+    entries = [{"name": "cart", "version": "2.0"}, {"name": "pay", "version": "0.3"}]
+    await flow.change("KeptnApp", "shop", {"spec": {"workloads": entries}})
+    await flow.until_released("pay")
+
+
+async def test_a_job_or_task_deleted_by_hand_is_made_anew(flow):
+    """C57 and C59; the flow goes on."""
+    await flow.create(
+        container_task("hanging", "hang"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="hanging")),
+    )
+    (task,) = await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
+    name = task["status"]["jobName"]
+    await flow.delete("Job", name, propagation="Background")
+    (task,) = await flow.until_all(TASKS, {"status": {"jobName": lambda now: now != name}})
+    await flow.until(lambda: len(flow.all(JOBS)) == 1 and flow.find(JOBS, name) is None)
+    await flow.delete("KeptnTask", task["metadata"]["name"])
+    (again,) = await flow.until_all(
+        TASKS, {"metadata": {"name": lambda now: now != task["metadata"]["name"]}}
+    )
+    await flow.until_like(
+        WORKLOAD_VERSIONS,
+        "ledger-ledger-1.0",
+        {"status": {"preDeploymentTaskStatus": [{"name": again["metadata"]["name"]}]}},
+    )
+    await flow.stay_gated("ledger")
+    await flow.let_end()
+    await flow.until_released("ledger")
+
+
+async def test_a_namespace_deleted_in_the_middle_of_a_flow(flow, harbour, client):
+    async with harbour.flow(client, "doomed") as doomed:
+        await doomed.create(
+            container_task("hanging", "hang"),
+            deployment("ledger", keptn("ledger", pre_deployment_tasks="hanging"), replicas=3),
+        )
+        await doomed.until_all(TASKS, {"status": {"status": "Progressing"}})
+        await client.delete(NAMESPACES, doomed.namespace)
+        await doomed.until(lambda: doomed.all(TASKS) == doomed.all(PODS) == [], COLLECTED)
+    # The others' flows go on, and nothing crashed.
+    await flow.pass_through()
+
+
+async def test_without_the_right_to_create_jobs_all_waits_and_then_goes_on(flow, harbour):
+    kubectl = harbour.plane.kubectl
+    name = "clusterrole/harbourmaster-lifecycle"
+    role = json.loads(kubectl("get", name, "-o=json").stdout)
+    less = json.loads(json.dumps(role))
+    for rule in less["rules"]:
+        if "jobs" in rule["resources"]:
+            rule["verbs"] = [verb for verb in rule["verbs"] if verb != "create"]
+    kubectl("replace", "-f=-", stdin=json.dumps(less))
+    try:
+        await flow.create(
+            container_task("quick"),
+            deployment("ledger", keptn("ledger", pre_deployment_tasks="quick")),
+        )
+        (task,) = await flow.until_all(TASKS, {"status": {"reason": "JobRefused"}})
+        assert task["status"].get("status", "Pending") == "Pending"
+        assert "forbidden" in task["status"]["message"]
+        event = await flow.until_told("CreateTaskFailed", task["metadata"]["name"])
+        assert "forbidden" in event["note"]
+        await flow.stay_gated("ledger")
+        assert "series" not in event
+    finally:
+        role["metadata"].pop("resourceVersion")
+        kubectl("replace", "-f=-", stdin=json.dumps(role))
+    await flow.until_released("ledger")
+    assert len(flow.all(TASKS)) == len(flow.all(JOBS)) == 1
+
+
+async def test_a_job_of_somebody_else_is_not_taken_for_ours(flow):
+    await flow.create(
+        container_task("hanging", "hang"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="hanging")),
+    )
+    (job,) = await flow.until_all(JOBS, {})
+    stranger = of_kind(
+        "Job",
+        "theirs",
+        {
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "a", "image": "registry.example.com/a:1"}],
+                }
+            }
+        },
+    )
+    stranger["metadata"]["annotations"] = job["metadata"]["annotations"]
+    await flow.create(stranger)
+    await flow.until_like(JOBS, "theirs", {"status": {"succeeded": 1}})
+    await flow.stay_gated("ledger")
+
+
+async def test_a_namespace_that_opts_out_keeps_what_waits_and_gates_no_more(flow, client):
+    await flow.create(
+        container_task("hanging", "hang"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="hanging")),
+    )
+    await flow.until_gated("ledger")
+    off = {"metadata": {"annotations": {"keptn.sh/lifecycle-toolkit": None}}}
+    await client.patch(NAMESPACES, flow.namespace, MergePatch(off))
+    await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
+    await flow.let_end()
+    # Checks that were begun are ended, and the pod goes.
+    await flow.until_released("ledger")
+    await flow.create(deployment("free", keptn("free", pre_deployment_tasks="hanging")))
+
+    def runs():
+        pods = flow.pods("free")
+        return pods and pods[0]["status"].get("phase") == "Running" and pods[0]
+
+    pod = await flow.until(runs)
+    assert gates(flow.history(PODS, pod["metadata"]["name"])[0]) == []

@@ -1,0 +1,201 @@
+"""The names of Keptn's documentation, and of Keptn 2, as events of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from helpers.flow_manifests import (
+    app,
+    app_context,
+    container_task,
+    deployment,
+    evaluation_definition,
+    keptn,
+    owner,
+)
+from kube.resources import APP_VERSIONS, REPLICA_SETS, WORKLOAD_VERSIONS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+APP_PHASES = (
+    "AppPreDeployTasks",
+    "AppPreDeployEvaluations",
+    "AppDeploy",
+    "AppPostDeployTasks",
+    "AppPostDeployEvaluations",
+)
+WORKLOAD_PHASES = (
+    "WorkloadPreDeployTasks",
+    "WorkloadPreDeployEvaluations",
+    "WorkloadDeploy",
+    "WorkloadPostDeployTasks",
+    "WorkloadPostDeployEvaluations",
+)
+PHASES = (*APP_PHASES, *WORKLOAD_PHASES)
+DOCUMENTED = {
+    *(f"{phase}{state}" for phase in PHASES for state in ("Started", "Succeeded", "Errored")),
+    # So the documentation spells one of them.
+    "WorkloadPreDeployErrored",
+    "Completed",
+    "CreateEvaluation",
+    "ReconcileEvaluation",
+    "ReconcileTask",
+    "CreateTask",
+    "CreateApp",
+    "CreateAppVersion",
+    "CreateWorkload",
+    "CreateWorkloadVersion",
+    "Deprecated",
+    "WorkloadDeployReconcile",
+    "WorkloadDeployReconcileErrored",
+}
+OF_KEPTN = {
+    *(f"{phase}{state}" for phase in PHASES for state in ("Started", "Finished", "Failed")),
+    "AppCompletedFinished",
+    "AppCompletedFailed",
+    "WorkloadCompletedFinished",
+    "WorkloadCompletedFailed",
+    "ReconcileTaskStatusChanged",
+    "ReconcileEvaluationStatusChanged",
+    "ReconcileEvaluationFailed",
+    "ReconcileEvaluationReconcileTimeout",
+    "WorkloadDeployReconcileError",
+}
+BOTH = pytest.mark.parametrize(
+    "controller_flags", [("--lifecycle-event-vocabulary=both",)], ids=["both"]
+)
+ON_APP = {
+    "pre-task": {"preDeploymentTasks": ["failing"]},
+    "pre-evaluation": {"preDeploymentEvaluations": ["unmet"]},
+    "post-task": {"postDeploymentTasks": ["failing"]},
+    "post-evaluation": {"postDeploymentEvaluations": ["unmet"]},
+}
+ON_PODS = {
+    "pre-task": {"pre_deployment_tasks": "failing"},
+    "pre-evaluation": {"pre_deployment_evaluations": "unmet"},
+    "post-task": {"post_deployment_tasks": "failing"},
+    "post-evaluation": {"post_deployment_evaluations": "unmet"},
+}
+
+
+async def everything(flow, harbour):
+    """Let every phase begin, succeed and fail somewhere."""
+    async with harbour.configured(flow.client, observabilityTimeout="4s"):
+        await every_phase(flow)
+
+
+async def every_phase(flow):
+    await flow.measure("load", "3")
+    await flow.create(
+        container_task("quick"),
+        container_task("failing", "fail"),
+        evaluation_definition("met", "load", "<5"),
+        evaluation_definition("unmet", "load", ">5"),
+        deployment(
+            "well", keptn("well", pre_deployment_tasks="quick", pre_deployment_evaluations="met")
+        ),
+    )
+    await flow.until_ended(APP_VERSIONS, "well-1.0-6b86b273")
+    for name, spec in ON_APP.items():
+        await flow.create(app_context(f"app-{name}", **spec), app(f"app-{name}", "1.0"))
+    for name, checks in ON_PODS.items():
+        await flow.create(deployment(name, keptn(name, **checks)))
+    await asyncio.gather(
+        *(flow.until_ended(APP_VERSIONS, f"app-{name}-1.0-6b86b273", "Failed") for name in ON_APP),
+        *(flow.until_ended(APP_VERSIONS, f"{name}-1.0-6b86b273", "Failed") for name in ON_PODS),
+    )
+    # A restarted version is superseded.
+    await flow.change("KeptnApp", "app-pre-task", {"spec": {"revision": 2}})
+    await flow.until_ended(APP_VERSIONS, "app-pre-task-1.0-6b86b273", "Deprecated")
+    await lost_owner(flow)
+
+
+async def lost_owner(flow):
+    """Let a workload's ReplicaSet vanish while it is waited for."""
+    await flow.create(
+        owner("ReplicaSet", "lost", keptn("lost"), labels={"kwok-outcome": "never-ready"})
+    )
+    await flow.until_like(
+        WORKLOAD_VERSIONS, "lost-lost-1.0", {"status": {"currentPhase": "WorkloadDeploy"}}
+    )
+    # The workload goes with its owner, unless it is not the owner's any more.
+    await flow.change("KeptnWorkload", "lost-lost", {"metadata": {"ownerReferences": None}})
+    await flow.delete("ReplicaSet", "lost", propagation="Orphan")
+    await flow.until(lambda: flow.find(REPLICA_SETS, "lost") is None)
+    await flow.until_ended(WORKLOAD_VERSIONS, "lost-lost-1.0", "Failed")
+
+
+def reasons(flow):
+    return {
+        one["reason"]
+        for one in flow.events()
+        if one.get("reportingController", "").startswith("harbourmaster.dev/")
+    }
+
+
+async def told(flow, wanted):
+    await flow.until(
+        lambda: wanted <= reasons(flow), why=lambda: f"not told: {sorted(wanted - reasons(flow))}"
+    )
+
+
+@BOTH
+async def test_both_vocabularies_have_every_name(flow, harbour):
+    await everything(flow, harbour)
+    await told(flow, DOCUMENTED | OF_KEPTN)
+    assert not [one for one in reasons(flow) if "Promotion" in one]
+
+
+@pytest.mark.parametrize(
+    "controller_flags", [("--lifecycle-event-vocabulary=documented",)], ids=["documented"]
+)
+async def test_the_documented_one_has_every_name_and_none_of_the_other(flow, harbour):
+    await everything(flow, harbour)
+    await told(flow, DOCUMENTED)
+    of_phases = [one for one in reasons(flow) if one.startswith(PHASES)]
+    assert not [one for one in of_phases if one.endswith(("Finished", "Failed", "ReconcileError"))]
+    assert not {"AppCompletedFinished", "WorkloadCompletedFinished"} & reasons(flow)
+
+
+async def test_the_default_one_is_that_of_keptn(flow, harbour):
+    await everything(flow, harbour)
+    await told(flow, OF_KEPTN)
+    assert not [one for one in reasons(flow) if one.endswith(("Succeeded", "Errored"))]
+    assert not {"CreateApp", "CreateTask", "Completed", "Deprecated"} & reasons(flow)
+
+
+@BOTH
+async def test_events_stand_on_the_objects_that_they_are_about(flow):
+    """Each is related to the app, but those of what was there before it."""
+    await flow.create(
+        container_task("quick"), deployment("well", keptn("well", pre_deployment_tasks="quick"))
+    )
+    for name in ("well-1.0-6b86b273", "well-well-1.0"):
+        await flow.until_told("Completed", name)
+    wanted = {
+        "CreateApp": {"KeptnApp"},
+        "CreateAppVersion": {"KeptnAppVersion"},
+        "CreateWorkload": {"KeptnWorkload"},
+        "CreateWorkloadVersion": {"KeptnWorkloadVersion"},
+        "CreateTask": {"KeptnTask"},
+        "AppDeployStarted": {"KeptnAppVersion"},
+        "WorkloadDeployReconcile": {"KeptnWorkloadVersion"},
+        "ReconcileTask": {"KeptnWorkloadVersion"},
+        "Completed": {"KeptnAppVersion", "KeptnWorkloadVersion"},
+    }
+    # Only what is told of one object comes in its order.
+    await told(flow, wanted.keys())
+    kinds = {}
+    for one in flow.events():
+        if one["reportingController"].startswith("harbourmaster.dev/"):
+            kinds.setdefault(one["reason"], set()).add(one["regarding"]["kind"])
+    assert {reason: kinds[reason] for reason in wanted} == wanted
+    # A version that has no app yet is related to none.
+    of_phases = [
+        one
+        for one in flow.events()
+        if one["reason"].startswith(PHASES) and "NotFound" not in one["reason"]
+    ]
+    assert {one["related"]["name"] for one in of_phases} == {"well"}

@@ -1,0 +1,348 @@
+"""What comes after a first version: further ones, further owners, more pods, and the way back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from helpers.flow_manifests import RESOURCES, container_task, deployment, keptn, owner
+from helpers.flows import gates
+from helpers.patience import WAIT
+from kube.resources import (
+    APP_VERSIONS,
+    APPS,
+    JOBS,
+    PODS,
+    REPLICA_SETS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+async def to_version(flow, kind, name, version, **annotations):
+    """Change the annotations of an owner's pods."""
+    given = {key: value for key, value in keptn(None, version, **annotations).items() if value}
+    template = {"metadata": {"annotations": given}}
+    await flow.change(kind, name, {"spec": {"template": template}})
+
+
+async def until_versions(flow, part, version, count=1):
+    """Wait until all pods of a part are released ones of a version."""
+
+    def found():
+        pods = flow.pods(part)
+        wanted = {"keptn.sh/version": version}
+        right = [
+            one
+            for one in pods
+            if wanted.items() <= one["metadata"]["annotations"].items() and not gates(one)
+        ]
+        return right if len(right) == len(pods) == count else None
+
+    return await flow.until(found, why=lambda: f"not {count} pods of {part} {version}")
+
+
+async def test_a_second_version_of_a_statefulset_waits_for_its_own_checks(flow):
+    """The StatefulSet is the same object in both versions (C50)."""
+    await flow.create(
+        container_task("quick"),
+        container_task("hanging", "hang"),
+        owner(
+            "StatefulSet",
+            "ledger",
+            keptn("ledger", "0.4", pre_deployment_tasks="quick"),
+            replicas=2,
+        ),
+    )
+    await until_versions(flow, "ledger", "0.4", 2)
+    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-0.4")
+    await to_version(flow, "StatefulSet", "ledger", "0.5", pre_deployment_tasks="hanging")
+    (held,) = await flow.until_gated("ledger")
+    assert held["metadata"]["annotations"]["keptn.sh/version"] == "0.5"
+    await flow.until_like(
+        WORKLOAD_VERSIONS,
+        "ledger-ledger-0.5",
+        {"status": {"currentPhase": "WorkloadPreDeployTasks", "status": "Progressing"}},
+    )
+    await flow.stay_gated_pods(held)
+    await flow.let_end()
+    await until_versions(flow, "ledger", "0.5", 2)
+    version = await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-0.5")
+    assert version["spec"]["previousVersion"] == "0.4"
+    await flow.until_ended(APP_VERSIONS, "ledger-0.5-d4735e3a")
+    assert flow.find(WORKLOAD_VERSIONS, "ledger-ledger-0.4")["status"]["status"] == "Succeeded"
+    # Only the last of both pods makes the version deployed.
+    uids = {one["metadata"]["uid"] for one in flow.pods("ledger")}
+    assert len(uids) == 2
+
+
+async def test_a_daemonset_runs_its_versions_one_after_the_other(flow):
+    metadata = "commit-id=1234,stage=dev"
+    await flow.create(
+        container_task("quick"),
+        owner(
+            "DaemonSet",
+            "work",
+            above=keptn("work", "0.4", pre_deployment_tasks="quick", metadata=metadata),
+        ),
+    )
+    await until_versions(flow, "work", "0.4", 3)
+    await flow.until_ended(WORKLOAD_VERSIONS, "work-work-0.4")
+    (workload,) = flow.all(WORKLOADS)
+    assert workload["metadata"]["name"] == "work-work"
+    assert workload["spec"]["metadata"] == {"commit-id": "1234", "stage": "dev"}
+    assert workload["spec"]["resourceReference"]["kind"] == "DaemonSet"
+    template = {"metadata": {"annotations": {"example.com/build": "5"}}}
+    change = {
+        "metadata": {"annotations": {"keptn.sh/version": "0.5"}},
+        "spec": {
+            "template": template,
+            "updateStrategy": {"rollingUpdate": {"maxUnavailable": 3}},
+        },
+    }
+    await flow.change("DaemonSet", "work", change)
+    await until_versions(flow, "work", "0.5", 3)
+    version = await flow.until_ended(WORKLOAD_VERSIONS, "work-work-0.5")
+    assert version["spec"]["previousVersion"] == "0.4"
+    await flow.until_ended(APP_VERSIONS, "work-0.5-d4735e3a")
+
+
+async def test_a_new_replicaset_of_the_same_version_needs_no_new_checks(flow):
+    """C48: its uid joins those of the version."""
+    await flow.create(
+        container_task("quick"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="quick")),
+    )
+    (before,) = await flow.until_released("ledger")
+    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0")
+    env = [{"name": "A", "value": "b"}]
+    container = {"name": "ledger", "image": "registry.example.com/ledger:3", "env": env}
+    await flow.change(
+        "Deployment", "ledger", {"spec": {"template": {"spec": {"containers": [container]}}}}
+    )
+
+    def replaced():
+        pods = flow.pods("ledger")
+        return len(pods) == 1 and pods[0]["metadata"]["uid"] != before["metadata"]["uid"]
+
+    await flow.until(replaced)
+    (after,) = await flow.until_released("ledger")
+    (new,) = [one for one in after["metadata"]["ownerReferences"] if one["kind"] == "ReplicaSet"]
+    await flow.until_like(
+        WORKLOAD_VERSIONS,
+        "ledger-ledger-1.0",
+        {"spec": {"resourceReference": {"uid": new["uid"]}}, "status": {"status": "Succeeded"}},
+    )
+    assert len(flow.all(TASKS)) == len(flow.all(JOBS)) == 1
+    assert len(flow.all(APP_VERSIONS)) == 1
+
+
+async def test_two_deployments_of_one_version_both_run(flow):
+    """Upstream's issue 3296: only the owner seen last was known."""
+    annotations = keptn("ledger", pre_deployment_tasks="hanging")
+    await flow.create(
+        container_task("hanging", "hang"),
+        deployment("blue", annotations, replicas=2),
+        deployment("green", annotations, replicas=2),
+    )
+    await flow.until_gated("blue", 2)
+    await flow.until_gated("green", 2)
+    await flow.stay_gated("blue", "green")
+    await flow.let_end()
+    await flow.until_released("blue", 2)
+    await flow.until_released("green", 2)
+    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0")
+    assert len(flow.all(TASKS)) == 1
+
+
+async def test_more_pods_of_a_version_that_passed_go_without_new_checks(flow):
+    """C47, and pods that are evicted."""
+    await flow.create(
+        container_task("quick"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="quick")),
+    )
+    (first,) = await flow.until_released("ledger")
+    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0")
+    await flow.change("Deployment", "ledger", {"spec": {"replicas": 3}})
+    pods = await flow.until_released("ledger", 3)
+    for pod in pods:
+        assert gates(flow.history(PODS, pod["metadata"]["name"])[0]) == ["keptn-prechecks-gate"]
+    await flow.delete("Pod", first["metadata"]["name"])
+    await flow.until(lambda: flow.find(PODS, first["metadata"]["name"]) is None)
+    await flow.until_released("ledger", 3)
+    assert len(flow.all(TASKS)) == len(flow.all(APP_VERSIONS)) == 1
+
+
+async def test_the_way_back_to_a_version_that_passed_is_free(flow):
+    await flow.create(
+        container_task("quick"),
+        deployment("ledger", keptn("ledger", "1", pre_deployment_tasks="quick")),
+    )
+    await until_versions(flow, "ledger", "1")
+    await flow.until_ended(APP_VERSIONS, "ledger-1-6b86b273")
+    await to_version(flow, "Deployment", "ledger", "2")
+    await until_versions(flow, "ledger", "2")
+    await flow.until_ended(APP_VERSIONS, "ledger-2-d4735e3a")
+    await to_version(flow, "Deployment", "ledger", "1")
+    await until_versions(flow, "ledger", "1")
+    await flow.until_like(APPS, "ledger", {"spec": {"version": "1"}, "metadata": {"generation": 3}})
+    version = await flow.until_ended(APP_VERSIONS, "ledger-1-4e074085")
+    assert version["spec"]["previousVersion"] == "2"
+    # The same version of an earlier generation is superseded, though it had succeeded.
+    await flow.until_ended(APP_VERSIONS, "ledger-1-6b86b273", "Deprecated")
+    tasks = [one["spec"]["context"]["workloadVersion"] for one in flow.all(TASKS)]
+    assert sorted(tasks) == ["1", "2"]
+    first = flow.find(WORKLOAD_VERSIONS, "ledger-ledger-1")
+    assert first["status"]["status"] == "Succeeded"
+
+
+async def test_the_way_back_from_a_version_that_failed_is_as_if_it_had_never_been(flow):
+    """The old ReplicaSet kept its pods, for the new one's never got ready."""
+    await flow.create(container_task("failing", "fail"), deployment("ledger", keptn("ledger", "1")))
+    (before,) = await until_versions(flow, "ledger", "1")
+    await flow.until_ended(APP_VERSIONS, "ledger-1-6b86b273")
+    await to_version(flow, "Deployment", "ledger", "2", pre_deployment_tasks="failing")
+    await flow.until_ended(APP_VERSIONS, "ledger-2-d4735e3a", "Failed")
+    (held,) = await flow.until_gated("ledger")
+    await flow.stay_gated_pods(held)
+    assert len(flow.pods("ledger")) == 2
+    change = {"keptn.sh/version": "1", "keptn.sh/pre-deployment-tasks": None}
+    template = {"metadata": {"annotations": change}}
+    await flow.change("Deployment", "ledger", {"spec": {"template": template}})
+    await flow.until(lambda: len(flow.pods("ledger")) == 1)
+    (after,) = flow.pods("ledger")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    flow.assert_never_bound(held)
+
+
+async def test_versions_in_quick_succession_all_arrive(flow):
+    """Each app's request for the first version may be on its way while the second one comes."""
+    parts = [f"part-{number}" for number in range(3)]
+    await flow.create(*(deployment(name, keptn(name, "0")) for name in parts))
+    for version in range(1, 4):
+        for name in parts:
+            await until_versions(flow, name, str(version - 1))
+            await to_version(flow, "Deployment", name, str(version))
+    for name in parts:
+        await until_versions(flow, name, "3")
+        await flow.until_like(APPS, name, {"spec": {"version": "3"}})
+        await flow.until_ended(WORKLOAD_VERSIONS, f"{name}-{name}-3")
+
+
+async def test_a_workload_outlives_the_replicasets_of_its_older_versions(flow):
+    """A revisionHistoryLimit of 0 has the old owner collected (C49)."""
+    await flow.create(deployment("ledger", keptn("ledger", "0.1"), revisionHistoryLimit=0))
+    await until_versions(flow, "ledger", "0.1")
+    await flow.until_ended(APP_VERSIONS, "ledger-0.1-6b86b273")
+    (old,) = flow.all(REPLICA_SETS)
+    (workload,) = flow.all(WORKLOADS)
+    await to_version(flow, "Deployment", "ledger", "0.2")
+    await until_versions(flow, "ledger", "0.2")
+    await flow.until_ended(APP_VERSIONS, "ledger-0.2-d4735e3a")
+    await flow.until(lambda: flow.find(REPLICA_SETS, old["metadata"]["name"]) is None)
+    (new,) = flow.all(REPLICA_SETS)
+    await flow.pass_through()
+    found = flow.find(WORKLOADS, workload["metadata"]["name"])
+    assert found["metadata"]["uid"] == workload["metadata"]["uid"]
+    owners = [one["uid"] for one in found["metadata"]["ownerReferences"]]
+    assert owners == [new["metadata"]["uid"]]
+    for name in ("0.1", "0.2"):
+        version = flow.find(WORKLOAD_VERSIONS, f"ledger-ledger-{name}")
+        assert version["status"]["status"] == "Succeeded"
+
+
+async def test_a_version_superseded_before_its_checks_ended_holds_its_pods(flow):
+    """The new version's way through leaves the old one's pods behind."""
+    await flow.create(
+        container_task("hanging", "hang"),
+        deployment("ledger", keptn("ledger", "1", pre_deployment_tasks="hanging")),
+    )
+    (held,) = await flow.until_gated("ledger")
+    await flow.until_like(
+        WORKLOAD_VERSIONS, "ledger-ledger-1", {"status": {"currentPhase": "WorkloadPreDeployTasks"}}
+    )
+    change = {
+        "spec": {
+            "template": {
+                "metadata": {
+                    "annotations": {"keptn.sh/version": "2", "keptn.sh/pre-deployment-tasks": None}
+                }
+            }
+        }
+    }
+    await flow.change("Deployment", "ledger", change)
+    await until_versions(flow, "ledger", "2")
+    await flow.until_ended(APP_VERSIONS, "ledger-2-d4735e3a")
+    await flow.until_ended(APP_VERSIONS, "ledger-1-6b86b273", "Deprecated")
+    flow.assert_never_bound(held)
+
+
+@pytest.fixture
+def rollouts(harbour):
+    """Argo's Rollouts as a kind; nobody moves them but we."""
+    resource = RESOURCES["Rollout"]
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    names = {"plural": resource.plural, "singular": "rollout", "kind": resource.kind}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+    kubectl = harbour.plane.kubectl
+    kubectl("apply", "-f=-", stdin=json.dumps(definition))
+    kubectl("wait", "--for=condition=Established", WAIT, "-f=-", stdin=json.dumps(definition))
+
+
+async def test_a_rollout_s_replicasets_inherit_and_wait_for_its_health(flow, rollouts):
+    rollout = owner("Rollout", "ledger", above=keptn("ledger", "3.1", pre_deployment_tasks="quick"))
+    await flow.create(container_task("quick"))
+    stored = await flow.create(rollout)
+    replica_set = owner("ReplicaSet", "ledger")
+    reference = {
+        "apiVersion": stored["apiVersion"],
+        "kind": "Rollout",
+        "name": "ledger",
+        "uid": stored["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    replica_set["metadata"]["ownerReferences"] = [reference]
+    await flow.create(replica_set)
+    (pod,) = await flow.until_released("ledger")
+    assert pod["metadata"]["annotations"]["keptn.sh/version"] == "3.1"
+    name = "ledger-ledger-3.1"
+    await flow.until_like(
+        WORKLOAD_VERSIONS,
+        name,
+        {"status": {"currentPhase": "WorkloadDeploy", "deploymentStatus": "Progressing"}},
+    )
+    await flow.pass_through()
+    version = flow.find(WORKLOAD_VERSIONS, name)
+    assert version["status"]["deploymentStatus"] == "Progressing"
+    assert version["spec"]["resourceReference"]["kind"] == "ReplicaSet"
+    status = {
+        # Argo writes text.
+        "observedGeneration": "1",
+        "replicas": 1,
+        "updatedReplicas": 1,
+        "phase": "Healthy",
+    }
+    await flow.change("Rollout", "ledger", {"status": status}, subresource="status")
+    await flow.until_ended(WORKLOAD_VERSIONS, name)

@@ -1,0 +1,223 @@
+"""One workload's way through its phases, each told of in order."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from helpers.flow_manifests import (
+    container_task,
+    deployment,
+    evaluation_definition,
+    keptn,
+)
+from helpers.flows import GATE, gates, phases
+from kube.resources import (
+    APP_VERSIONS,
+    EVALUATIONS,
+    JOBS,
+    PODS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+CHECKS = {
+    "pre_deployment_tasks": "migrate",
+    "pre_deployment_evaluations": "capacity",
+    "post_deployment_tasks": "smoke",
+    "post_deployment_evaluations": "latency",
+}
+WORKLOAD_PHASES = (
+    "WorkloadPreDeployTasks",
+    "WorkloadPreDeployEvaluations",
+    "WorkloadDeploy",
+    "WorkloadPostDeployTasks",
+    "WorkloadPostDeployEvaluations",
+)
+APP_PHASES = (
+    "AppPreDeployTasks",
+    "AppPreDeployEvaluations",
+    "AppDeploy",
+    "AppPostDeployTasks",
+    "AppPostDeployEvaluations",
+)
+SUCCEEDED = "Succeeded"
+OURS = ("KeptnAppVersion", "KeptnWorkloadVersion")
+
+
+def pairs(names):
+    return [f"{name}{state}" for name in names for state in ("Started", "Finished")]
+
+
+def reached(flow, resource, name, **status):
+    """The resource version with which an object had a status, as a point in the cluster's time."""
+    versions = flow.history(resource, name)
+    found = [one for one in versions if status.items() <= one.get("status", {}).items()]
+    return int(found[0]["metadata"]["resourceVersion"])
+
+
+def released(flow, pod):
+    """The same of the moment at which a pod had no gate any more."""
+    versions = flow.history(PODS, pod["metadata"]["name"])
+    assert GATE in gates(versions[0])
+    found = next(one for one in versions if not gates(one))
+    return int(found["metadata"]["resourceVersion"])
+
+
+def begun(flow, resource, name):
+    return int(flow.history(resource, name)[0]["metadata"]["resourceVersion"])
+
+
+@pytest.fixture
+async def checked(flow):
+    """The flow of a workload with all four kinds of checks, at its end."""
+    await flow.measure("load", "10")
+    await flow.create(
+        container_task("migrate"),
+        container_task("smoke"),
+        evaluation_definition("capacity", "load", ">5"),
+        evaluation_definition("latency", "load", "<50"),
+        deployment("ledger", keptn("ledger", **CHECKS, metadata="commit=12, stage=dev")),
+    )
+    await flow.until_ended(APP_VERSIONS, "ledger-1.0-6b86b273")
+    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0")
+    await flow.until_told("AppCompletedFinished")
+    await flow.until_told("WorkloadCompletedFinished")
+    return flow
+
+
+async def test_a_workload_passes_every_phase_and_its_pod_waits_for_those_before(checked):
+    flow = checked
+    version = flow.find(WORKLOAD_VERSIONS, "ledger-ledger-1.0")
+    assert phases(version["status"]) == {
+        "preDeploymentStatus": SUCCEEDED,
+        "preDeploymentEvaluationStatus": SUCCEEDED,
+        "deploymentStatus": SUCCEEDED,
+        "postDeploymentStatus": SUCCEEDED,
+        "postDeploymentEvaluationStatus": SUCCEEDED,
+        "status": SUCCEEDED,
+        "currentPhase": "Completed",
+    }
+    children = {}
+    for phase, resource, definition, prefix in (
+        ("preDeploymentTaskStatus", TASKS, "migrate", "pre-migrate-"),
+        ("preDeploymentEvaluationTaskStatus", EVALUATIONS, "capacity", "pre-eval-capacity-"),
+        ("postDeploymentTaskStatus", TASKS, "smoke", "post-smoke-"),
+        ("postDeploymentEvaluationTaskStatus", EVALUATIONS, "latency", "post-eval-latency-"),
+    ):
+        (item,) = version["status"][phase]
+        assert item["definitionName"] == definition
+        assert item["status"] == SUCCEEDED
+        assert item["name"].startswith(prefix)
+        assert item["startTime"] <= item["endTime"]
+        children[definition] = item["name"]
+        assert flow.find(resource, item["name"]) is not None
+    assert len(flow.all(TASKS)) == len(flow.all(EVALUATIONS)) == len(flow.all(JOBS)) == 2
+    (pod,) = await flow.until_released("ledger")
+    assert pod["metadata"]["annotations"]["keptn.sh/app"] == "ledger"
+    assert (
+        reached(flow, TASKS, children["migrate"], status=SUCCEEDED)
+        < begun(flow, EVALUATIONS, children["capacity"])
+        < reached(flow, EVALUATIONS, children["capacity"], overallStatus=SUCCEEDED)
+        < released(flow, pod)
+        < begun(flow, TASKS, children["smoke"])
+        < reached(flow, TASKS, children["smoke"], status=SUCCEEDED)
+        < begun(flow, EVALUATIONS, children["latency"])
+    )
+    assert version["spec"]["metadata"] == {"commit": "12", "stage": "dev"}
+    (workload,) = flow.all(WORKLOADS)
+    assert workload["metadata"]["name"] == "ledger-ledger"
+    assert workload["spec"]["resourceReference"]["kind"] == "ReplicaSet"
+
+
+async def test_each_phase_is_told_of_once_in_order_and_related_to_the_app(checked):
+    flow = checked
+    told = [one for one in flow.events() if one["regarding"]["kind"] in OURS]
+    of_phases = [one for one in told if one["reason"].endswith(("Started", "Finished"))]
+    by_kind = {
+        kind: [one["reason"] for one in of_phases if one["regarding"]["kind"] == kind]
+        for kind in OURS
+    }
+    assert by_kind == {
+        "KeptnAppVersion": [*pairs(APP_PHASES), "AppCompletedFinished"],
+        "KeptnWorkloadVersion": [*pairs(WORKLOAD_PHASES), "WorkloadCompletedFinished"],
+    }
+    order = [one["reason"] for one in of_phases]
+    ranks = [
+        order.index(reason)
+        for reason in (
+            "AppPreDeployTasksStarted",
+            "AppPreDeployEvaluationsFinished",
+            "AppDeployStarted",
+            "WorkloadPreDeployTasksStarted",
+            "WorkloadPostDeployEvaluationsFinished",
+            "AppDeployFinished",
+            "AppPostDeployTasksStarted",
+            "AppCompletedFinished",
+        )
+    ]
+    # The app's own two may be told a moment after the workload that they let begin.
+    ranks[2:4] = sorted(ranks[2:4])
+    assert ranks == sorted(ranks)
+    assert {one["type"] for one in of_phases} == {"Normal"}
+    assert all("series" not in one for one in of_phases)
+    assert {(one["related"]["kind"], one["related"]["name"]) for one in of_phases} == {
+        ("KeptnApp", "ledger")
+    }
+    (message,) = [one["note"] for one in told if one["reason"] == "WorkloadDeployFinished"]
+    assert message == (
+        f"Workload Deployment: has finished / Namespace: {flow.namespace}, "
+        "Name: ledger-ledger-1.0, Version: 1.0"
+    )
+
+
+async def test_any_order_of_a_list_gives_the_same_and_a_slow_task_delays_no_other(flow):
+    names = ("first", "second", "slow")
+    await flow.create(
+        container_task("first"), container_task("second"), container_task("slow", "hang")
+    )
+    orders = list(itertools.permutations(names))
+    await flow.create(
+        *(
+            deployment(f"part-{at}", keptn(f"part-{at}", pre_deployment_tasks=", ".join(order)))
+            for at, order in enumerate(orders)
+        )
+    )
+    for name in ("first", "second"):
+        ended = {"spec": {"taskDefinition": name}, "status": {"status": SUCCEEDED}}
+        await flow.until_all(TASKS, ended, len(orders))
+    await flow.stay_gated(*(f"part-{at}" for at in range(len(orders))))
+    await flow.let_end(len(orders))
+    for at, order in enumerate(orders):
+        await flow.until_released(f"part-{at}")
+        version = await flow.until_ended(WORKLOAD_VERSIONS, f"part-{at}-part-{at}-1.0")
+        assert version["spec"]["preDeploymentTasks"] == list(order)
+        items = version["status"]["preDeploymentTaskStatus"]
+        assert sorted(one["definitionName"] for one in items) == sorted(names)
+    assert len(flow.all(TASKS)) == len(flow.all(JOBS)) == len(names) * len(orders)
+
+
+async def test_an_evaluation_that_waits_for_its_metric_delays_no_other(flow):
+    await flow.measure("load", "10")
+    await flow.create(
+        evaluation_definition("met", "load", ">5"),
+        evaluation_definition("late", "requests", ">5", retries=20),
+        deployment("one", keptn("one", pre_deployment_evaluations="met,late")),
+        deployment("other", keptn("other", pre_deployment_evaluations="late,met")),
+    )
+    met = {"spec": {"evaluationDefinition": "met"}, "status": {"overallStatus": SUCCEEDED}}
+    await flow.until_all(EVALUATIONS, met, 2)
+    late = {"spec": {"evaluationDefinition": "late"}, "status": {"overallStatus": "Progressing"}}
+    await flow.until_all(EVALUATIONS, late, 2)
+    await flow.stay_gated("one", "other")
+    await flow.measure("requests", "7")
+    for name in ("one", "other"):
+        await flow.until_released(name)
+        version = await flow.until_ended(WORKLOAD_VERSIONS, f"{name}-{name}-1.0")
+        items = version["status"]["preDeploymentEvaluationTaskStatus"]
+        assert sorted(one["definitionName"] for one in items) == ["late", "met"]
+    assert len(flow.all(EVALUATIONS)) == 4

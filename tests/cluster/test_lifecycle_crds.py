@@ -1,0 +1,398 @@
+"""Keptn's kinds on a real API server, converted and validated by our own processes.
+
+Certificates live so shortly here that authorities go and come while the tests run.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+import uuid
+
+import pytest
+
+from helpers.cluster import eventually
+from helpers.keptn_objects import CHECKS, CODE, CONTEXT, GROUP, LISTED, SPECS, Kinds, keptn_object
+from helpers.patience import WAIT
+from helpers.schemas import CRDS, definition, versions
+from lifecycle.conversion import UNCONVERTED, VERSIONS
+from playground.control_plane import ControlPlane
+from playground.installation import Installation
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+
+APPS, APP_VERSIONS = "keptnapps", "keptnappversions"
+CONVERTED = (APPS, APP_VERSIONS)
+FLAGS = [
+    # Nobody else is to write what is looked at here.
+    "--controllers=registration",
+    "--certificates-ca-lifetime-seconds=60",
+    "--certificates-leaf-lifetime-seconds=15",
+    "--certificates-publish-seconds=1",
+]
+BUNDLE = "/spec/conversion/webhook/clientConfig/caBundle"
+
+
+class Before:
+    """What was so before anybody converted."""
+
+    stored: str
+    old: str
+
+
+@pytest.fixture(scope="module")
+def planes(tmp_path_factory):
+    """A control plane with the definitions and an object, and then with us in it."""
+    directory = tmp_path_factory.mktemp("lifecycle-crds")
+    with ControlPlane(directory, optional=()) as plane:
+        kubectl = plane.kubectl
+        kubectl("apply", f"--kustomize={CRDS}")
+        kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+        kinds = Kinds(kubectl, "default")
+        kinds.create(keptn_object(definition(APPS), "early", "default"))
+        before = Before()
+        before.stored = kubectl("get", APPS, "early", check=False)
+        before.old = kubectl("get", f"{APPS}.v1alpha3.{GROUP}", "early", check=False)
+        with Installation(plane, arguments={"controller": FLAGS}) as installation:
+            yield plane, installation, before
+
+
+@pytest.fixture
+def kubectl(planes):
+    return planes[0].kubectl
+
+
+@pytest.fixture
+def kinds(request, kubectl):
+    """Reads and writes in a namespace of the test's own."""
+    # Without a controller manager no namespace gets a service account to wait for.
+    name = f"{request.node.originalname[:40].replace('_', '-')}-{uuid.uuid4().hex[:8]}"
+    kubectl("create", "namespace", name)
+    return Kinds(kubectl, name)
+
+
+def stored_version(plural):
+    return next(name for name, each in versions(plural).items() if each["storage"])
+
+
+def test_without_a_converter_the_stored_version_is_served(planes):
+    _, _, before = planes
+    assert before.stored.returncode == 0, before.stored.stderr
+    assert before.old.returncode != 0
+    assert "conversion webhook" in before.old.stderr
+
+
+def test_what_was_there_before_us_is_converted(kubectl):
+    found = json.loads(kubectl("get", f"{APPS}.v1alpha3.{GROUP}", "early", "-o=json").stdout)
+    assert found["apiVersion"] == f"{GROUP}/v1alpha3"
+    assert found["spec"] == SPECS[APPS]
+
+
+@pytest.mark.parametrize("plural", sorted(SPECS))
+def test_every_version_of_every_kind_is_served(kinds, plural):
+    one = definition(plural)
+    group = one["spec"]["group"]
+    kinds.create(keptn_object(one, "cart", kinds.namespace))
+    stored = kinds.read(plural, "cart", stored_version(plural), group)
+    assert SPECS[plural].items() <= stored["spec"].items()
+    for version in versions(plural):
+        found = kinds.read(plural, "cart", version, group)
+        assert found["apiVersion"] == f"{group}/{version}"
+        assert found["metadata"]["uid"] == stored["metadata"]["uid"]
+
+
+@pytest.mark.parametrize(
+    ("plural", "old"),
+    [
+        (APPS, "v1alpha3"),
+        (APP_VERSIONS, "v1alpha3"),
+        ("keptnworkloads", "v1alpha3"),
+        ("keptnworkloadversions", "v1alpha4"),
+        ("keptnappcreationrequests", "v1alpha3"),
+        ("keptntaskdefinitions", "v1alpha3"),
+        ("keptntasks", "v1alpha3"),
+        ("keptnevaluationdefinitions", "v1alpha3"),
+        ("keptnevaluations", "v1alpha3"),
+    ],
+)
+def test_old_and_new_manifests_mean_the_same(kinds, plural, old):
+    one = definition(plural)
+    kinds.create(keptn_object(one, "old", kinds.namespace, old))
+    kinds.create(keptn_object(one, "new", kinds.namespace))
+    for version in ("v1", old):
+        found, other = (kinds.read(plural, name, version) for name in ("old", "new"))
+        assert found["spec"] == other["spec"]
+        assert SPECS[plural].items() <= found["spec"].items()
+
+
+def test_an_app_version_of_v1_has_its_first_revision_in_old_versions(kinds):
+    kinds.create(keptn_object(definition(APP_VERSIONS), "cart", kinds.namespace))
+    assert kinds.read(APP_VERSIONS, "cart", "v1alpha3")["spec"]["revision"] == 1
+
+
+def test_c87_the_checks_of_an_old_app_live_on_while_v1_is_written(kinds):
+    old = keptn_object(definition(APPS), "shop", kinds.namespace, "v1alpha3", **CHECKS)
+    kinds.apply(old)
+    found = kinds.read(APPS, "shop")
+    assert found["spec"] == SPECS[APPS]
+    assert json.loads(found["metadata"]["annotations"][UNCONVERTED]) == {"spec": CHECKS}
+    patch = json.dumps({"spec": {"version": "2.0"}})
+    where = f"--namespace={kinds.namespace}"
+    kinds.kubectl("patch", APPS, "shop", where, "--type=merge", f"--patch={patch}")
+    again = kinds.read(APPS, "shop", "v1alpha3")
+    assert again["spec"] == {**old["spec"], "version": "2.0"}
+    assert UNCONVERTED not in again["metadata"]["annotations"]
+    # And the same manifest, applied again, only takes the version back.
+    kinds.apply(old)
+    assert kinds.read(APPS, "shop", "v1alpha2")["spec"] == old["spec"]
+
+
+@pytest.mark.parametrize("old", VERSIONS[2:])
+def test_writing_an_old_version_loses_nothing_of_v1(kinds, old):
+    late = {"metadata": {"team": "a"}, "spanLinks": ["00-1-2-01"], "promotionTasks": ["tag"]}
+    one = keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace, revision=7, **late)
+    kinds.create(one)
+    created = kinds.read(APP_VERSIONS, "shop")
+    items = [{"definitionName": "seed", "name": "pre-seed-12345", "status": "Succeeded"}]
+    status = {
+        "currentPhase": "PromotionTasks",
+        "preDeploymentTaskStatus": items,
+        "preDeploymentEvaluationTaskStatus": items,
+        "promotionStatus": "Progressing",
+        "promotionTaskStatus": items,
+    }
+    before = kinds.replace({**created, "status": status}, "status")
+    read = kinds.read(APP_VERSIONS, "shop", old)
+    assert not {*late} & read["spec"].keys()
+    read["metadata"]["labels"] = {"seen": "yes"}
+    kinds.replace(read)
+    read = kinds.read(APP_VERSIONS, "shop", old)
+    read["status"]["currentPhase"] = "Completed"
+    kinds.replace(read, "status")
+    after = kinds.read(APP_VERSIONS, "shop")
+    assert after["spec"] == before["spec"] == {**created["spec"]}
+    assert after["status"] == {**before["status"], "currentPhase": "Completed"}
+    assert after["metadata"]["labels"] == {"seen": "yes"}
+    assert "annotations" not in after["metadata"]
+
+
+def test_c89_the_oldest_version_has_its_own_words(kinds):
+    kinds.create(keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace, "v1alpha1"))
+    read = kinds.read(APP_VERSIONS, "shop", "v1alpha1")
+    read["status"] = {
+        "preDeploymentTaskStatus": [{"taskDefinitionName": "seed", "taskName": "a"}],
+        "postDeploymentEvaluationTaskStatus": [
+            {"evaluationDefinitionName": "budget", "evaluationName": "b"}
+        ],
+    }
+    kinds.replace(read, "status")
+    status = kinds.read(APP_VERSIONS, "shop")["status"]
+    assert status["preDeploymentTaskStatus"] == [
+        {"definitionName": "seed", "name": "a", "status": "Pending"}
+    ]
+    assert status["postDeploymentEvaluationTaskStatus"] == [
+        {"definitionName": "budget", "name": "b", "status": "Pending"}
+    ]
+
+
+def test_a_backup_made_in_an_old_version_brings_no_old_status(kinds):
+    kinds.create(
+        keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace, spanLinks=["00-1-2-01"])
+    )
+    found = kinds.read(APP_VERSIONS, "shop")
+    kinds.replace({**found, "status": {"promotionStatus": "Succeeded"}}, "status")
+    backup = kinds.read(APP_VERSIONS, "shop", "v1alpha3")
+    kinds.kubectl("delete", APP_VERSIONS, "shop", f"--namespace={kinds.namespace}")
+    for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+        del backup["metadata"][name]
+    kinds.create(backup)
+    found = kinds.read(APP_VERSIONS, "shop")
+    assert found["spec"]["spanLinks"] == ["00-1-2-01"]
+    assert found.get("status", {}).get("promotionStatus", "Pending") == "Pending"
+
+
+def test_a_long_list_is_converted(kinds):
+    one = keptn_object(definition(APPS), "shop", kinds.namespace)
+    items = []
+    for index in range(300):
+        item = copy.deepcopy(one)
+        item["metadata"]["name"] = f"shop-{index}"
+        items.append(item)
+    kinds.create({"apiVersion": "v1", "kind": "List", "items": items})
+    path = f"/apis/{GROUP}/v1alpha3/namespaces/{kinds.namespace}/{APPS}"
+    listed = json.loads(kinds.kubectl("get", "--raw", path).stdout)["items"]
+    assert len(listed) == 300
+    assert {each["apiVersion"] for each in listed} == {f"{GROUP}/v1alpha3"}
+
+
+def test_what_was_stored_in_an_old_version_is_read_in_every_other(kinds, kubectl):
+    """As Keptn of that time has left it."""
+    crd = f"{APPS}.{GROUP}"
+    keep_in(kubectl, crd, "v1alpha3")
+    try:
+        old = keptn_object(definition(APPS), "ancient", kinds.namespace, "v1alpha3", **CHECKS)
+        kinds.create(old)
+    finally:
+        keep_in(kubectl, crd, "v1")
+    assert kinds.read(APPS, "ancient")["spec"] == SPECS[APPS]
+    for version in ("v1alpha2", "v1alpha3"):
+        assert kinds.read(APPS, "ancient", version)["spec"] == old["spec"]
+
+
+def keep_in(kubectl, crd, version):
+    found = json.loads(kubectl("get", "crd", crd, "-o=json").stdout)
+    patch = [
+        {"op": "replace", "path": f"/spec/versions/{index}/storage", "value": name == version}
+        for index, name in enumerate(each["name"] for each in found["spec"]["versions"])
+    ]
+    kubectl("patch", "crd", crd, "--type=json", f"--patch={json.dumps(patch)}")
+
+
+def task_definition(kinds, version="v1", **spec):
+    return {
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": "KeptnTaskDefinition",
+        "metadata": {"name": "seed", "namespace": kinds.namespace},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"container": {"name": "seed", "image": "registry.example.com/seed:1"}},
+        {"deno": CODE},
+        {"python": CODE},
+        {"deno": {"functionRef": {"name": "other"}}, "timeout": "30s"},
+    ],
+)
+def test_a_task_definition_that_can_run_is_accepted(kinds, spec):
+    kinds.create(task_definition(kinds, **spec))
+    found = kinds.read("keptntaskdefinitions", "seed")
+    assert spec.items() <= found["spec"].items()
+    found["spec"]["retries"] = 3
+    assert kinds.replace(found)["spec"]["retries"] == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({}, "spec: Invalid value: null: forbidden: either container, python or deno has to be"),
+        ({"deno": CODE, "python": CODE}, "spec: Invalid value"),
+        ({"container": {"name": "a"}, "deno": CODE}, "only one of container, python and deno"),
+        ({"container": {"name": "a"}, "python": CODE}, "only one of container, python and deno"),
+        ({"container": {"name": "a"}, "deno": CODE, "python": CODE}, "container, python, deno"),
+        ({"deno": {}}, "spec.deno: Required value: nothing to run"),
+        ({"deno": {"functionRef": {"name": "seed"}}}, "a definition cannot run itself"),
+        ({"deno": CODE, "timeout": "0x"}, '"0x" is no duration'),
+        ({"deno": {"configMapRef": {"name": "other/scripts"}}}, "in the same namespace"),
+    ],
+)
+def test_c68_one_that_cannot_is_refused(kinds, spec, text):
+    refused = kinds.create(task_definition(kinds, **spec), check=False)
+    assert refused.returncode != 0
+    assert text in refused.stderr
+    kinds.create(task_definition(kinds, deno=CODE))
+    found = kinds.read("keptntaskdefinitions", "seed")
+    changed = json.dumps({**found, "spec": spec})
+    again = kinds.kubectl("replace", "-f=-", stdin=changed, check=False)
+    assert text in again.stderr
+
+
+def test_a_program_sees_which_field_it_is(kinds):
+    path = f"/apis/{GROUP}/v1/namespaces/{kinds.namespace}/keptntaskdefinitions"
+    body = json.dumps(task_definition(kinds))
+    refused = kinds.kubectl("create", "--raw", path, "-f=-", stdin=body, check=False)
+    assert "is invalid: spec: Invalid value: null" in refused.stderr
+    verbose = kinds.kubectl("create", "-f=-", "-v=8", stdin=body, check=False).stderr
+    assert '"code":422' in verbose.replace("\\", "").replace(" ", "")
+    assert '"field":"spec"' in verbose.replace("\\", "").replace(" ", "")
+
+
+def test_an_old_definition_that_says_function_only_is_refused(kinds):
+    refused = kinds.create(task_definition(kinds, "v1alpha2", function=CODE), check=False)
+    assert "either container, python or deno has to be defined" in refused.stderr
+
+
+def test_a_definition_can_always_be_deleted(kinds):
+    kinds.create(task_definition(kinds, deno=CODE))
+    kinds.kubectl("delete", "keptntaskdefinition", "seed", f"--namespace={kinds.namespace}")
+
+
+def table(kinds, plural, *options):
+    """What ``kubectl get`` shows of one object, by column."""
+    text = kinds.kubectl("get", plural, f"--namespace={kinds.namespace}", *options).stdout
+    head, row = text.splitlines()
+    starts = [index for index in range(len(head)) if head[index] != " " and is_start(head, index)]
+    ends = [*starts[1:], None]
+    return {
+        head[start:end].strip(): row[start:end].strip()
+        for start, end in zip(starts, ends, strict=True)
+    }
+
+
+def is_start(head, index):
+    # Columns stand three blanks apart; "Job Name" has one of its own.
+    return index == 0 or head[max(0, index - 2) : index] == "  "
+
+
+def test_columns_of_a_task_show_for_whom_it_runs(kinds):
+    kinds.create(keptn_object(definition("keptntasks"), "seed", kinds.namespace))
+    found = table(kinds, "keptntasks")
+    assert (found["APPNAME"], found["APPVERSION"]) == (CONTEXT["appName"], CONTEXT["appVersion"])
+    assert found["WORKLOADNAME"] == CONTEXT["workloadName"]
+    assert found["WORKLOADVERSION"] == CONTEXT["workloadVersion"]
+    assert {"JOB NAME", "STATUS"} <= found.keys()
+
+
+def test_short_names_and_wide_columns(kinds):
+    kinds.create(keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace))
+    found = kinds.read(APP_VERSIONS, "shop")
+    kinds.replace({**found, "status": {"currentPhase": "AppDeploy"}}, "status")
+    assert table(kinds, "kav")["PHASE"] == "AppDeploy"
+    wide = table(kinds, "kav", "-o=wide")
+    assert wide["PREDEPLOYMENTSTATUS"] == wide["PROMOTIONSTATUS"] == "Pending"
+    assert "PROMOTIONSTATUS" not in table(kinds, "kav")
+    for short in ("kwv", "ke", "ked", "kep", "kwi"):
+        kinds.kubectl("get", short, f"--namespace={kinds.namespace}")
+
+
+@pytest.mark.parametrize("plural", CONVERTED)
+@pytest.mark.parametrize("harm", ["remove", "replace"])
+def test_a_bundle_that_is_harmed_is_repaired(kinds, kubectl, plural, harm):
+    kinds.create(keptn_object(definition(plural), "shop", kinds.namespace))
+    crd = f"{plural}.{GROUP}"
+    patch = {"op": harm, "path": BUNDLE}
+    if harm == "replace":
+        bundle = "-o=jsonpath={.webhooks[0].clientConfig.caBundle}"
+        good = kubectl("get", "mutatingwebhookconfiguration", "harbourmaster", bundle).stdout
+        # Sound, and of nobody: the first certificate with its end cut off.
+        patch["value"] = good[: len(good) // 8 * 4]
+    kubectl("patch", "crd", crd, "--type=json", f"--patch={json.dumps([patch])}", check=False)
+    path = f"/apis/{GROUP}/v1alpha3/namespaces/{kinds.namespace}/{plural}/shop"
+    eventually(lambda: not kubectl("get", "--raw", path, check=False).returncode)
+
+
+def test_c98_authorities_change_and_no_conversion_fails(kinds, kubectl):
+    kinds.create(keptn_object(definition(APPS), "shop", kinds.namespace))
+
+    def authority():
+        where = "--namespace=harbourmaster-system"
+        field = "-o=jsonpath={.data.ca\\.crt}"
+        return kubectl("get", "secret", "harbourmaster-webhook-cert", where, field).stdout[:200]
+
+    first = authority()
+    deadline = time.monotonic() + 120
+    asked = 0
+    while authority() == first:
+        assert time.monotonic() < deadline
+        for _ in range(5):
+            assert kinds.read(APPS, "shop", "v1alpha3")["spec"]["workloads"] == LISTED
+            asked += 1
+    # The replica reads the new certificate a moment later.
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        kinds.read(APPS, "shop", "v1alpha1")
+        asked += 1
+    assert asked > 20

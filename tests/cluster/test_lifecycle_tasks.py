@@ -1,0 +1,381 @@
+"""KeptnTasks on a real API server with the real Job controller; kwok ends the pods by their labels.
+
+The reconcilers run in this process, so that a test sees all they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+
+import msgspec
+import pytest
+
+from helpers import rights
+from helpers.cluster import fresh_namespace
+from helpers.controller import connected
+from helpers.patience import COLLECTED, PATIENCE, WAIT
+from helpers.task_controllers import HOME, TaskControllers
+from helpers.task_objects import WORKLOAD_CONTEXT, definition, task
+from kube.errors import NotFoundError
+from kube.patches import MergePatch
+from kube.resources import CONFIG_MAPS, JOBS, NAMESPACES, PODS, TASK_DEFINITIONS, TASKS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+BUSYBOX = {"name": "testy-test", "image": "busybox:1.36.0", "command": ["sh", "-c", "sleep 30"]}
+CODE = {"inline": {"code": 'console.log("hello")'}}
+EXCEEDED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+TOO_LONG = ("DeadlineExceeded", "Job was active longer than specified deadline")
+
+
+@pytest.fixture(scope="module")
+def plane(control_plane):
+    """The shared control plane with a node at least."""
+    control_plane.add_nodes(1)
+    return control_plane
+
+
+@pytest.fixture
+async def client(plane):
+    async with connected(plane.kubeconfig) as found:
+        yield found
+
+
+class Here:
+    """A namespace with its tasks."""
+
+    def __init__(self, controllers, client, namespace):
+        self.controllers = controllers
+        self.client = client
+        self.namespace = namespace
+
+    async def define(self, name="hello", namespace=None, **spec):
+        obj = definition(name, namespace or self.namespace, **spec)
+        await self._create(TASK_DEFINITIONS, obj)
+
+    async def run(self, name="pre-hello-12345", **spec):
+        await self._create(TASKS, task(name, self.namespace, **spec))
+
+    async def _create(self, resource, obj):
+        del obj["metadata"]["uid"], obj["status"]
+        await self.client.create(resource, obj, obj["metadata"]["namespace"])
+
+    async def until(self, status, name="pre-hello-12345", patience=PATIENCE):
+        async with asyncio.timeout(patience):
+            return await self.controllers.until_status(f"{self.namespace}/{name}", status)
+
+    async def until_reason(self, reason, name="pre-hello-12345", patience=PATIENCE):
+        async with asyncio.timeout(patience):
+            return await self.controllers.until_reason(f"{self.namespace}/{name}", reason)
+
+    async def until_so(self, condition, patience=PATIENCE):
+        async with asyncio.timeout(patience):
+            return await self.controllers.until(condition)
+
+    async def until_told(self, *reasons):
+        """Wait until just this was told of this namespace; others may still be ending."""
+        async with asyncio.timeout(PATIENCE):
+            await self.controllers.until_told(*reasons, namespace=self.namespace)
+
+    def job(self, name="pre-hello-12345"):
+        """A task's Job as the mirror has it."""
+        found = self.controllers.caches.tasks.store.get(f"{self.namespace}/{name}")
+        return self.controllers.caches.jobs.store.get(f"{self.namespace}/{found.status.job_name}")
+
+    async def get(self, resource, name, namespace=None):
+        found = await self.client.get(resource, name, namespace or self.namespace)
+        return msgspec.json.decode(found)
+
+    async def all(self, resource):
+        page = await self.client.list(resource, self.namespace)
+        return [msgspec.json.decode(each) for each in page.items]
+
+
+@pytest.fixture
+async def here(request, plane, client):
+    """A fresh namespace, with both reconcilers at work."""
+    labels = getattr(request, "param", None)
+    namespace = fresh_namespace(plane.kubectl, request.node.name, labels)
+    async with TaskControllers(client) as controllers:
+        yield Here(controllers, client, namespace)
+    plane.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
+
+
+async def test_simple_task_by_hand_runs_to_its_end_and_its_job_goes(here):
+    await here.define(deno=CODE, ttlSecondsAfterFinished=1)
+    await here.run()
+    status = await here.until("Succeeded")
+    assert status.start_time
+    assert status.end_time
+    # The Job's own controller takes it away; nothing runs again.
+    await here.until_so(lambda: here.job() is None, COLLECTED)
+    stored = await here.get(TASKS, "pre-hello-12345")
+    assert stored["status"]["status"] == "Succeeded"
+    assert await here.all(JOBS) == []
+
+
+async def test_a_finished_job_carries_the_definitions_time_to_live(here):
+    await here.define(container=BUSYBOX, ttlSecondsAfterFinished=100)
+    await here.run()
+    await here.until("Succeeded")
+    await here.until_so(lambda: here.job().ttl_seconds_after_finished == 100)
+    (stored,) = await here.all(JOBS)
+    # The condition comes before the count.
+    assert "SuccessCriteriaMet" in {each["type"] for each in stored["status"]["conditions"]}
+
+
+async def test_the_result_comes_with_the_jobs_end(here):
+    await here.define(deno=CODE)
+    begun = time.monotonic()
+    await here.run()
+    await here.until("Progressing")
+    started = time.monotonic() - begun
+    job = await here.until_so(lambda: here.job() and here.job().conditions and here.job())
+    ended = time.monotonic()
+    await here.until("Succeeded")
+    recorded = time.monotonic() - ended
+    print(f"job after {started:.3f} s, result {recorded:.3f} s after {job.name}")  # noqa: T201
+    assert started < 2
+    assert recorded < 1
+
+
+async def test_c60_a_failing_task_has_the_jobs_reason(here):
+    await here.define(deno=CODE, labels={"kwok-outcome": "fail"})
+    await here.run(labels={"kwok-outcome": "fail"}, retries=0)
+    status = await here.until("Failed")
+    assert (status.reason, status.message) == EXCEEDED
+
+
+async def test_c60_retries_are_counted_by_the_job(here):
+    await here.define(deno=CODE)
+    await here.run(labels={"kwok-outcome": "fail"}, retries=1)
+    status = await here.until("Failed")
+    assert (status.reason, status.message) == EXCEEDED
+    (job,) = await here.all(JOBS)
+    assert job["spec"]["backoffLimit"] == 1
+    assert len(await here.all(PODS)) == 2
+
+
+async def test_c61_a_hanging_task_runs_out_of_time(here):
+    await here.define(deno=CODE)
+    await here.run(labels={"kwok-outcome": "hang"}, timeout="2s")
+    status = await here.until("Failed")
+    assert (status.reason, status.message) == TOO_LONG
+
+
+async def test_a_slow_task_takes_its_time(here):
+    await here.define(deno=CODE)
+    begun = time.monotonic()
+    await here.run(labels={"kwok-outcome": "slow"})
+    await here.until("Succeeded")
+    assert time.monotonic() - begun > 5
+
+
+async def test_c59_a_job_deleted_by_hand_is_replaced(here):
+    await here.define(deno=CODE)
+    await here.run(labels={"kwok-outcome": "hang"})
+    first = (await here.until("Progressing")).job_name
+    await here.client.delete(JOBS, first, here.namespace, propagation="Foreground")
+    key = f"{here.namespace}/pre-hello-12345"
+    tasks = here.controllers.caches.tasks.store
+    await here.until_so(lambda: tasks.get(key).status.job_name != first, COLLECTED)
+    (job,) = await here.all(JOBS)
+    assert job["metadata"]["name"] == tasks.get(key).status.job_name
+
+
+async def test_c58_a_finished_task_outlives_a_change_of_leaders(here):
+    await here.define(deno=CODE, ttlSecondsAfterFinished=0)
+    await here.run()
+    await here.until("Succeeded")
+    await here.until_so(lambda: here.job() is None, COLLECTED)
+    await here.controllers.stop()
+    here.controllers.start()
+    patch = MergePatch({"metadata": {"annotations": {"example.com/touched": ""}}})
+    await here.client.patch(TASKS, "pre-hello-12345", patch, here.namespace)
+    await here.run("second")
+    await here.until("Succeeded", "second")
+    assert (await here.get(TASKS, "pre-hello-12345"))["status"]["status"] == "Succeeded"
+    assert not [one for one in await here.all(JOBS) if "pre-hello" in one["metadata"]["name"]]
+
+
+async def test_c54_a_definition_that_comes_later_is_enough(here):
+    await here.run()
+    status = await here.until_reason("TaskDefinitionNotFound")
+    assert status.status == "Pending"
+    await here.define(deno=CODE)
+    await here.until("Succeeded")
+    await here.until_told("CreateTaskNotFound", "completed")
+
+
+async def test_c55_a_definition_of_our_namespace_runs_elsewhere(here):
+    with contextlib.suppress(NotFoundError):
+        await here.client.delete(TASK_DEFINITIONS, "shared", HOME)
+    await _have_home(here.client)
+    await here.define("shared", HOME, python=CODE)
+    await here.run(taskDefinition="shared")
+    await here.until("Succeeded")
+    copied = await here.get(CONFIG_MAPS, "keptntask-pre-hello-12345")
+    assert copied["data"] == {"code": CODE["inline"]["code"]}
+    await here.client.delete(TASK_DEFINITIONS, "shared", HOME)
+
+
+async def _have_home(client):
+    try:
+        await client.get(NAMESPACES, HOME)
+    except NotFoundError:
+        await client.create(
+            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
+        )
+
+
+async def test_c69_a_long_name_is_no_hindrance(here):
+    name = f"pre-{'long-' * 39}12345"
+    await here.define(deno=CODE)
+    await here.run(name)
+    status = await here.until("Succeeded", name)
+    assert len(status.job_name) == 63
+
+
+async def test_a_config_map_goes_with_its_definition(here):
+    await here.define(deno=CODE)
+    maps = here.controllers.caches.config_maps.store
+    key = f"{here.namespace}/keptnfn-hello"
+    await here.until_so(lambda: key in maps)
+    await here.client.delete(TASK_DEFINITIONS, "hello", here.namespace)
+    await here.until_so(lambda: key not in maps, COLLECTED)
+
+
+@pytest.mark.parametrize(
+    "here", [{"pod-security.kubernetes.io/enforce": "restricted"}], indirect=True
+)
+@pytest.mark.parametrize("runtime", ["deno", "python"])
+async def test_s29_functions_run_where_pods_are_restricted(here, runtime):
+    await here.define(**{runtime: CODE})
+    await here.run()
+    await here.until("Succeeded")
+    (pod,) = await here.all(PODS)
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert "limits" in pod["spec"]["containers"][0]["resources"]
+    (owner,) = pod["metadata"]["ownerReferences"]
+    assert owner["kind"] == "Job"
+
+
+async def test_s28_hostile_text_is_stored_as_it_was_written(here):
+    text = "$(id) `id` {{ ''.__class__ }} ${HOME} <&>\n'\""
+    await here.define(deno={**CODE, "parameters": {"map": {"text": text}}, "cmdParameters": text})
+    await here.run(
+        annotations={"example.com/text": text},
+        context={**WORKLOAD_CONTEXT, "appName": text, "metadata": {text: text}},
+    )
+    await here.until("Succeeded")
+    (job,) = await here.all(JOBS)
+    assert job["metadata"]["annotations"]["keptn.sh/app"] == text
+    env = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    values = {each["name"]: each["value"].replace("$$(", "$(") for each in env}
+    assert json.loads(values["DATA"]) == {"text": text}
+    assert json.loads(values["KEPTN_CONTEXT"])["metadata"] == {text: text}
+    assert values["CMD_ARGS"] == text
+
+
+async def test_a_quota_is_told_and_waited_for(here, plane):
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "no-jobs"},
+        "spec": {"hard": {"count/jobs.batch": "0"}},
+    }
+    path = f"/api/v1/namespaces/{here.namespace}/resourcequotas"
+    await here.client.request(
+        "POST", path, body=json.dumps(quota).encode(), content_type="application/json"
+    )
+    # Until the quota is counted, the API server refuses nothing.
+    space = f"--namespace={here.namespace}"
+    plane.kubectl("wait", "--for=jsonpath={.status.hard}", WAIT, "resourcequota/no-jobs", space)
+    await here.define(deno=CODE)
+    await here.run()
+    status = await here.until_reason("JobRefused")
+    assert status.status == "Pending"
+    assert "exceeded quota: no-jobs" in status.message
+    await here.client.request("DELETE", f"{path}/no-jobs")
+    await here.until("Succeeded")
+    await here.until_told("CreateTaskFailed", "completed")
+
+
+async def test_a_job_that_can_never_be_fails_its_task(here):
+    await here.define(container={**BUSYBOX, "name": "No Name"})
+    await here.run()
+    status = await here.until("Failed")
+    assert status.reason == "JobInvalid"
+    assert "No Name" in status.message
+    assert "\n" not in status.message
+    assert here.controllers.errors() == 0
+
+
+async def test_a_namespace_that_ends_takes_its_tasks_along(here, plane):
+    await here.define(deno=CODE)
+    await here.run(labels={"kwok-outcome": "hang"})
+    await here.until("Progressing")
+    plane.kubectl("delete", "namespace", here.namespace, "--wait=false")
+    tasks, jobs = here.controllers.caches.tasks.store, here.controllers.caches.jobs.store
+    key = f"{here.namespace}/"
+    await here.until_so(
+        lambda: not [one for store in (tasks, jobs) for one in store if one.startswith(key)],
+        COLLECTED,
+    )
+
+
+async def test_without_the_right_to_create_jobs_the_task_says_so(plane, client, tmp_path, request):
+    kubectl = plane.kubectl
+    namespace = fresh_namespace(kubectl, request.node.name)
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": namespace},
+        "rules": [
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "patch"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
+        ],
+    }
+    kubectl("create", "-f=-", stdin=json.dumps(role))
+    who = f"--serviceaccount={namespace}:default"
+    kubectl("create", "clusterrolebinding", namespace, f"--clusterrole={namespace}", who)
+    token = kubectl("create", "token", "default", f"--namespace={namespace}").stdout.strip()
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(rights.kubeconfig(plane.kubeconfig, token))
+    async with connected(kubeconfig) as limited, TaskControllers(limited) as controllers:
+        here = Here(controllers, client, namespace)
+        await here.define(deno=CODE)
+        await here.run()
+        status = await here.until_reason("JobRefused")
+        assert 'cannot create resource "jobs" in API group "batch"' in status.message
+        kubectl("create", "clusterrole", f"{namespace}-jobs", "--verb=create", "--resource=jobs")
+        kubectl(
+            "create",
+            "clusterrolebinding",
+            f"{namespace}-jobs",
+            who,
+            f"--clusterrole={namespace}-jobs",
+        )
+        await here.until("Succeeded")
+        await here.until_told("CreateTaskFailed", "completed")
+    kubectl("delete", "clusterrole,clusterrolebinding", namespace, f"{namespace}-jobs")
+    kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+async def test_an_unready_pod_stays_unready(here, plane):
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "never", "labels": {"kwok-outcome": "never-ready"}},
+        "spec": {"containers": [{"name": "a", "image": "registry.example.com/a:1"}]},
+    }
+    await here.client.create(PODS, pod, here.namespace)
+    space = f"--namespace={here.namespace}"
+    plane.kubectl("wait", "--for=jsonpath={.status.phase}=Running", WAIT, "pod/never", space)
+    found = await here.get(PODS, "never")
+    states = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+    assert states["Ready"] == states["ContainersReady"] == "False"
+    assert states["PodScheduled"] == "True"

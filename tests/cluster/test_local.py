@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.cluster import eventually, fresh_namespace
+from helpers.patience import PATIENCE, WAIT
+from playground.build import ensure_binaries, find_kubectl
+from playground.group import lives, living
+from playground.installation import Installation
+from playground.processes import Process, read_records
+from playground.workloads import CERTIFICATE_KEYS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+COMPONENTS = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
+OURS = ["kubelet", "controller", "webhook"]
+ACCOUNTS = {
+    f"system:serviceaccount:harbourmaster-system:harbourmaster-{role}"
+    for role in ("controller", "webhook")
+}
+SECRET = ("get", "secret/harbourmaster-webhook-cert", "--namespace=harbourmaster-system", "-o=json")
+
+
+def local(action, directory, *flags):
+    return subprocess.run(
+        [sys.executable, "-m", "cli.main", "local", action, f"--dir={directory}", *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * PATIENCE,
+        # The export line is for who asks for it; a test's own cluster must not be meant.
+        env={name: value for name, value in os.environ.items() if name != "KUBECONFIG"},
+    )
+
+
+def records(directory):
+    files = (directory / "pids.json", directory / "harbourmaster.json")
+    return [record for file in files for record in read_records(file) or []]
+
+
+def end(directory, name):
+    (record,) = [one for one in records(directory) if one.name == name]
+    Process.find(record).finish(0)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A folder in which everything runs."""
+    path = tmp_path_factory.mktemp("local") / "harbour"
+    up = local("up", path, "--audit")
+    yield path, up
+    local("down", path)
+
+
+@pytest.fixture(scope="module")
+def up(directory):
+    """What ``up`` said."""
+    _, said = directory
+    assert said.returncode == 0, said.stderr
+    return said
+
+
+@pytest.fixture(scope="module")
+def harbour(directory, up):
+    """Return ``kubectl(*arguments, stdin=None, check=True)`` for what ``up`` started."""
+    kubeconfig = up.stdout.strip().removeprefix("export KUBECONFIG=")
+    assert kubeconfig == str(directory[0] / "kubeconfig")
+
+    def kubectl(*arguments, stdin=None, check=True):
+        command = [find_kubectl(ensure_binaries()), f"--kubeconfig={kubeconfig}", *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=check)
+
+    return kubectl
+
+
+def test_up_tells_each_step_and_is_ready_in_time(up):
+    *steps, ready, title, apply, run, down = up.stderr.splitlines()
+    assert [step.partition(" ... ")[0] for step in steps] == [
+        "control plane: etcd, API server, controllers, scheduler, kwok",
+        "manifests: kinds, service accounts, roles, service",
+        "processes started: controller, webhook",
+        "processes ready",
+        "webhook configurations, and a pod's review answered",
+        "2 nodes ready",
+    ]
+    assert ready.startswith("ready after ")
+    # Seconds, of which the goal is 15; tests share the machine.
+    assert float(ready.split()[2]) < 30
+    assert title.endswith(":")
+    commands = [line.split()[0] for line in (apply, run, down)]
+    assert commands == ["kubectl", "kubectl", "harbourmaster"]
+
+
+def test_what_up_suggests_works(up, harbour):
+    apply, run = (line.split()[1:] for line in up.stderr.splitlines()[-3:-1])
+    harbour(*apply)
+
+    def tried():
+        return json.loads(harbour(*run[:-2], "-o=json", "--dry-run=server").stdout)["spec"]
+
+    spec = eventually(tried, is_right=lambda spec: "example.com/dedicated-to" in json.dumps(spec))
+    added = [one for one in spec["tolerations"] if one["key"] == "example.com/dedicated-to"]
+    assert len(added) == 1
+
+
+def test_all_run_and_are_ready(directory, up):
+    status = local("status", directory[0])
+    lines = [line.split(maxsplit=1) for line in status.stdout.splitlines()]
+    assert [name for name, _ in lines] == [*COMPONENTS, *OURS]
+    assert {what.partition(";")[0].strip() for name, what in lines if name != "kubelet"} == {
+        "running, ready"
+    }
+    assert status.returncode == 0
+
+
+def test_a_second_up_leaves_the_first_alone(directory, up):
+    before = records(directory[0])
+    again = local("up", directory[0])
+    assert (again.returncode, again.stdout) == (0, up.stdout)
+    assert again.stderr == f"harbourmaster in {directory[0]} is running already\n"
+    assert records(directory[0]) == before
+
+
+def test_two_nodes_run_pods(harbour):
+    nodes = json.loads(harbour("get", "nodes", "-o=json").stdout)["items"]
+    assert len(nodes) == 2
+    name = fresh_namespace(harbour, "running")
+    harbour("run", "pod", "--image=none", f"--namespace={name}")
+    harbour("wait", "--for=condition=Ready", "pod/pod", WAIT, f"--namespace={name}")
+
+
+def test_the_api_server_calls_the_service_by_its_name(harbour):
+    service = ("service/harbourmaster-webhook", "--namespace=harbourmaster-system")
+    spec = harbour("get", *service, "-o=jsonpath={.spec.type} {.spec.externalName}").stdout
+    assert spec == "ExternalName localhost"
+    for kind in ("mutating", "validating"):
+        found = harbour("get", f"{kind}webhookconfiguration/harbourmaster", "-o=json").stdout
+        for webhook in json.loads(found)["webhooks"]:
+            assert webhook["clientConfig"]["service"]["name"] == "harbourmaster-webhook"
+            assert "url" not in webhook["clientConfig"]
+
+
+def test_both_work_as_their_own_service_accounts_and_nothing_is_refused(directory, harbour):
+    log = directory[0] / "logs" / "audit.log"
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    ours = [event for event in events if event["user"]["username"] in ACCOUNTS]
+    assert {event["user"]["username"] for event in ours} == ACCOUNTS
+    refused = {
+        (event["user"]["username"], event["verb"], event["requestURI"])
+        for event in ours
+        if event.get("responseStatus", {}).get("code") in {401, 403}
+    }
+    assert refused == set()
+
+
+def test_the_webhook_has_no_admin_s_way_to_the_api_server(directory, up):
+    for name in ("controller", "webhook"):
+        (record,) = [one for one in records(directory[0]) if one.name == name]
+        environment = Path(f"/proc/{record.pid}/environ").read_text().split("\0")
+        assert not [one for one in environment if one.startswith("KUBECONFIG=")]
+        command = Path(f"/proc/{record.pid}/cmdline").read_text()
+        assert "kubeconfig" not in command
+
+
+def test_the_certificate_is_mounted_as_the_secret_has_it(directory, harbour):
+    volume = directory[0] / "pods" / "webhook" / "certs"
+    data = json.loads(harbour(*SECRET).stdout)["data"]
+    mounted = {path.name: path.read_bytes() for path in (volume / "..data").iterdir()}
+    assert mounted == {key: base64.b64decode(data[key]) for key in CERTIFICATE_KEYS}
+
+
+def test_parts_that_ended_show_and_down_ends_the_rest(tmp_path):
+    directory = tmp_path / "harbour"
+    up = local("up", directory, "--nodes=0")
+    assert up.returncode == 0, up.stderr
+    end(directory, "webhook")
+    status = local("status", directory)
+    assert status.returncode == 1
+    assert f"ended: see {directory / 'logs' / 'webhook.log'}; ports webhook " in status.stdout
+    end(directory, "kube-apiserver")
+    before = records(directory)
+    down = local("down", directory)
+    alive = [name for name in [*OURS, *COMPONENTS] if name not in {"webhook", "kube-apiserver"}]
+    assert down.returncode == 0
+    assert sorted(down.stderr.strip().removeprefix("ended ").split(", ")) == sorted(alive)
+    assert [record.name for record in before if lives(record)] == []
+
+
+def test_a_failed_up_says_why_and_leaves_nothing_running(tmp_path):
+    directory = tmp_path / "harbour"
+    up = local("up", directory, "--nodes=0", "--webhook-args=--no-such-flag=1")
+    assert up.returncode == 1
+    assert "webhook ended with exit code 2: see " in up.stderr
+    assert "--no-such-flag" in up.stderr
+    assert up.stdout == ""
+    assert living(directory / "pids.json") == living(directory / "harbourmaster.json") == []
+    assert local("status", directory).returncode == 1
+
+
+@pytest.fixture
+def installation(throwaway_control_plane):
+    plane = throwaway_control_plane(optional=("kube-controller-manager",))
+    # A new authority is otherwise made known for 30 s before anything is signed by it.
+    flags = {"controller": ["--certificates-publish-seconds=0"]}
+    with Installation(plane, webhooks=2, controllers=2, arguments=flags) as found:
+        found.kubectl = plane.kubectl
+        yield found
+
+
+def test_each_process_is_killed_and_started_alone(installation):
+    everyone = ["kubelet", "controller", "controller-2", "webhook", "webhook-2"]
+    assert installation.running() == everyone
+    for name in ("webhook", "controller-2"):
+        installation.kill(name)
+    assert installation.running() == ["kubelet", "controller", "webhook-2"]
+    for name in ("webhook", "controller-2"):
+        installation.restart(name)
+    installation.await_answer()
+    assert sorted(installation.running()) == sorted(everyone)
+
+
+def test_a_new_certificate_is_mounted_for_each_webhook(installation):
+    volumes = [one.certificates for one in installation.webhooks]
+    before = [(volume / "tls.crt").read_bytes() for volume in volumes]
+    assert before[0] == before[1]
+    installation.kubectl("delete", *SECRET[1:3])
+    after = eventually(
+        lambda: [(volume / "tls.crt").read_bytes() for volume in volumes],
+        is_right=lambda found: found[0] == found[1] != before[0],
+    )
+    data = json.loads(installation.kubectl(*SECRET).stdout)["data"]
+    assert base64.b64decode(data["tls.crt"]) == after[0]

@@ -1,0 +1,347 @@
+"""KeptnMetrics on the real API server, fetched from a server that says whatever a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+
+import pytest
+
+from helpers.cluster import fresh_namespace
+from helpers.controller import connected
+from helpers.metric_world import MetricWorld, moment
+from helpers.patience import WAIT
+from helpers.scripted_prometheus import HUNG, Said, ScriptedPrometheus, matrix, vector
+from kube.resources import METRICS_PROVIDERS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+PASSWORD = "8c1f-hidden"  # noqa: S105 - nobody's
+SERIES = {"metric": {}, "value": [1_800_000_000, "4"]}
+
+
+@pytest.fixture
+async def server():
+    async with ScriptedPrometheus() as found:
+        yield found
+
+
+@pytest.fixture
+async def world(request, control_plane):
+    kubectl = control_plane.kubectl
+    name = fresh_namespace(kubectl, request.node.name)
+    async with connected(control_plane.kubeconfig) as client:
+        yield MetricWorld(client, name)
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+async def controlled(world):
+    async with world.controlled():
+        yield world
+
+
+async def test_a_metric_is_fetched_at_once(controlled, server, kubectl):
+    server.say["cpus"] = vector("0.25")
+    await controlled.provider(server.url)
+    before = time.time()
+    await controlled.metric()
+    await controlled.until_value("0.25")
+    status = (await controlled.stored())["status"]
+    assert base64.b64decode(status.pop("rawValue")) == b'"0.25"'
+    assert int(before) <= moment(status.pop("lastUpdated")) <= time.time()
+    del status["question"]
+    assert status == {"value": "0.25"}
+    assert server.forms["cpus"][0]["path"] == "/api/v1/query"
+    found = kubectl("get", "keptnmetric", "cpus", f"-n={controlled.namespace}")
+    assert found.stdout.splitlines()[1].split() == ["cpus", "prometheus", "cpus", "0.25"]
+    assert controlled.reasons() == []
+
+
+async def test_a_metric_is_fetched_in_each_interval(controlled, server):
+    await controlled.provider(server.url)
+    await controlled.metric(fetchIntervalSeconds=1)
+    await server.until_seen("cpus", 4)
+    times = server.seen["cpus"]
+    # The first is at once; from the second on they are in their slots.
+    assert times[3] - times[1] == pytest.approx(2, abs=0.5)
+    await controlled.until_value("4")
+
+
+async def test_a_static_metric(controlled):
+    await controlled.provider(kind="static", static={"metrics": {"cpus": "500m", "pods": 7}})
+    await controlled.metric()
+    await controlled.metric("pods", name="pods")
+    assert (await controlled.until(lambda status: status.value)).value in {"500m", "0.5"}
+    await controlled.until_value("7", "pods")
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [((), "no values in query result"), (("1", "2"), "too many values in query result")],
+)
+async def test_c92_none_or_several_series(controlled, server, values, text):
+    server.say["cpus"] = vector("4")
+    await controlled.provider(server.url)
+    await controlled.metric(fetchIntervalSeconds=1)
+    before = await controlled.until_value("4")
+    server.say["cpus"] = vector(*values)
+    assert await controlled.until_fault() == text
+    status = (await controlled.stored())["status"]
+    assert status["value"] == "4"
+    assert status["rawValue"] == before.raw_value
+    await controlled.until_told("MetricFetchFailed")
+    server.say["cpus"] = vector("5")
+    await controlled.until_value("5")
+    assert "errMsg" not in (await controlled.stored())["status"]
+    await controlled.until_told("MetricFetchFailed", "MetricFetched")
+
+
+async def test_c93_of_five_fetches_three_results_are_stored(controlled, server):
+    await controlled.provider(server.url)
+    server.say["cpus"] = lambda: matrix(str(len(server.seen["cpus"])))
+    span = {"interval": "3m", "storedResults": 3}
+    await controlled.metric(fetchIntervalSeconds=1, range=span)
+    await controlled.until(
+        lambda status: status.interval_results and int(status.interval_results[-1].value) >= 5
+    )
+    status = (await controlled.stored())["status"]
+    assert list(status) == ["intervalResults", "question"]
+    values = [int(each["value"]) for each in status["intervalResults"]]
+    assert len(values) == 3
+    assert values == sorted(values)
+    assert status["intervalResults"][-1]["range"] == span
+
+
+async def test_c94_a_percentile_of_a_range(controlled, server):
+    server.say["cpus"] = matrix("5", "1", "4", "2", "3")
+    await controlled.provider(server.url)
+    await controlled.metric(range={"interval": "5m", "step": "1m", "aggregation": "p90"})
+    await controlled.until_value("5")
+    (form,) = server.forms["cpus"]
+    assert (form["path"], form["step"]) == ("/api/v1/query_range", "60")
+    assert float(form["end"]) - float(form["start"]) == pytest.approx(300)
+    assert float(form["end"]) == pytest.approx(time.time(), abs=30)
+
+
+def page(status=200):
+    return Said(b"<html>a portal</html>", status, {"Content-Type": "text/html"})
+
+
+def result(kind, found):
+    return Said({"status": "success", "data": {"resultType": kind, "result": found}})
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        pytest.param(vector("NaN"), "the value is NaN, which is no measurement", id="nan"),
+        pytest.param(vector("+Inf"), "the value is +Inf, which is no measurement", id="inf"),
+        pytest.param(vector("-Inf"), "the value is -Inf, which is no measurement", id="minus-inf"),
+        pytest.param(vector("much"), "'much' is no number", id="string"),
+        pytest.param(vector(""), "is no number", id="empty-string"),
+        pytest.param(result("scalar", [1, "4"]), "could not cast result", id="scalar"),
+        pytest.param(result("matrix", [SERIES]), "could not cast result", id="matrix"),
+        pytest.param(result("vector", {}), "could not cast result", id="shape"),
+        pytest.param(page(), "text/html instead of JSON", id="portal"),
+        pytest.param(Said(b"{"), "none of the provider's API", id="garbage"),
+        pytest.param(Said(b"[" * 100_000), "none of the provider's API", id="nested"),
+        pytest.param(Said(b'"\xff"'), "none of the provider's API", id="bytes"),
+        pytest.param(Said(b""), "none of the provider's API", id="nothing"),
+        pytest.param(page(404), "404", id="not-found"),
+        pytest.param(page(500), "500", id="failure"),
+        pytest.param(
+            Said({"status": "error", "errorType": "bad_data", "error": "parse error"}, 400),
+            "the provider refuses the query: parse error",
+            id="query",
+        ),
+        pytest.param(Said(b"", 401), "refuses the credentials (HTTP 401)", id="unauthorised"),
+        pytest.param(
+            Said(b"", 429, {"Retry-After": "7"}), "asked too often (HTTP 429)", id="throttled"
+        ),
+        pytest.param(Said(b" " * 2_000_000, cut=True), "has more than 1048576 bytes", id="large"),
+    ],
+)
+async def test_a_bad_answer_is_said(controlled, server, said, text):
+    server.say["cpus"] = said
+    await controlled.secret(user="a", password=PASSWORD)
+    await controlled.provider(server.url, secretKeyRef={"name": "login", "key": "any"})
+    await controlled.metric()
+    fault = await controlled.until_fault()
+    assert text in fault
+    assert len(fault.splitlines()) == 1
+    assert len(fault) < 400
+    assert list((await controlled.stored())["status"]) == ["errMsg"]
+    assert PASSWORD not in f"{fault}{controlled.events.sent}"
+
+
+async def test_a_hundred_megabytes_are_not_read(controlled, server):
+    server.say["cpus"] = Said(b"x" * 100_000_000, cut=True)
+    await controlled.provider(server.url)
+    await controlled.metric()
+    await controlled.until_fault("has more than 1048576 bytes")
+
+
+async def test_a_redirect_to_the_api_server_is_not_followed(controlled, server, control_plane):
+    await controlled.secret(user="a", password=PASSWORD)
+    secrets = f"{control_plane.server}/api/v1/secrets"
+    server.say["cpus"] = Said(b"", 302, {"Location": secrets})
+    await controlled.provider(server.url, secretKeyRef={"name": "login", "key": "any"})
+    await controlled.metric()
+    fault = await controlled.until_fault("redirect")
+    assert "secrets" not in fault
+    assert PASSWORD not in fault
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("http://169.254.169.254/latest/meta-data", "169.254.169.254"),
+        ("http://[fe80::1]:9090", "fe80::1"),
+        ("ftp://example.com", "http"),
+        ("prometheus", "http"),
+        ("http://user:8c1f-hidden@127.0.0.1:9", "user"),
+    ],
+)
+async def test_an_address_that_may_not_be_asked_is_said(controlled, target, text):
+    await controlled.provider(target)
+    await controlled.metric()
+    fault = await controlled.until_fault()
+    assert text in fault
+    assert PASSWORD not in fault
+
+
+async def test_nobody_listens(controlled):
+    await controlled.provider("http://127.0.0.1:9")
+    await controlled.metric()
+    await controlled.until_fault("127.0.0.1:9")
+
+
+async def test_a_type_that_is_none(controlled, server):
+    await controlled.provider(server.url, kind="my-prometheus")
+    await controlled.metric()
+    assert await controlled.until_fault() == "provider my-prometheus not supported"
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"fetchIntervalSeconds": 0}, "fetchIntervalSeconds is 0, and must be at least 1"),
+        ({"fetchIntervalSeconds": -1}, "fetchIntervalSeconds is -1, and must be at least 1"),
+        ({"range": {"interval": "5mins"}}, 'range.interval "5mins" is no duration'),
+        ({"range": {"step": "1m"}}, "range.step and range.aggregation belong together"),
+        ({"range": {"aggregation": "p90"}}, "range.step and range.aggregation belong together"),
+        (
+            {"range": {"step": "soon", "aggregation": "p90"}},
+            'range.step "soon" is no duration',
+        ),
+    ],
+)
+async def test_what_validation_refuses_is_said_where_it_was_away(controlled, server, spec, text):
+    await controlled.provider(server.url)
+    await controlled.metric(**spec)
+    assert (await controlled.until_fault()).startswith(text)
+    await controlled.edit(spec={"fetchIntervalSeconds": 3600, "range": None})
+    await controlled.until_value("1")
+
+
+async def test_a_secret_or_its_keys_that_are_missing_are_said(controlled, server):
+    await controlled.provider(server.url, secretKeyRef={"name": "login", "key": "any"})
+    await controlled.metric()
+    assert await controlled.until_fault() == "secret login not found"
+    await controlled.secret(user="a", token=PASSWORD)
+    # Nobody watches Secrets; a change of the provider has the metric looked at.
+    await asyncio.sleep(5)
+    await controlled.edit(METRICS_PROVIDERS, "prometheus", spec={"insecureSkipTlsVerify": True})
+    fault = await controlled.until_fault("key")
+    assert fault == "secret key does not contain user and password"
+    assert server.seen["cpus"] == []
+
+
+async def test_credentials_may_be_renewed_at_any_time(controlled, server):
+    def guarded():
+        login = base64.b64encode(f"a:{wanted}".encode()).decode()
+        return vector(wanted[-1]) if server.logins[-1] == f"Basic {login}" else Said(b"", 401)
+
+    server.say["cpus"] = guarded
+    wanted = f"{PASSWORD}-1"
+    await controlled.secret(user="a", password=wanted)
+    await controlled.provider(server.url, secretKeyRef={"name": "login", "key": "any"})
+    await controlled.metric(fetchIntervalSeconds=1)
+    await controlled.until_value("1")
+    # Longer than it is taken for what was just read.
+    await asyncio.sleep(5)
+    wanted = f"{PASSWORD}-2"
+    await controlled.secret(user="a", password=wanted)
+    await controlled.until_value("2")
+    assert PASSWORD not in str(controlled.events.sent)
+
+
+async def test_a_provider_may_come_late(controlled, server):
+    await controlled.metric()
+    assert await controlled.until_fault() == "provider prometheus not found"
+    await controlled.provider(server.url)
+    await controlled.until_value("1")
+    await controlled.until_told("MetricFetchFailed", "MetricFetched")
+
+
+async def test_a_provider_of_another_namespace_is_none(controlled, server, kubectl, request):
+    other = fresh_namespace(kubectl, f"{request.node.name}-other")
+    there = MetricWorld(controlled.client, other)
+    await there.provider(server.url)
+    await controlled.metric()
+    assert await controlled.until_fault() == "provider prometheus not found"
+    kubectl("delete", "namespace", other, "--wait=false")
+
+
+async def test_another_query_is_asked_at_once_and_the_old_answer_not_written(controlled, server):
+    await controlled.provider(server.url)
+    await controlled.metric(f"{HUNG} cpus")
+    await server.until_seen(f"{HUNG} cpus")
+    server.say["cpus"] = vector("4")
+    await controlled.edit(spec={"query": "cpus"}, metadata={"labels": {"a": "b"}})
+    await controlled.until_value("4")
+
+
+async def test_one_provider_that_hangs_delays_no_other(controlled, server):
+    await controlled.provider(f"{server.url}/one")
+    await controlled.provider(f"{server.url}/other", name="other")
+    for number in range(40):
+        await controlled.metric(f"{HUNG} {number}", name=f"hung-{number}")
+    await server.until_seen(f"{HUNG} 15")
+    begun = time.monotonic()
+    await controlled.metric("cpus", provider="other")
+    await controlled.until_value("1")
+    assert time.monotonic() - begun < 10
+
+
+async def test_an_answer_that_does_not_come_is_said(world, server):
+    async with world.controlled(query_timeout_seconds=0.5):
+        await world.provider(server.url)
+        await world.metric(f"{HUNG} cpus")
+        await world.until_fault("did not answer within 0.5 s")
+
+
+async def test_another_controller_goes_on_where_this_one_was(world, server):
+    await world.provider(server.url)
+    async with world.controlled():
+        for number in range(5):
+            await world.metric(f"q{number}", name=f"m{number}")
+        for number in range(5):
+            await world.until_value("1", f"m{number}")
+    async with world.controlled():
+        await world.metric("last", name="last")
+        await world.until_value("1", "last")
+    # An hour's slot hardly comes in this second, and never for all five.
+    assert sum(len(server.seen[f"q{number}"]) for number in range(5)) < 10
+
+
+async def test_a_namespace_that_ends_takes_its_metrics_along(controlled, server, kubectl):
+    await controlled.provider(server.url)
+    await controlled.metric(fetchIntervalSeconds=1)
+    await controlled.until_value("2")
+    kubectl("delete", "keptnmetric", "cpus", f"-n={controlled.namespace}", WAIT)
+    asked = len(server.seen["cpus"])
+    await asyncio.sleep(2.5)
+    assert len(server.seen["cpus"]) <= asked + 1

@@ -1,0 +1,373 @@
+"""What the API server and our webhook let in of the placement kinds (krake.md 2, 7.2)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+from helpers.krake_expressions import INVALID_LABELS, INVALID_METRICS, VALID_LABELS, VALID_METRICS
+from helpers.patience import WAIT
+from helpers.schemas import CRDS
+from placement.model import API_VERSION, GROUP, KINDS
+from playground.control_plane import ControlPlane
+from playground.installation import Installation
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+SAMPLES = Path(__file__).parents[2] / "deploy/samples/placement"
+FLAGS = ["--controllers=registration"]
+MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b"}}
+APPLICATION = {"manifests": [MANIFEST]}
+BOUNDS = {"min": 0, "max": 5, "provider": {"name": "prometheus", "metric": "load_1"}}
+TABLE = {"table": "t", "comparisonColumn": "c", "valueColumn": "v"}
+WITH_METRICS = ("Cluster", "Cloud", "GlobalCloud", "Project", "MagnumCluster")
+METRICS = ("Metric", "GlobalMetric")
+PROVIDERS = ("MetricsProvider", "GlobalMetricsProvider")
+FAULTY = {**APPLICATION, "constraints": {"cluster": {"labels": ["location IS DE"]}}}
+URLS = (
+    *("ftp://a.example.com", "a.example.com", "http:///a", "http://me:secret@a.example.com"),
+    *("http://a.example.com?b", "http://a.example.com#b"),
+)
+
+KRAKE = """
+api: core
+kind: GlobalMetric
+metadata: {name: load_zone_1}
+spec: {max: 5.0, min: 0.0, provider: {metric: load_zone_1, name: given_here}}
+---
+api: core
+kind: GlobalMetricsProvider
+metadata: {name: given_here}
+spec: {type: static, static: {metrics: {load_zone_1: 0.9}}}
+---
+api: kubernetes
+kind: Cluster
+metadata: {name: zone_1, labels: {location: DE}}
+spec:
+  kubeconfig: {apiVersion: v1, kind: Config}
+  metrics: [{name: load_zone_1, weight: 0.45}]
+---
+api: kubernetes
+kind: Application
+metadata: {name: shop_1}
+spec:
+  manifest: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]
+  constraints: {cluster: {labels: [location is DE], metrics: [load_zone_1 > 0.5]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def kubectl(tmp_path_factory):
+    """A control plane in which a faulty Application was before we came."""
+    directory = tmp_path_factory.mktemp("placement-crds")
+    with ControlPlane(directory, optional=()) as plane:
+        plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
+        plane.kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+        early = made("Application", FAULTY, "early", "default")
+        early["metadata"]["finalizers"] = ["example.com/kept"]
+        plane.kubectl("create", "-f=-", stdin=json.dumps(early))
+        with Installation(plane, arguments={"controller": FLAGS}):
+            yield plane.kubectl
+
+
+@pytest.fixture
+def namespace(kubectl):
+    name = f"placement-{uuid.uuid4().hex[:8]}"
+    kubectl("create", "namespace", name)
+    return name
+
+
+def made(kind, spec, name, namespace):
+    place = {} if kind.startswith("Global") else {"namespace": namespace}
+    metadata = {"name": name, **place}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture
+def create(kubectl, namespace):
+    """Create an object; what kubectl says."""
+
+    def one(kind, spec, name=None):
+        # Global ones of several tests stand side by side.
+        name = name or f"a-{uuid.uuid4().hex[:8]}"
+        text = json.dumps(made(kind, spec, name, namespace))
+        return kubectl("create", "-f=-", "-o=json", stdin=text, check=False)
+
+    return one
+
+
+@pytest.fixture
+def refusal(create):
+    """Why there can be no such object."""
+
+    def one(*given, **more):
+        answer = create(*given, **more)
+        assert answer.returncode != 0, answer.stdout
+        return answer.stderr
+
+    return one
+
+
+def stored(answer):
+    assert answer.returncode == 0, answer.stderr
+    assert "Warning" not in answer.stderr
+    return json.loads(answer.stdout)
+
+
+def test_the_samples_are_accepted(kubectl):
+    answer = kubectl("apply", f"--kustomize={SAMPLES}")
+    assert "Warning" not in answer.stderr
+    assert len(answer.stdout.splitlines()) == 8
+
+
+def test_what_the_commands_print_is_accepted(kubectl, namespace, tmp_path, capsys):
+    file = tmp_path / "krake.yaml"
+    file.write_text(KRAKE)
+    assert main(["import", "krake", str(file), "-n", namespace]) == 0
+    imported = capsys.readouterr().out
+    metric = ("--global-metric", "load_zone_1", "0.45")
+    assert main(["placement", "new", "cluster", "wanted", "-n", namespace, *metric]) == 0
+    answers = [
+        kubectl("create", "-f=-", stdin=text) for text in (imported, capsys.readouterr().out)
+    ]
+    assert [len(each.stdout.splitlines()) for each in answers] == [5, 1]
+    assert not any("Warning" in each.stderr for each in answers)
+
+
+def test_defaults_are_filled_in(create):
+    spec = stored(create("Application", {**APPLICATION, "backoff": {}, "constraints": {}}))["spec"]
+    assert spec["backoff"] == {"delaySeconds": 1, "factor": 1, "limit": -1}
+    assert spec["constraints"] == {"migration": True}
+    assert (spec["migrationOrder"], spec["conflictPolicy"]) == ("DeleteFirst", "Force")
+    assert spec["manifests"] == [MANIFEST]
+    reference = {"metrics": [{"name": "load", "weight": 1}], "kubeconfigSecretRef": {"name": "a"}}
+    spec = stored(create("Cluster", reference))["spec"]
+    assert spec["metrics"] == [{"name": "load", "weight": 1, "scope": "Global"}]
+    assert spec["kubeconfigSecretRef"]["key"] == "kubeconfig"
+    assert spec["discoverCustomResources"] is True
+    assert not any(spec[name] for name in ("allowClusterScoped", "inheritLabels", "unschedulable"))
+
+
+def test_null_is_no_constraint_at_every_level(create):
+    for constraints in (
+        None,
+        {"cluster": None, "migration": None},
+        {"cluster": {"labels": None, "metrics": None, "customResources": None}},
+    ):
+        stored(create("Application", {**APPLICATION, "constraints": constraints}))
+    stored(create("Cluster", {"constraints": {"cloud": None}, "metrics": None}))
+    stored(create("MagnumCluster", {"constraints": {"project": {"labels": None}}}))
+
+
+def test_what_nobody_knows_is_pruned_but_not_from_manifests(create, kubectl, namespace):
+    manifest = {**MANIFEST, "kind": "Thing", "spec": {"deep": [{"a": None, "b": 1}]}}
+    text = json.dumps(made("Application", {"manifests": [manifest], "more": 1}, "a", namespace))
+    answer = kubectl("create", "-f=-", "-o=json", "--validate=ignore", stdin=text)
+    spec = json.loads(answer.stdout)["spec"]
+    assert "more" not in spec
+    assert spec["manifests"][0]["spec"] == manifest["spec"]
+    stored(create("GlobalCloud", {"provider": {"anything": {"goes": [1]}}}))
+
+
+@pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        ({**MANIFEST, "apiVersion": None}, "spec.manifests[0].apiVersion: Required value"),
+        ({**MANIFEST, "kind": None}, "spec.manifests[0].kind: Required value"),
+        ({**MANIFEST, "metadata": {}}, "metadata.name is missing: each object has a name"),
+        ({**MANIFEST, "metadata": {"generateName": "a"}}, "metadata.name is missing"),
+    ],
+)
+def test_a_manifest_is_an_object_with_a_name(refusal, manifest, text):
+    manifest = {name: value for name, value in manifest.items() if value is not None}
+    assert text in refusal("Application", {"manifests": [manifest]})
+
+
+def test_an_application_is_something(refusal):
+    assert "spec.manifests" in refusal("Application", {"manifests": []})
+    assert "spec.manifests: Required value" in refusal("Application", {})
+    twice = refusal("Application", {"manifests": [MANIFEST, MANIFEST]})
+    assert "spec.manifests[1]" in twice
+    assert "an object can be given once" in twice
+
+
+@pytest.mark.parametrize("kind", ["Application", "Cluster"])
+def test_backoff_has_bounds(refusal, kind):
+    backoff = {"delaySeconds": -1, "factor": 0.5, "limit": -2}
+    told = refusal(kind, {**(APPLICATION if kind == "Application" else {}), "backoff": backoff})
+    for field in backoff:
+        assert f"spec.backoff.{field}: Invalid value" in told
+
+
+@pytest.mark.parametrize("kind", WITH_METRICS)
+def test_weights(create, refusal, kind):
+    def metrics(*weights):
+        return {"metrics": [{"name": f"m{n}", "weight": each} for n, each in enumerate(weights)]}
+
+    stored(create(kind, metrics(0, 0.5)))
+    stored(create(kind, metrics()))
+    assert "some weight must be above 0" in refusal(kind, metrics(0, 0))
+    assert "spec.metrics[0].weight: Invalid value: -1" in refusal(kind, metrics(-1, 1))
+    twice = {"metrics": [{"name": "a", "weight": 1}, {"name": "a", "weight": 2}]}
+    assert "Duplicate value" in refusal(kind, twice)
+    # A Magnum cluster takes over those of its project.
+    most = 32 if kind == "MagnumCluster" else 16
+    stored(create(kind, metrics(*[1] * most)))
+    assert "spec.metrics: Too many" in refusal(kind, metrics(*[1] * (most + 1)))
+
+
+def test_what_is_global_has_global_metrics_only(create, refusal):
+    spec = {"metrics": [{"name": "a", "weight": 1, "scope": "Namespaced"}]}
+    assert "what is global can have global metrics only" in refusal("GlobalCloud", spec)
+    stored(create("Cloud", spec))
+
+
+@pytest.mark.parametrize("kind", METRICS)
+def test_bounds_of_metrics(create, refusal, kind):
+    stored(create(kind, {**BOUNDS, "allowedValues": [0, 0.5, 5]}))
+    for low in (5, 6):
+        assert "spec.max: Invalid value: max must be above min" in refusal(
+            kind, {**BOUNDS, "min": low}
+        )
+    told = refusal(kind, {**BOUNDS, "allowedValues": [1, 7]})
+    assert "allowedValues must lie between min and max" in told
+    assert "it has at most 63 characters" in refusal(kind, BOUNDS, name="a" * 64)
+    stored(create(kind, BOUNDS, name=uuid.uuid4().hex.ljust(63, "a")))
+    for field in BOUNDS:
+        rest = {name: value for name, value in BOUNDS.items() if name != field}
+        assert f"spec.{field}: Required value" in refusal(kind, rest)
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
+def test_a_provider_is_of_one_type(create, refusal, kind):
+    url = {"url": "https://a.example.com:9090/base"}
+    stored(create(kind, {"type": "prometheus", "prometheus": url}))
+    stored(create(kind, {"type": "kafka", "kafka": {**url, **TABLE}}))
+    stored(create(kind, {"type": "static", "static": {"metrics": {"load_1": 0.9, "b": 1}}}))
+    assert 'Unsupported value: "influx"' in refusal(kind, {"type": "influx"})
+    assert "kafka is given with the type kafka" in refusal(kind, {"type": "kafka"})
+    both = {"type": "prometheus", "prometheus": url, "static": {"metrics": {}}}
+    assert "static is given with the type static, and with no other" in refusal(kind, both)
+    assert "spec.kafka.table: Required value" in refusal(kind, {"type": "kafka", "kafka": url})
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_provider_s_url_is_one_that_can_be_asked(refusal, url):
+    told = refusal("MetricsProvider", {"type": "prometheus", "prometheus": {"url": url}})
+    assert "url must be http:// or https://, a host and at most a path" in told
+    assert "secret" not in told.replace("Secret", "")
+
+
+def test_a_magnum_cluster_keeps_its_masters(create, kubectl, namespace):
+    stored(create("MagnumCluster", {"nodeCount": 1}, "a"))
+
+    def patched(**spec):
+        patch = f"--patch={json.dumps({'spec': spec})}"
+        options = ("magnumclusters", "a", f"--namespace={namespace}", "--type=merge", patch)
+        return kubectl("patch", *options, check=False)
+
+    assert patched(masterCount=1).returncode == 0
+    assert patched(nodeCount=2).returncode == 0
+    for count in (2, None):
+        told = patched(masterCount=count)
+        assert told.returncode != 0
+        assert "masterCount stays as it is" in told.stderr
+
+
+def test_people_see_in_columns_how_things_stand(create, kubectl, namespace):
+    stored(create("Application", APPLICATION, "a"))
+    stored(create("Cluster", {}, "a"))
+    there = f"--namespace={namespace}"
+    dresden = {"name": "dresden", "uid": "1"}
+    ready = {"type": "Ready", "status": "True"}
+    for plural, status in (
+        (
+            "applications",
+            {
+                "phase": "Running",
+                "scheduledTo": dresden,
+                "runningOn": dresden,
+                "conditions": [ready],
+            },
+        ),
+        ("clusters", {"state": "Online", "conditions": [{"type": "Reachable", "status": "True"}]}),
+    ):
+        patch = f"--patch={json.dumps({'status': status})}"
+        options = ("--subresource=status", "--type=merge", there, patch)
+        kubectl("patch", f"{plural}.{GROUP}", "a", *options)
+    head, row = kubectl("get", "kapp", there).stdout.splitlines()
+    columns = ["SCHEDULED TO", "RUNNING ON", "PHASE", "READY", "AGE"]
+    assert [each for each in columns if each in head] == columns
+    assert row.split()[:5] == ["a", "dresden", "dresden", "Running", "True"]
+    head, row = kubectl("get", "kcl", there).stdout.splitlines()
+    assert head.split()[:3] == ["NAME", "STATE", "REACHABLE"]
+    assert row.split()[:3] == ["a", "Online", "True"]
+
+
+def test_every_kind_has_a_list_of_its_own(kubectl):
+    listed = kubectl("api-resources", f"--api-group={GROUP}", "-o=name").stdout.split()
+    assert len(listed) == len(KINDS) == 10
+    for name in listed:
+        kubectl("get", name, "--all-namespaces")
+
+
+def wrong(kind, language, texts):
+    constraints = {language: texts}
+    target = {"Application": "cluster", "Cluster": "cloud"}[kind]
+    spec = APPLICATION if kind == "Application" else {}
+    return {**spec, "constraints": {target: constraints}}
+
+
+@pytest.mark.parametrize("kind", ["Application", "Cluster"])
+def test_every_spelling_of_a_constraint_is_accepted(create, kind):
+    for language, texts in (("labels", VALID_LABELS), ("metrics", VALID_METRICS)):
+        for start in range(0, len(texts), 32):
+            stored(create(kind, wrong(kind, language, texts[start : start + 32])))
+
+
+@pytest.mark.parametrize("language", ["labels", "metrics"])
+def test_every_invalid_expression_is_refused_with_a_caret(refusal, language):
+    for text in {"labels": INVALID_LABELS, "metrics": INVALID_METRICS}[language]:
+        told = refusal("Application", wrong("Application", language, [text]))
+        assert f"spec.constraints.cluster.{language}[0]" in told, text
+        # The schema alone refuses one that is empty.
+        assert not text or "^" in told.splitlines()[-1], told
+
+
+def test_the_caret_stands_below_the_place(refusal):
+    told = refusal("Application", FAULTY)
+    *_, shown, caret = told.rstrip("\n").splitlines()
+    assert shown[caret.index("^") :] == "IS DE"
+    assert "operators are written in small letters" in told
+
+
+def test_custom_resources_are_judged_too(refusal):
+    told = refusal("Application", wrong("Application", "customResources", ["shirts"]))
+    assert "spec.constraints.cluster.customResources[0]" in told
+    told = refusal("Cluster", {"customResources": ["Shirts.example.com"]})
+    assert "spec.customResources[0]" in told
+
+
+def test_what_was_faulty_before_can_be_labelled_mended_and_deleted(kubectl):
+    name = f"applications.{GROUP}"
+
+    def patch(**fields):
+        return kubectl(
+            "patch", name, "early", "--type=merge", f"--patch={json.dumps(fields)}", check=False
+        )
+
+    labelled = patch(metadata={"labels": {"team": "a"}})
+    assert labelled.returncode == 0, labelled.stderr
+    assert "Warning" in labelled.stderr
+    assert "spec.constraints.cluster.labels[0]" in labelled.stderr
+    worse = patch(spec={"constraints": {"cluster": {"labels": ["location IS DE", "a IS b"]}}})
+    assert worse.returncode != 0
+    mended = patch(spec={"constraints": {"cluster": {"labels": ["location is DE"]}}})
+    assert (mended.returncode, mended.stderr) == (0, "")
+    kubectl("delete", name, "early", "--wait=false")
+    released = patch(metadata={"finalizers": None})
+    assert released.returncode == 0, released.stderr

@@ -1,0 +1,464 @@
+"""Applications on real member clusters: applied, pruned, moved, mended, cleaned up and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import uuid
+
+import pytest
+
+from helpers.cluster import fresh_namespace
+from helpers.controller import connected
+from helpers.member_planes import leave, members_of, two_planes
+from helpers.placed import (
+    Member,
+    Placed,
+    changed_kubeconfig,
+    config_map,
+    definition,
+    deployment,
+    ensure_definitions,
+    is_true,
+    reason_of,
+)
+from kube.patches import ApplyPatch
+from kube.resources import (
+    CLUSTERS,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    Resource,
+)
+from placement.manifests import UID_LABEL
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def planes(control_plane, tmp_path_factory):
+    """Two member API servers without any controllers; what they don't do, the tests do."""
+    ensure_definitions(control_plane)
+    with two_planes(tmp_path_factory) as found:
+        yield found
+
+
+@pytest.fixture
+async def world(request, control_plane):
+    kubectl = control_plane.kubectl
+    name = fresh_namespace(kubectl, request.node.name)
+    async with connected(control_plane.kubeconfig) as client:
+        yield Placed(client, name)
+    leave(kubectl, name)
+
+
+@pytest.fixture
+async def members(planes):
+    """The same namespace on both of them."""
+    async with members_of(planes) as found:
+        yield found
+
+
+@pytest.fixture
+async def both(world, planes):
+    """The world with both clusters in it, and the controllers at work."""
+    async with world.deploying():
+        for name, plane in zip(("one", "two"), planes, strict=True):
+            await world.cluster(name, plane)
+        await world.until_online("one", "two")
+        yield world
+
+
+async def test_manifests_are_applied_pruned_and_updated(both, members):
+    one, two = members
+    await both.application(
+        config_map("first", one.namespace, a="1"), config_map("second", one.namespace), to="one"
+    )
+    status = await both.until_running("one")
+    assert await one.names() == {"first", "second"}
+    assert {each.name for each in status.inventory[0].objects} == {"first", "second"}
+    assert all(each.uid for each in status.inventory[0].objects)
+    assert is_true(status, "Ready")
+    assert status.phase == "Running"
+    stored = await both.stored()
+    found = await one.get(CONFIG_MAPS, "first")
+    assert found["metadata"]["labels"][UID_LABEL] == stored["metadata"]["uid"]
+    await both.update(config_map("first", one.namespace, b="2"), config_map("third", one.namespace))
+    await both.until_running("one")
+    assert await one.names() == {"first", "third"}
+    assert (await one.get(CONFIG_MAPS, "first"))["data"] == {"b": "2"}
+    assert await two.names() == set()
+
+
+async def test_nothing_is_deployed_that_the_scheduler_has_not_approved(both, members):
+    one, _ = members
+    await both.application(config_map("first", one.namespace), to="one")
+    await both.until_running("one")
+    await both.update(config_map("other", one.namespace), approve=False)
+    await asyncio.sleep(1)
+    assert await one.names() == {"first"}
+    await both.schedule("one")
+    await both.until_running("one")
+    assert await one.names() == {"other"}
+
+
+async def test_what_names_no_namespace_lands_where_the_kubeconfig_says(world, planes, members):
+    one, _ = members
+
+    def place(config):
+        config["contexts"][0]["context"]["namespace"] = one.namespace
+
+    async with world.deploying():
+        await world.cluster("one", text=changed_kubeconfig(planes[0], place))
+        await world.application(config_map("placed"), to="one")
+        await world.until_running("one")
+        assert await one.names() == {"placed"}
+
+
+async def test_everything_leaves_the_old_cluster_before_anything_comes_to_the_new_one(
+    both, members
+):
+    one, two = members
+    manifests = [config_map(name, one.namespace) for name in ("first", "second")]
+    await both.application(*manifests, to="one")
+    await both.until_running("one")
+    # One that does not go at once: the other cluster has to wait for it.
+    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
+    await both.schedule("two")
+    await one.until(CONFIG_MAPS, "first", lambda found: found["metadata"].get("deletionTimestamp"))
+    await asyncio.sleep(1)
+    assert await two.names() == set()
+    status = await both.until(lambda status: status.phase == "Migrating")
+    assert status.running_on.name == "one"
+    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
+    await both.until_running("two")
+    assert await one.names() == set()
+    assert await two.names() == {"first", "second"}
+    assert "Migrating" in both.told()
+
+
+async def test_what_does_not_go_in_time_is_left_for_later(world, planes, members):
+    one, two = members
+    async with world.deploying(delete_timeout_seconds=2):
+        await world.cluster("one", planes[0])
+        await world.cluster("two", planes[1])
+        await world.application(config_map("first", one.namespace), to="one")
+        await world.until_running("one")
+        await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
+        await world.schedule("two")
+        status = await world.until_running("two")
+        assert await two.names() == {"first"}
+        assert [each.cluster for each in status.pending_cleanup] == ["one"]
+        await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
+        await world.until(lambda status: not status.pending_cleanup)
+
+
+async def test_what_the_new_cluster_refuses_is_not_deleted_from_the_old_one(both, members):
+    one, two = members
+    await both.application(config_map("first", one.namespace), to="one")
+    await both.until_running("one")
+    foreign = {UID_LABEL: "somebody-else"}
+    body = {**config_map("first"), "metadata": {"name": "first", "labels": foreign}}
+    await two.client.create(CONFIG_MAPS, body, two.namespace)
+    await both.schedule("two")
+    message = await both.until_fault("ForeignObject")
+    assert "ConfigMap" in message
+    assert "first" in message
+    assert await one.names() == {"first"}
+    await two.client.delete(CONFIG_MAPS, "first", two.namespace)
+    await both.until_running("two")
+
+
+async def ready(member, name):
+    """As the controllers of the member would say it."""
+    found = await member.until(DEPLOYMENTS, name, lambda found: found is not None)
+    count = found["spec"]["replicas"]
+    status = {
+        "observedGeneration": found["metadata"]["generation"],
+        "replicas": count,
+        "updatedReplicas": count,
+        "availableReplicas": count,
+        "readyReplicas": count,
+    }
+    await member.edit(DEPLOYMENTS, name, {"status": status}, "status")
+
+
+async def test_create_first_keeps_the_old_one_until_the_new_one_is_ready(both, members):
+    one, two = members
+    manifest = deployment("web", one.namespace)
+    await both.application(manifest, to="one", migrationOrder="CreateFirst")
+    await ready(one, "web")
+    status = await both.until_running("one")
+    await both.until(lambda status: is_true(status, "Ready"))
+    await both.schedule("two")
+    await two.until(DEPLOYMENTS, "web", lambda found: found is not None)
+    await asyncio.sleep(0.5)
+    assert await one.get(DEPLOYMENTS, "web") is not None
+    status = await both.until(lambda status: len(status.inventory) == 2)
+    assert status.running_on.name == "one"
+    await ready(two, "web")
+    status = await both.until_running("two")
+    assert await one.get(DEPLOYMENTS, "web") is None
+    assert is_true(status, "Ready")
+
+
+async def test_create_first_goes_back_where_the_new_one_is_not_ready_in_time(
+    world, planes, members
+):
+    one, two = members
+    async with world.deploying(ready_timeout_seconds=2):
+        await world.cluster("one", planes[0])
+        await world.cluster("two", planes[1])
+        manifest = deployment("web", one.namespace)
+        await world.application(manifest, to="one", migrationOrder="CreateFirst")
+        await ready(one, "web")
+        await world.until_running("one")
+        for failures in (1, 2):
+            await world.schedule("two")
+            status = await world.until(
+                lambda status, failures=failures: status.migration_retries == failures
+            )
+            assert status.scheduled_to.name == "one"
+            assert status.suspended_until
+            await world.until_running("one")
+            await two.until(DEPLOYMENTS, "web", lambda found: found is None)
+            assert await one.get(DEPLOYMENTS, "web") is not None
+        assert world.told().count("RolledBack") == 2
+        await world.schedule("two")
+        await ready(two, "web")
+        status = await world.until_running("two")
+        assert (status.migration_retries, status.suspended_until) == (0, "")
+
+
+async def test_a_cluster_that_is_down_is_left_and_cleaned_when_it_returns(
+    world, control_plane, planes, members, throwaway_control_plane
+):
+    _, two = members
+    plane = throwaway_control_plane(optional=())
+    async with connected(plane.kubeconfig) as client, world.deploying():
+        lost = Member(client, "default")
+        await world.cluster("lost", plane)
+        await world.cluster("two", planes[1])
+        name = f"left-{uuid.uuid4().hex[:8]}"
+        await world.application(config_map(name, "default"), to="lost")
+        await world.until_running("lost")
+        await asyncio.to_thread(plane.kill, "kube-apiserver")
+        status = await world.until_cluster(lambda status: status.state == "Offline", "lost")
+        assert reason_of(status, "Reachable") == "NoAnswer"
+        await world.schedule("two")
+        status = await world.until_running("two")
+        assert [each.cluster for each in status.pending_cleanup] == ["lost"]
+        assert await two.get(CONFIG_MAPS, name, "default") is not None
+        await asyncio.to_thread(plane.restart, "kube-apiserver")
+        await world.until_online("lost")
+        await world.until(lambda status: not status.pending_cleanup)
+        assert await lost.get(CONFIG_MAPS, name) is None
+        assert await two.get(CONFIG_MAPS, name, "default") is not None
+        await two.client.delete(CONFIG_MAPS, name, "default")
+
+
+async def test_what_others_change_or_delete_is_mended(both, members):
+    one, _ = members
+    await both.application(config_map("kept", one.namespace, a="1"), to="one")
+    await both.until_running("one")
+    await one.edit(CONFIG_MAPS, "kept", {"data": {"a": "2", "foreign": "x"}})
+    found = await one.until(CONFIG_MAPS, "kept", lambda found: found["data"]["a"] == "1")
+    # What nobody of ours has said is theirs.
+    assert found["data"]["foreign"] == "x"
+    uid = found["metadata"]["uid"]
+    await one.client.delete(CONFIG_MAPS, "kept", one.namespace)
+    found = await one.until(CONFIG_MAPS, "kept", lambda found: found is not None)
+    assert found["metadata"]["uid"] != uid
+    await one.edit(CONFIG_MAPS, "kept", {"metadata": {"labels": None}})
+    await one.until(CONFIG_MAPS, "kept", lambda found: "labels" in found["metadata"])
+
+
+async def test_readiness_follows_the_cluster(both, members):
+    one, _ = members
+    await both.application(deployment("web", one.namespace), to="one")
+    status = await both.until(lambda status: is_true(status, "Deployed"))
+    assert reason_of(status, "Ready") == "ObjectsNotReady"
+    await ready(one, "web")
+    await both.until(lambda status: is_true(status, "Ready"))
+    await one.edit(DEPLOYMENTS, "web", {"status": {"availableReplicas": 0}}, "status")
+    status = await both.until(lambda status: not is_true(status, "Ready"))
+    message = next(each.message for each in status.conditions if each.type == "Ready")
+    assert message == f"Deployment {one.namespace}/web: 0 of 1 are available"
+
+
+async def test_a_deleted_application_leaves_nothing_and_goes_last(both, members):
+    one, _ = members
+    await both.application(config_map("first", one.namespace), to="one")
+    await both.until_running("one")
+    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
+    await both.delete()
+    await one.until(CONFIG_MAPS, "first", lambda found: found["metadata"].get("deletionTimestamp"))
+    await asyncio.sleep(0.5)
+    assert (await both.stored())["metadata"]["finalizers"]
+    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
+    await both.until_gone()
+    assert await one.names() == set()
+
+
+async def test_a_cluster_in_use_does_not_go_before_its_applications(both, members):
+    one, _ = members
+    await both.application(config_map("first", one.namespace), to="one")
+    await both.until_running("one")
+    await both.delete(CLUSTERS, "one")
+    await both.until_found(lambda: "InUse" in both.told("one"))
+    await both.schedule("two")
+    await both.until_running("two")
+    await both.until_gone(CLUSTERS, "one")
+    assert await one.names() == set()
+
+
+async def test_an_unknown_kind_is_told_and_nothing_is_applied(both, members):
+    one, _ = members
+    boat = {"apiVersion": "example.com/v1", "kind": "Boat", "metadata": {"name": "tug"}}
+    await both.application(config_map("first", one.namespace), boat, to="one")
+    message = await both.until_fault("InvalidManifests")
+    assert message == (
+        "manifests[1]: Boat tug: the cluster knows no kind Boat in example.com/v1: "
+        "install what brings it"
+    )
+    assert await one.names() == set()
+    await both.update(config_map("first", one.namespace))
+    await both.until_running("one")
+
+
+async def test_cluster_scoped_objects_need_the_cluster_s_consent(world, planes, members):
+    one, _ = members
+    boats = Resource(f"{one.namespace}.example.com", "v1", "boats", "Boat")
+    name = f"boats.{boats.group}"
+    boat = {
+        "apiVersion": boats.api_version,
+        "kind": "Boat",
+        "metadata": {"name": "tug", "namespace": one.namespace},
+    }
+    async with world.deploying():
+        await world.cluster("one", planes[0])
+        # The object comes before its kind: the order is ours to find.
+        await world.application(boat, definition(boats), to="one")
+        message = await world.until_fault("InvalidManifests")
+        assert "spec.allowClusterScoped" in message
+        patch = {"spec": {"allowClusterScoped": True}}
+        await Member(world.client, world.namespace).edit(CLUSTERS, "one", patch)
+        await world.until_running("one")
+        assert await one.get(boats, "tug") is not None
+        await world.until_cluster(lambda status: name in status.custom_resources, "one")
+        await world.delete()
+        await world.until_gone()
+
+
+async def test_an_object_of_another_application_is_not_taken(both, members):
+    one, _ = members
+    await both.application(config_map("shared", one.namespace, a="1"), name="first", to="one")
+    await both.until_running("one", "first")
+    await both.application(config_map("shared", one.namespace, a="2"), name="second", to="one")
+    message = await both.until_fault("ForeignObject", "second")
+    assert f"belongs to application {both.namespace}/first" in message
+    assert (await one.get(CONFIG_MAPS, "shared"))["data"] == {"a": "1"}
+    await both.delete(name="second")
+    await both.until_gone(name="second")
+    assert (await one.get(CONFIG_MAPS, "shared"))["data"] == {"a": "1"}
+
+
+@pytest.mark.parametrize("policy", ["Force", "Abort"])
+async def test_a_field_of_somebody_else_s_is_taken_over_or_told(both, members, policy):
+    one, _ = members
+    theirs = ApplyPatch(config_map("settings", one.namespace, a="theirs"), "somebody")
+    await one.client.patch(CONFIG_MAPS, "settings", theirs, one.namespace)
+    ours = config_map("settings", one.namespace, a="ours")
+    await both.application(ours, to="one", conflictPolicy=policy)
+    if policy == "Force":
+        await both.until_running("one")
+    else:
+        message = await both.until_fault("FieldConflict")
+        assert message.startswith(f"ConfigMap {one.namespace}/settings: ")
+        assert '"somebody"' in message
+        assert ".data.a" in message
+    found = (await one.get(CONFIG_MAPS, "settings"))["data"]["a"]
+    assert found == ("ours" if policy == "Force" else "theirs")
+    await both.delete()
+    await both.until_gone()
+    # What never was ours stays.
+    assert (await one.get(CONFIG_MAPS, "settings") is None) == (policy == "Force")
+
+
+def plugin(config):
+    config["users"][0]["user"] = {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "touch"}
+    }
+
+
+def two_contexts(config):
+    config["contexts"].append(copy.deepcopy(config["contexts"][0]))
+
+
+def unverified(config):
+    config["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
+
+
+def file(config):
+    config["users"][0]["user"] = {"tokenFile": "/etc/passwd"}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (plugin, "exec of its user plugins are not run"),
+        (two_contexts, "has 2 contexts, and must have exactly one"),
+        (unverified, "insecure-skip-tls-verify of its cluster is refused"),
+        (file, "tokenFile of its user names a file"),
+    ],
+)
+async def test_a_kubeconfig_that_may_not_be_used_stops_nobody_else(
+    world, planes, members, change, text
+):
+    one, _ = members
+    async with world.deploying():
+        await world.cluster("bad", text=changed_kubeconfig(planes[0], change))
+        await world.cluster("one", planes[0])
+        status = await world.until_cluster(lambda status: status.state == "Offline", "bad")
+        message = next(each.message for each in status.conditions if each.type == "Reachable")
+        assert message.startswith(f"Secret {world.namespace}/bad, key kubeconfig: ")
+        assert text in message
+        await world.application(config_map("first", one.namespace), to="one")
+        await world.until_running("one")
+        # A better one is used at once.
+        await world.kubeconfig("bad", planes[0].kubeconfig.read_text())
+        await world.until_online("bad")
+
+
+async def test_a_controller_that_is_killed_in_a_migration_leaves_one_cluster(
+    world, planes, members
+):
+    one, two = members
+    async with world.deploying():
+        await world.cluster("one", planes[0])
+        await world.cluster("two", planes[1])
+        await world.application(config_map("first", one.namespace), to="one")
+        await world.until_running("one")
+    for target in ("two", "one", "two", "one"):
+        await world.schedule(target)
+        # Each term ends at another moment of the move.
+        for patience in (0.05, 0.15, 0.3):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience), world.deploying():
+                    await asyncio.Event().wait()
+        async with world.deploying():
+            await world.until_running(target)
+            holders = [bool(await each.names()) for each in (one, two)]
+            assert holders == [target == "one", target == "two"]
+
+
+async def test_an_application_that_is_at_rest_is_written_no_more(both, members):
+    one, _ = members
+    await both.application(config_map("first", one.namespace), to="one")
+    await both.until_running("one")
+    await asyncio.sleep(1)
+    before = await both.stored(), await one.get(CONFIG_MAPS, "first")
+    await asyncio.sleep(2)
+    assert (await both.stored(), await one.get(CONFIG_MAPS, "first")) == before
+    assert both.told() == []
+    assert (await both.stored("one", CLUSTERS))["status"]["state"] == "Online"

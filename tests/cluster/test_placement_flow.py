@@ -1,0 +1,208 @@
+"""From the manifest to the member: one management cluster, two members and a real Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+from cli import main as cli
+from helpers.cluster import fresh_namespace
+from helpers.controller import Controller, connected
+from helpers.member_planes import leave, members_of, two_planes
+from helpers.patience import WAIT
+from helpers.placed import Member, config_map, is_true, reason_of
+from helpers.placing_flow import FLAGS, Flow, faults_of
+from helpers.prometheus import scraped as scraping
+from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
+from placement.course import moment
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def planes(tmp_path_factory):
+    """Two member API servers."""
+    with two_planes(tmp_path_factory) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory):
+    with scraping(tmp_path_factory.mktemp("prometheus")) as found:
+        yield found
+
+
+@pytest.fixture
+async def flow(request, control_plane):
+    kubectl = control_plane.kubectl
+    name = fresh_namespace(kubectl, request.node.name[5:35].replace("_", "-"))
+    async with connected(control_plane.kubeconfig) as client:
+        found = Flow(client, name, control_plane.kubeconfig)
+        async with found.watching():
+            yield found
+        await found.clear()
+    leave(kubectl, name)
+
+
+@pytest.fixture
+async def members(planes):
+    """The same namespace on both of them."""
+    async with members_of(planes) as found:
+        yield found
+
+
+async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
+    flow, planes, members, scraped, capsys
+):
+    one, two = members
+    await flow.prometheus(scraped, green=0.9, coal=0.3)
+    async with flow.placing():
+        await flow.cluster("one", planes[0], metrics=flow.weights(green=1))
+        await flow.cluster("two", planes[1], metrics=flow.weights(coal=1))
+        await flow.until_online("one", "two")
+        await flow.application(config_map("first", one.namespace, a="1"))
+        await flow.until_running("one")
+        assert await one.names() == {"first"}
+        assert await two.names() == set()
+        placed = moment((await flow.stored())["status"]["scheduledTime"])
+        await asyncio.to_thread(scraped.set, flow.query("green"), 0.1)
+        await flow.until_running("two")
+        status = (await flow.stored())["status"]
+        assert (moment(status["scheduledTime"]) - placed).total_seconds() >= 4
+        assert await one.names() == set()
+        assert await two.names() == {"first"}
+        record = status["lastDecision"]
+        assert (record["outcome"], record["chosen"]) == ("Moved", "two")
+        term = record["candidates"][0]["terms"][0]
+        assert (term["value"], term["normalised"]) == (0.3, 0.3)
+        assert await asyncio.to_thread(cli.main, flow.why()) == 0
+        told = capsys.readouterr().out
+        assert ", and runs there" in told
+        assert "  * two: 0.3\n" in told
+        assert "runner-up: one, 0.18" in told
+        # A user's update is applied where it is, for the hold-off is not over.
+        await flow.update(
+            config_map("first", one.namespace, b="2"),
+            config_map("second", one.namespace),
+            approve=False,
+        )
+        await flow.until_running("two")
+        assert await two.names() == {"first", "second"}
+        assert (await two.get(CONFIG_MAPS, "first"))["data"] == {"b": "2"}
+        await flow.delete()
+        await flow.until_gone()
+        assert await two.names() == set()
+        moved = '_placement_decisions_total{kind="Application",outcome="Moved"} 1.0'
+        assert moved in await flow.process.metrics()
+
+
+async def test_a_constraint_on_a_metric_and_a_label_is_kept(flow, planes, members, scraped):
+    one, two = members
+    await flow.prometheus(scraped, load=0.8, calm=0.2)
+    async with flow.placing():
+        await flow.cluster("one", planes[0], metrics=flow.weights(load=1))
+        await flow.cluster("two", planes[1], metrics=flow.weights(load=1, calm=1))
+        for name, place in (("one", "DE"), ("two", "SK")):
+            await flow.change(CLUSTERS, name, {"metadata": {"labels": {"location": place}}})
+        await flow.until_online("one", "two")
+        constraints = {
+            "cluster": {
+                "labels": ["location in (DE, SK)"],
+                "metrics": [f"{flow.metric_name('calm')} less than 0.5"],
+            }
+        }
+        await flow.application(config_map("first", one.namespace), constraints=constraints)
+        await flow.until_running("two")
+        assert await one.names() == set()
+        # Nothing else suits: it stays where it is, and says so.
+        await asyncio.to_thread(scraped.set, flow.query("calm"), 0.9)
+        await flow.until(lambda status: reason_of(status, "Scheduled") == "NoSuitableTarget")
+        assert await two.names() == {"first"}
+        await flow.change(APPLICATIONS, "app", {"spec": {"constraints": {"cluster": None}}})
+        await flow.until(lambda status: is_true(status, "Scheduled"))
+
+
+async def test_a_member_that_goes_down_is_left_and_cleaned_when_it_returns(
+    flow, planes, members, throwaway_control_plane
+):
+    _, two = members
+    plane = await asyncio.to_thread(throwaway_control_plane, optional=())
+    name = f"left-{uuid.uuid4().hex[:8]}"
+    async with connected(plane.kubeconfig) as client, flow.placing():
+        lost = Member(client, "default")
+        await flow.cluster("lost", plane)
+        await flow.until_online("lost")
+        await flow.application(config_map(name, "default"))
+        await flow.until_running("lost")
+        await flow.cluster("two", planes[1])
+        await flow.until_online("two")
+        await asyncio.to_thread(plane.kill, "kube-apiserver")
+        await flow.until_cluster(lambda status: status.state == "Offline", "lost")
+        # At once, and by no choice: the hold-off does not matter.
+        status = await flow.until_running("two")
+        assert [each.cluster for each in status.pending_cleanup] == ["lost"]
+        assert await two.get(CONFIG_MAPS, name, "default") is not None
+        await asyncio.to_thread(plane.restart, "kube-apiserver")
+        await flow.until_online("lost")
+        await flow.until(lambda status: not status.pending_cleanup)
+        assert await lost.get(CONFIG_MAPS, name) is None
+        assert (await flow.stored())["status"]["runningOn"]["name"] == "two"
+        await flow.delete()
+        await flow.until_gone()
+        assert await two.get(CONFIG_MAPS, name, "default") is None
+
+
+async def test_a_cluster_in_use_goes_when_its_applications_have_left(flow, planes, members):
+    one, two = members
+    async with flow.placing():
+        await flow.cluster("one", planes[0])
+        await flow.until_online("one")
+        await flow.application(config_map("first", one.namespace))
+        await flow.until_running("one")
+        await flow.delete(CLUSTERS, "one")
+        await flow.until(lambda status: reason_of(status, "Scheduled") == "NoSuitableTarget")
+        assert (await flow.stored("one", CLUSTERS))["metadata"]["finalizers"]
+        assert await one.names() == {"first"}
+        await flow.cluster("two", planes[1])
+        await flow.until_running("two")
+        await flow.until_gone(CLUSTERS, "one")
+        assert await one.names() == set()
+        assert await two.names() == {"first"}
+
+
+async def test_another_leader_goes_on(flow, planes, members, scraped):
+    one, two = members
+    await flow.prometheus(scraped, green=0.9, coal=0.3)
+    async with flow.placing() as process:
+        await flow.cluster("one", planes[0], metrics=flow.weights(green=1))
+        await flow.cluster("two", planes[1], metrics=flow.weights(coal=1))
+        await flow.until_online("one", "two")
+        await flow.application(config_map("first", one.namespace))
+        await flow.until_running("one")
+        await asyncio.to_thread(process.kill)
+        await asyncio.to_thread(scraped.set, flow.query("green"), 0.1)
+    async with flow.placing():
+        await flow.until_running("two")
+        assert await one.names() == set()
+        assert await two.names() == {"first"}
+
+
+async def test_it_is_idle_until_the_kinds_are_there(throwaway_control_plane, tmp_path, request):
+    plane = await asyncio.to_thread(throwaway_control_plane, optional=())
+    async with connected(plane.kubeconfig) as client:
+        process = await asyncio.to_thread(Controller, plane.kubeconfig, "default", *FLAGS)
+        try:
+            crds = request.config.rootpath / "deploy/crds"
+            await asyncio.sleep(1)
+            plane.kubectl("apply", "--server-side", f"--kustomize={crds}")
+            plane.kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+            flow = Flow(client, "default", plane.kubeconfig)
+            async with flow.watching():
+                await flow.cluster("self", plane)
+                await flow.application(config_map("first"))
+                await flow.until_running("self")
+        finally:
+            await asyncio.to_thread(process.stop)
+        assert faults_of(process) == []

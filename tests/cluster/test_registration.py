@@ -1,0 +1,452 @@
+"""The registration on a real API server: made, kept, repaired."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import copy
+import json
+import time
+
+import msgspec
+import pytest
+
+from helpers import rights
+from helpers.cluster import fresh_namespace
+from helpers.controller import Controller, Watched, connected
+from helpers.patience import COLLECTED, PATIENCE, WAIT
+from helpers.registered import (
+    CONFIGURATIONS,
+    KEYS,
+    NAME,
+    SECRET,
+    bundles_of,
+    data_of,
+    entry,
+    served_leaf,
+    trusts,
+    with_data,
+)
+from helpers.schemas import definition
+from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+ANNOTATION = "keptn.sh/lifecycle-toolkit"
+LABEL = "gates.harbourmaster.dev/enabled"
+LABEL_PATH = r"{.metadata.labels.gates\.harbourmaster\.dev/enabled}"
+NOTE = "change the setting"
+QUICK = ("--certificates-publish-seconds=1",)
+
+
+@pytest.fixture
+async def client(control_plane):
+    async with connected(control_plane.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture
+def home(request, kubectl):
+    """The name of the controller's own namespace, alone with its name."""
+    name = fresh_namespace(kubectl, request.node.name)
+    kubectl("create", "-f=-", stdin=rights.account(name))
+    yield name
+    for kind in CONFIGURATIONS:
+        kubectl("delete", kind.plural, NAME, "--ignore-not-found")
+    kubectl("delete", "clusterrole,clusterrolebinding", name)
+    kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture
+def converted(kubectl, home):
+    """Let the definitions of two kinds say that they are converted by the webhook at home."""
+
+    def lead_to(namespace):
+        items = copy.deepcopy([definition(name.partition(".")[0]) for name in rights.CONVERTED])
+        for item in items:
+            client = item["spec"]["conversion"]["webhook"]["clientConfig"]
+            client["service"]["namespace"] = namespace
+        manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        kubectl("apply", "--server-side", "--force-conflicts", "-f=-", stdin=manifest)
+
+    lead_to(home)
+    yield
+    lead_to("harbourmaster-system")
+
+
+@pytest.fixture
+async def watched(client, home):
+    async with Watched(client, home) as found:
+        yield found
+
+
+@pytest.fixture
+def start(control_plane, kubectl, home, tmp_path):
+    """Return a function that starts a controller process with flags, and no right too many."""
+    started = []
+    token = kubectl("create", "token", rights.ACCOUNT, f"--namespace={home}").stdout.strip()
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(rights.kubeconfig(control_plane.kubeconfig, token))
+
+    def run(*flags):
+        # An APIService at home would lead nowhere, and keep other namespaces from being deleted.
+        alone = ("--controllers=registration,namespaces", "--metrics-custom-metrics-api=false")
+        started.append(Controller(kubeconfig, home, *alone, *flags))
+        return started[-1]
+
+    yield run
+    for each in started:
+        with contextlib.suppress(ProcessLookupError, ValueError):
+            each.stop()
+        # Shown where the test failed.
+        print("".join(each.lines))  # noqa: T201
+
+
+def is_registered(watched):
+    secret = watched.secret()
+    configurations = [watched.configuration(each) for each in CONFIGURATIONS]
+    if secret is None or not all(configurations):
+        return False
+    leaf = served_leaf(secret)
+    return leaf is not None and all(
+        trusts(bundle, leaf.leaf_der)
+        for configuration in configurations
+        for bundle in bundles_of(configuration)
+    )
+
+
+async def registered(watched):
+    return (await watched.until(lambda: is_registered(watched)))[1]
+
+
+async def test_a_fresh_start_registers_everything(start, watched, home, client):
+    start()
+    await registered(watched)
+    secret = watched.secret()
+    assert set(data_of(secret)) == set(KEYS)
+    assert secret["type"] == "Opaque"
+    assert served_leaf(secret).names == {
+        "harbourmaster-webhook",
+        f"harbourmaster-webhook.{home}",
+        f"harbourmaster-webhook.{home}.svc",
+        f"harbourmaster-webhook.{home}.svc.cluster.local",
+    }
+    uid = (await _object(client, NAMESPACES, home))["metadata"]["uid"]
+    for each in CONFIGURATIONS:
+        configuration = watched.configuration(each)
+        assert configuration["metadata"]["generation"] == 1
+        assert [one["uid"] for one in configuration["metadata"]["ownerReferences"]] == [uid]
+
+
+async def _object(client, resource, name, namespace=None):
+    return msgspec.json.decode(await client.get(resource, name, namespace))
+
+
+async def test_what_is_stored_is_what_was_sent_so_nothing_is_ever_rewritten(start, watched):
+    first = start()
+    await registered(watched)
+    versions = {each: _version(watched.configuration(each)) for each in CONFIGURATIONS}
+    assert first.stop() == 0
+    start("--webhook-object-selector={matchExpressions: [{key: a, operator: Exists}]}")
+    await watched.until(
+        lambda: _version(watched.configuration(MUTATING_WEBHOOKS)) != versions[MUTATING_WEBHOOKS]
+    )
+    last = start("--leader-election-enabled=false")
+    with contextlib.suppress(TimeoutError):
+        await watched.until(lambda: _version(watched.configuration(VALIDATING_WEBHOOKS)) != "", 0.1)
+    last.stop()
+    # Written once each, for each of the two settings.
+    assert watched.configuration(VALIDATING_WEBHOOKS)["metadata"]["generation"] == 1
+
+
+def _version(configuration):
+    return configuration["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda one: one.kind)
+async def test_a_deleted_configuration_is_back_within_5_seconds(start, watched, resource):
+    start()
+    await registered(watched)
+    uid = watched.configuration(resource)["metadata"]["uid"]
+    await watched.delete(resource)
+    _, seconds = await watched.until(
+        lambda: is_registered(watched) and watched.configuration(resource)["metadata"]["uid"] != uid
+    )
+    assert seconds < 5
+    note = await watched.until_note("DriftRepaired", resource.kind)
+    assert note == (
+        f"{resource.kind} harbourmaster was deleted by hand and is back: to keep configurations "
+        "of your own, set registerWebhooks to false"
+    )
+
+
+EDITS = {
+    "failurePolicy": ("Fail", "webhook.failurePolicy"),
+    "timeoutSeconds": (29, "webhook.timeoutSeconds"),
+    "matchPolicy": ("Exact", ""),
+    "reinvocationPolicy": ("Never", "webhook.reinvocationPolicy"),
+    "sideEffects": ("NoneOnDryRun", ""),
+    "admissionReviewVersions": (["v1", "v1beta1"], ""),
+    "namespaceSelector": ({}, "webhook.namespaceSelector"),
+    "objectSelector": ({"matchLabels": {"a": "b"}}, "webhook.objectSelector"),
+    "matchConditions": ([{"name": "never", "expression": "false"}], ""),
+    "rules": (
+        [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["*"],
+                "resources": ["pods"],
+                "scope": "*",
+            }
+        ],
+        "",
+    ),
+}
+
+
+async def test_each_field_edited_by_hand_is_repaired_and_told_of(start, watched):
+    start()
+    await registered(watched)
+    wanted = watched.configuration(MUTATING_WEBHOOKS)["webhooks"]
+    for field, (value, setting) in EDITS.items():
+
+        def edit(configuration, field=field, value=value):
+            entry(configuration)[field] = value
+            return configuration
+
+        version = await watched.write(MUTATING_WEBHOOKS, edit)
+        _, seconds = await watched.until(
+            lambda version=version: (
+                int(_version(watched.configuration(MUTATING_WEBHOOKS))) > version
+            )
+        )
+        assert watched.configuration(MUTATING_WEBHOOKS)["webhooks"] == wanted, field
+        assert seconds < 5
+        note = await watched.until_note("DriftRepaired", f"{field} of pods.harbourmaster.dev")
+        assert "by hand" in note
+        assert (f"{NOTE} {setting} instead" in note) == bool(setting), note
+    note = await watched.until_note("DriftRepaired", "failurePolicy")
+    assert note == (
+        "failurePolicy of pods.harbourmaster.dev was set to Fail by hand and is Ignore again: "
+        "change the setting webhook.failurePolicy instead"
+    )
+
+
+def drop(configuration):
+    configuration["webhooks"] = configuration["webhooks"][1:]
+    return configuration
+
+
+def add(configuration):
+    mine = {**entry(configuration), "name": "mine.example.com"}
+    configuration["webhooks"].append(mine)
+    return configuration
+
+
+def turn(configuration):
+    configuration["webhooks"].reverse()
+    return configuration
+
+
+def unlabel(configuration):
+    configuration["metadata"]["labels"] = {"example.com/team": "a"}
+    return configuration
+
+
+def disown(configuration):
+    configuration["metadata"]["ownerReferences"] = []
+    return configuration
+
+
+def spoil(configuration):
+    for one in configuration["webhooks"]:
+        one["clientConfig"]["caBundle"] = base64.b64encode(b"garbage").decode()
+    return configuration
+
+
+def clear(configuration):
+    for one in configuration["webhooks"]:
+        del one["clientConfig"]["caBundle"]
+    return configuration
+
+
+async def test_entries_labels_and_bundles_changed_by_hand_are_repaired(start, watched):
+    start()
+    await registered(watched)
+    wanted = watched.configuration(MUTATING_WEBHOOKS)
+    for edit in (drop, add, turn, unlabel, disown, spoil, clear):
+        version = await watched.write(MUTATING_WEBHOOKS, edit)
+        await watched.until(
+            lambda version=version: (
+                int(_version(watched.configuration(MUTATING_WEBHOOKS))) > version
+            )
+        )
+        found = watched.configuration(MUTATING_WEBHOOKS)
+        assert found["webhooks"] == wanted["webhooks"], edit.__name__
+        assert found["metadata"]["ownerReferences"] == wanted["metadata"]["ownerReferences"]
+        assert wanted["metadata"]["labels"].items() <= found["metadata"]["labels"].items()
+    assert found["metadata"]["labels"]["example.com/team"] == "a"
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("value", [None, b"garbage"], ids=["removed", "garbage"])
+async def test_a_key_of_the_secret_changed_by_hand_heals_and_every_leaf_stays_trusted(
+    start, watched, key, value
+):
+    start(*QUICK)
+    await registered(watched)
+    version = await watched.write(
+        SECRETS, lambda secret: with_data(secret, **{key.replace(".", "_"): value})
+    )
+
+    def healed():
+        secret = watched.secret()
+        return (
+            int(_version(secret)) > version
+            and is_registered(watched)
+            and set(data_of(secret)) == set(KEYS)
+            and data_of(secret)[key] != value
+        )
+
+    await watched.until(healed)
+    assert watched.observer().broken == []
+
+
+async def test_a_deleted_secret_comes_back_when_its_authority_is_trusted(start, watched):
+    start(*QUICK)
+    await registered(watched)
+    first = served_leaf(watched.secret()).leaf_der
+    await watched.delete(SECRETS)
+    await watched.until_replaced(SECRETS)
+    await registered(watched)
+    observer = watched.observer()
+    assert observer.broken == []
+    assert observer.leaf != first
+    assert observer.order[-3:] == ["bundle", "bundle", "leaf"]
+    for each in CONFIGURATIONS:
+        assert all(trusts(bundle, first) for bundle in bundles_of(watched.configuration(each)))
+
+
+async def test_rotations_make_each_authority_known_before_a_leaf_of_it_is_served(
+    start, watched, home, kubectl, control_plane, converted
+):
+    start(
+        "--certificates-ca-lifetime-seconds=60",
+        "--certificates-leaf-lifetime-seconds=12",
+        "--certificates-publish-seconds=2",
+        f"--certificates-adopt-secret={rights.ADOPTED}",
+    )
+    await registered(watched)
+    await watched.write(MUTATING_WEBHOOKS, fail_closed)
+    await watched.until_note("DriftRepaired", "failurePolicy")
+    authorities = set()
+
+    def rotated():
+        authorities.add(data_of(watched.secret())["ca.crt"][:200])
+        return len(authorities) > 1
+
+    begun = time.monotonic()
+    await watched.until(rotated, patience=90)
+    seconds = time.monotonic() - begun
+    observer = watched.observer()
+    assert observer.broken == []
+    # Two thirds of a leaf's life, again and again; then the authority after two thirds of its own.
+    assert 3 <= len(observer.leaves) <= 12
+    assert observer.order[-3:] == ["bundle", "bundle", "leaf"]
+    assert 30 < seconds < 80
+    assert await watched.until_note("CertificateIssued", "every caBundle holds", SECRET)
+    # The same again counts on the event that is there.
+    await watched.write(MUTATING_WEBHOOKS, fail_closed)
+    gated = fresh_namespace(kubectl, f"{home}-gated")
+    kubectl("annotate", "namespace", gated, f"{ANNOTATION}=enabled")
+    try:
+        await watched.until_counted("DriftRepaired", "failurePolicy", 2)
+        kubectl("wait", "namespace", gated, f"--for=jsonpath={LABEL_PATH}=true", WAIT)
+    finally:
+        kubectl("delete", "namespace", gated, "--wait=false")
+    done, refused = rights.used(control_plane.layout.logs / "audit.log", home)
+    assert refused == []
+    assert done == rights.granted()
+
+
+def fail_closed(configuration):
+    entry(configuration)["failurePolicy"] = "Fail"
+    return configuration
+
+
+async def test_two_that_start_at_once_make_one_registration(start, watched):
+    first, second = start(), start()
+    await registered(watched)
+    metrics = [await each.metrics() for each in (first, second)]
+    assert sorted("harbourmaster_leader 1.0" in text for text in metrics) == [False, True]
+    assert int(_version(watched.secret())) == min(
+        version for version, (resource, _) in watched._versions.items() if resource == SECRETS
+    )
+    leader = (first, second)["harbourmaster_leader 1.0" in metrics[1]]
+    other = second if leader is first else first
+    # The lease is given back, so the other need not wait for its end.
+    assert leader.stop() == 0
+    await watched.delete(VALIDATING_WEBHOOKS)
+    await watched.until_replaced(VALIDATING_WEBHOOKS)
+    assert await registered(watched) < 5
+    assert "harbourmaster_leader 1.0" in await other.metrics()
+
+
+async def test_without_registration_nothing_is_touched(start, watched, client, home):
+    controller = start("--register-webhooks=false")
+    controller.await_event("leading")
+    name = f"{home}-gated"
+    namespace = {"metadata": {"name": name, "annotations": {ANNOTATION: "enabled"}}}
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace})
+    try:
+        controller.await_event("gates label mirrored", namespace=name)
+    finally:
+        await client.delete(NAMESPACES, name)
+    assert watched.secret() is None
+    assert not any(watched.configuration(each) for each in CONFIGURATIONS)
+
+
+async def test_the_annotation_of_a_namespace_is_mirrored(start, client, home, kubectl, watched):
+    start("--controllers=namespaces")
+    name = fresh_namespace(kubectl, f"{home}-gated")
+
+    async def label():
+        return (await _object(client, NAMESPACES, name))["metadata"]["labels"].get(LABEL)
+
+    async def until(value):
+        async with asyncio.timeout(PATIENCE):
+            while await label() != value:  # noqa: ASYNC110 - as a user would look
+                await asyncio.sleep(0.02)
+
+    try:
+        kubectl("annotate", "namespace", name, f"{ANNOTATION}=enabled")
+        await until("true")
+        kubectl("annotate", "namespace", name, f"{ANNOTATION}-")
+        await until(None)
+        kubectl("label", "namespace", name, f"{LABEL}=true")
+        await until(None)
+        note = await watched.until_note("GatesLabelRemoved", LABEL, name)
+        assert note.endswith("which is not there: set the annotation instead")
+    finally:
+        kubectl("delete", "namespace", name, "--wait=false")
+
+
+async def test_deleting_the_namespace_removes_the_registration(start, watched, home, kubectl):
+    controller = start()
+    await registered(watched)
+    assert controller.stop() == 0
+    kubectl("delete", "namespace", home, "--wait=false")
+    await watched.until(
+        lambda: not any(watched.configuration(each) for each in CONFIGURATIONS), COLLECTED
+    )
+
+
+async def test_the_process_stops_at_once_and_cleanly(start, watched):
+    controller = start()
+    await registered(watched)
+    begun = time.monotonic()
+    assert controller.stop() == 0
+    assert time.monotonic() - begun < 3
+    assert not [line for line in controller.lines if '"level":"error"' in line]

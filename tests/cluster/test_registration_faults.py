@@ -1,0 +1,54 @@
+"""The registration when its API server dies and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from helpers.controller import Controller, Watched, connected
+from helpers.registered import CONFIGURATIONS, served_leaf
+from kube.resources import MUTATING_WEBHOOKS, SECRETS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+BACK = 45.0
+
+
+@pytest.fixture
+def plane(throwaway_control_plane):
+    return throwaway_control_plane(optional=())
+
+
+async def test_a_killed_api_server_costs_no_certificate_and_repairs_go_on(plane):
+    plane.kubectl("create", "namespace", "harbour")
+    controller = Controller(plane.kubeconfig, "harbour", "--controllers=registration,namespaces")
+    try:
+        async with (
+            connected(plane.kubeconfig) as client,
+            Watched(client, "harbour") as watched,
+        ):
+            await watched.until(lambda: all(map(watched.configuration, CONFIGURATIONS)))
+            first = watched.secret()
+            plane.kill("kube-apiserver")
+            # What nobody sees of it is that it stopped to lead, and that it lives.
+            await asyncio.to_thread(controller.await_event, "not leading any more", patience=BACK)
+            plane.restart("kube-apiserver")
+            begun = time.monotonic()
+            await asyncio.to_thread(controller.await_event, "leading", patience=BACK)
+            await watched.delete(MUTATING_WEBHOOKS)
+            await watched.until_replaced(MUTATING_WEBHOOKS, BACK)
+            assert time.monotonic() - begun < 2 * BACK
+            # The authority and the leaf are the ones of before.
+            assert watched.secret()["metadata"] == first["metadata"]
+            assert watched.secret()["data"] == first["data"]
+            assert served_leaf(watched.secret()) is not None
+            versions = [resource for resource, _ in watched._versions.values()]
+            assert versions.count(SECRETS) == 1
+    finally:
+        assert controller.stop() == 0
+    errors = [line for line in controller.lines if '"level":"error"' in line]
+    assert errors == []
+    # A process that waits for its API server says so, and not again and again.
+    assert len(controller.lines) < 60

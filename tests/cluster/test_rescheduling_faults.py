@@ -1,0 +1,296 @@
+"""Limits, and what fails meanwhile: C39, C40, C46-C49, C53, C55, C56 (rescheduler.md 8.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from helpers.meddling import Meddling, is_dry, overloaded
+from helpers.rescheduling import HOME, Cases, outcomes_of
+from helpers.rescheduling_objects import (
+    CASE,
+    IMPORTANT,
+    budget,
+    pod,
+    removable,
+)
+from helpers.toy_kubelet import BUDGETS, SLOW
+from kube.errors import ApiError
+from kube.patches import MergePatch
+from kube.resources import CONFIG_MAPS, LEASES, PODS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+CASES = Cases()
+case = CASES.case
+APP = {"app": "a"}
+KILL_SWITCH = "harbourmaster-rescheduling"
+ELECTION = (
+    "--leader-election-lease-duration-seconds=3",
+    "--leader-election-renew-deadline-seconds=2",
+    "--leader-election-retry-period-seconds=1",
+)
+
+
+@case("C39", manual=True)
+async def another_leader_goes_on_where_the_first_one_died(place):
+    on = await place.node("n1", 2)
+    await place.full(on, "v0", "v1", labels=SLOW)
+    tried = set()
+
+    async def meddle(method, path, body):
+        if method == "POST" and path.endswith("/eviction") and not is_dry(body):
+            tried.add(path)
+            return None if len(tried) == 1 else overloaded()
+        return None
+
+    field = place.field
+    with Meddling(field.plane) as proxy:
+        proxy.meddle(meddle)
+        async with field.controlled({}, *ELECTION, kubeconfig=proxy.kubeconfig) as first:
+            uid = await place.critical(cpu=2)
+            await place.cluster.until(place.taken, why=place.why)
+            await asyncio.to_thread(first.kill)
+            before = place.taken()
+            async with field.controlled({}, *ELECTION) as second:
+                place.controller = second
+                await place.helped(uid, on, {"v0", "v1"})
+    assert len(before) == 1
+    (lease,) = [
+        bytes(each)
+        for each in (await place.client.list(LEASES, HOME)).items
+        if b"harbourmaster" in bytes(each)
+    ]
+    assert msgspec.json.decode(lease)["metadata"]["name"] == "harbourmaster-controller"
+
+
+@case("C40", alone=True, evictionsPerMinute=6)
+async def no_plan_is_begun_by_halves(place):
+    n1, n2 = await place.node("n1", 5), await place.node("n2", 2)
+    await place.full(n1, *(f"a{number}" for number in range(5)))
+    first = await place.critical("c", cpu=5)
+    await place.bound(first, n1)
+    await place.full(n2, "b0", "b1")
+    second = await place.critical("d", cpu=2)
+    await place.bound(second, n2)
+    ends = {name: seen.at for name, seen in place.ends_of().items()}
+    spent = max(at for name, at in ends.items() if name.startswith("a"))
+    begun = [at for name, at in ends.items() if name.startswith("b")]
+    # One was left of six, and there is another every ten seconds.
+    assert min(begun) - spent > 5
+    # Both go at once: had they not waited for each other, ten seconds would lie between.
+    assert max(begun) - min(begun) < 8
+    assert (
+        await place.metric(
+            'rescheduler_budget_remaining{dry_run="false",kind="evictions_per_minute"}'
+        )
+        < 6
+    )
+
+
+@case("C46", alone=True)
+async def nobody_goes_while_no_scheduler_lives(place):
+    on = await place.node()
+    await place.full(on, "v0", cpu=4)
+    lease = {
+        "metadata": {"name": "kube-scheduler", "namespace": "kube-system"},
+        "spec": {
+            "holderIdentity": "gone",
+            "leaseDurationSeconds": 15,
+            "renewTime": micro(datetime.now(UTC) - timedelta(minutes=10)),
+        },
+    }
+    await place.client.create(LEASES, lease, "kube-system")
+    uid = await place.critical()
+    await asyncio.sleep(4)
+    await place.left_alone(uid, passes=False)
+    assert await place.metric('rescheduler_circuit_open{dry_run="false"}') == 1
+    renewed = {"spec": {"renewTime": micro(datetime.now(UTC))}}
+    await place.client.patch(LEASES, "kube-scheduler", MergePatch(renewed), "kube-system")
+    await place.helped(uid, on, {"v0"})
+    await place.client.delete(LEASES, "kube-scheduler", "kube-system")
+
+
+def micro(when):
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@case("C46-gone", alone=True, attemptsPerPod=2, backoffSeconds=1, bindTimeoutSeconds=1)
+async def without_a_scheduler_room_is_made_once(place):
+    on = await place.node()
+    await place.full(on, "v0", "v1", "v2", "v3")
+    uid = await place.critical()
+    await place.cluster.until(lambda: is_unschedulable(place.latest(uid)), why=place.why)
+    plane = place.field.plane
+    await asyncio.to_thread(plane.kill, "default-scheduler")
+    try:
+        await place.cluster.until(place.taken, why=place.why)
+        await asyncio.sleep(8)
+        assert len(place.taken()) <= 2
+    finally:
+        await asyncio.to_thread(plane.restart, "default-scheduler")
+    await place.bound(uid, on)
+    await place.clean()
+
+
+def is_unschedulable(found):
+    conditions = found.get("status", {}).get("conditions", ())
+    return any(each.get("reason") == "Unschedulable" for each in conditions)
+
+
+@case("C47", alone=True, allowPdbViolation=False)
+async def a_budget_of_which_nobody_knows_the_state_allows_nothing(place):
+    on = await place.node("n1", 1)
+    await place.full(on, "a", labels=APP)
+    await place.budget(budget("of-a", 0, APP), 1)
+    pid = place.field.plane._group.record("kube-controller-manager").pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        there = {"key": "app", "operator": "Exists"}
+        changed = {"spec": {"selector": {"matchLabels": APP, "matchExpressions": [there]}}}
+        await place.client.patch(BUDGETS, "of-a", MergePatch(changed), place.namespace)
+        uid = await place.critical()
+        await place.left_alone(uid, "DoesNotFitAnyNode", passes=False)
+        assert place.requests(f"case-{place.label}/pods") == []
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await place.helped(uid, on, {"a"})
+
+
+@case("C47-late", proxied=True)
+async def a_budget_that_changes_under_an_eviction_is_given_its_time(place):
+    on = await place.node("n1", 1)
+    await place.full(on, "a", labels=APP)
+    await place.budget(budget("of-a", 0, APP), 1)
+    pid = place.field.plane._group.record("kube-controller-manager").pid
+    there = {"key": "app", "operator": "Exists"}
+    changed = {"spec": {"selector": {"matchLabels": APP, "matchExpressions": [there]}}}
+    asked = []
+
+    async def meddle(method, path, body):
+        if method == "POST" and path.endswith("/eviction") and not is_dry(body):
+            if not asked:
+                os.kill(pid, signal.SIGSTOP)
+                await place.client.patch(BUDGETS, "of-a", MergePatch(changed), place.namespace)
+            asked.append(time.monotonic())
+
+    place.proxy.meddle(meddle)
+    uid = await place.critical()
+    try:
+        await place.cluster.until(lambda: len(asked) >= 2, why=place.why)
+        assert place.taken() == set()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    # The API server asks for ten seconds.
+    assert asked[1] - asked[0] >= 9.5
+    await place.helped(uid, on, {"a"})
+    verbs = {each["verb"] for each in place.requests(f"case-{place.label}/pods")}
+    assert "delete" not in verbs
+    assert await place.metric('rescheduler_pdb_violations_total{dry_run="false"}') == 0
+
+
+@case("C48", proxied=True)
+async def an_api_server_that_is_too_busy_is_no_budget(place):
+    on = await place.node()
+    await place.full(on, "v0", cpu=4, labels=APP)
+    begun = []
+
+    async def meddle(method, path, body):
+        if method == "POST" and path.endswith("/eviction") and not is_dry(body):
+            begun.append(time.monotonic())
+            if time.monotonic() - begun[0] < 5:
+                return overloaded()
+        return None
+
+    place.proxy.meddle(meddle)
+    uid = await place.critical()
+    await place.helped(uid, on, {"v0"})
+    # As often as it was asked to, and not in a hurry.
+    assert 2 <= len(begun) <= 12
+    asked = {each["verb"] for each in place.requests(f"case-{place.label}/pods")}
+    assert "delete" not in asked
+    assert await place.metric('rescheduler_pdb_violations_total{dry_run="false"}') == 0
+
+
+@case("C49", victimGoneTimeoutSeconds=3, bindTimeoutSeconds=2)
+async def who_does_not_go_is_not_waited_for_for_ever(place):
+    n1, n2 = await place.node("n1", 1), await place.node("n2", 1)
+    held = removable("a", n1)
+    held["metadata"]["finalizers"] = ["example.com/held"]
+    await place.pods(held)
+    await place.full(n2, "b", grace=60)
+    uid = await place.critical()
+    try:
+        await place.helped(uid, n2, {"a", "b"})
+        assert any(uid in text for text in place.reserved(n1))
+    finally:
+        free = {"metadata": {"finalizers": None}}
+        with contextlib.suppress(ApiError):
+            await place.client.patch(PODS, "a", MergePatch(free), place.namespace)
+
+
+@case("C53", victimGoneTimeoutSeconds=3, bindTimeoutSeconds=2)
+async def who_takes_the_room_from_all_ends_the_attempt(place):
+    on = await place.node()
+    await place.full(on, "v0", "v1", "v2", "v3")
+    anything = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {CASE: place.label}}
+    thieves = [pod(f"thief{at}", 1, priorityClassName=IMPORTANT, **anything) for at in range(8)]
+    for each in thieves:
+        await place.client.create(PODS, each, place.namespace)
+    uid = await place.critical()
+    await place.cluster.until(lambda: place.was_marked() and not place.marked(), why=place.why)
+    assert len(place.taken()) <= 3
+    assert not place.is_bound(uid)
+    taken = place.taken()
+    await asyncio.sleep(5)
+    assert place.taken() == taken
+
+
+@case("C55", alone=True)
+async def an_api_server_that_begins_anew_changes_nothing(place):
+    on = await place.node("n1", 2)
+    await place.full(on, "v0", "v1", labels=SLOW)
+    uid = await place.critical(cpu=2)
+    await place.cluster.until(place.taken, why=place.why)
+    await asyncio.to_thread(place.field.plane.kill, "kube-apiserver")
+    await asyncio.to_thread(place.field.plane.restart, "kube-apiserver")
+    await place.helped(uid, on, {"v0", "v1"})
+
+
+@case("C56", alone=True)
+async def it_stops_at_once_when_it_is_told_to(place):
+    on = await place.node("n1", 2)
+    await place.full(on, "v0", "v1", labels=SLOW, grace=9)
+    uid = await place.critical()
+    await place.cluster.until(place.taken, why=place.why)
+    switch = {"metadata": {"name": KILL_SWITCH}, "data": {"enabled": "false"}}
+    await place.client.create(CONFIG_MAPS, switch, HOME)
+    await place.clean()
+    other = await place.critical("d", cpu=2)
+    await asyncio.sleep(3)
+    assert place.taken() == {"v1"}
+    assert not place.marked()
+    await place.client.delete(CONFIG_MAPS, KILL_SWITCH, HOME)
+    place.untouched()
+    assert uid != other
+
+
+@pytest.fixture(scope="module")
+def outcomes(request, tmp_path_factory):
+    return outcomes_of(request, tmp_path_factory, CASES)
+
+
+@CASES.each()
+def test_rescheduling(outcomes, case):
+    outcomes.check(case)
+
+
+def test_no_controller_told_of_a_fault(outcomes):
+    assert outcomes.faults == []

@@ -1,0 +1,212 @@
+"""Our verdicts beside those of the real kube-scheduler: a node for each case, all at once.
+
+Nobody plays these nodes: what is on them stays as it was written. Without a kubelet they count as
+ready for less than a minute, in which all is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import msgspec
+import pytest
+
+from cli.reschedule_fit import judge
+from helpers.controller import connected
+from helpers.fit_cases import CASES
+from helpers.fitting import NAMESPACES, OVERHEAD, OWN, PLENTY, RUNTIME_CLASS, pod
+from helpers.patience import PATIENCE, WAIT
+from kube.patches import MergePatch
+from kube.reflector import Reflector
+from kube.resources import NODES, PODS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+PIN = "example.com/fit-case"
+WIDTH = 16
+SENTINEL = "fit-sentinel"
+TOGETHER_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def plane(control_plane):
+    """The shared control plane with the namespaces of the cases."""
+    objects = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        for name, labels in NAMESPACES.items()
+    ]
+    runtime = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": RUNTIME_CLASS},
+        "handler": "fit",
+        "overhead": {"podFixed": OVERHEAD},
+    }
+    everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects, runtime]})
+    control_plane.kubectl("create", "-f=-", stdin=everything)
+    for name in NAMESPACES:
+        control_plane.kubectl(
+            "wait", "--for=create", WAIT, "serviceaccount/default", f"--namespace={name}"
+        )
+    yield control_plane
+    control_plane.kubectl("delete", "--wait=false", "-f=-", stdin=everything)
+
+
+class Batch:
+    """All cases at once, on one API server."""
+
+    def __init__(self, client):
+        self._client = client
+        self._width = asyncio.Semaphore(WIDTH)
+        self._moved = asyncio.Event()
+        self._pods = Reflector(
+            client,
+            PODS,
+            msgspec.json.decode,
+            namespace=OWN,
+            on_change=lambda _keys: self._moved.set(),
+        )
+
+    async def run(self, cases):
+        """The cases as they are stored once the scheduler has seen each of their pods."""
+        watch = asyncio.create_task(self._pods.run())
+        try:
+            settings = {name: one.on(name) for name, one in cases.items()}
+            nodes = await self._all(self._node(node) for node, _, _ in settings.values())
+            present = await self._all(
+                self._present(name, pods) for name, (_, pods, _) in settings.items()
+            )
+            await self._until_noticed()
+            await self._all(self._incoming(name, one) for name, (_, _, one) in settings.items())
+            incoming = await self._until_judged(settings)
+            return list(zip(nodes, present, incoming, strict=True))
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+            await self._clear()
+
+    async def _clear(self):
+        at_once = msgspec.json.encode({"gracePeriodSeconds": 0})
+        paths = [(PODS.path(name), {}) for name in NAMESPACES]
+        for path, query in (*paths, (NODES.path(), {"labelSelector": PIN})):
+            await self._client.request(
+                "DELETE", path, query=query, body=at_once, content_type="application/json"
+            )
+
+    async def _all(self, several):
+        async def one(work):
+            async with self._width:
+                return await work
+
+        return await asyncio.gather(*map(one, several))
+
+    async def _node(self, node):
+        """A node that is ready from the first; the taint of new ones is taken away."""
+        name = node["metadata"]["name"]
+        node["metadata"]["labels"][PIN] = name
+        await self._client.create(NODES, node)
+        taints = MergePatch({"spec": {"taints": node["spec"]["taints"] or None}})
+        return msgspec.json.decode(await self._client.patch(NODES, name, taints))
+
+    async def _present(self, node, pods):
+        return [await self._there(node, index, one) for index, one in enumerate(pods)]
+
+    async def _there(self, node, index, given):
+        """A pod on its node, in the state that the case gives."""
+        is_leaving, status = given.pop("leaving", False), given.pop("status", None)
+        name, namespace = f"{node}-{index}", given["metadata"]["namespace"]
+        given["metadata"]["name"] = name
+        given["spec"]["nodeName"] = node
+        stored = await self._client.create(PODS, given, namespace)
+        if status is not None:
+            patch = MergePatch({"status": status})
+            stored = await self._client.patch(PODS, name, patch, namespace, subresource="status")
+        if is_leaving:
+            await self._client.delete(PODS, name, namespace)
+            stored = await self._client.get(PODS, name, namespace)
+        return msgspec.json.decode(stored)
+
+    async def _incoming(self, name, given):
+        given["metadata"]["name"] = name
+        given["spec"]["nodeSelector"] = {**given["spec"].get("nodeSelector", {}), PIN: name}
+        return await self._client.create(PODS, given, OWN)
+
+    async def _until_noticed(self):
+        """Wait until the scheduler knows all that there is: it uses what came last."""
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": SENTINEL, "labels": {}},
+            "spec": {"taints": []},
+            "status": {
+                "allocatable": PLENTY,
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        await self._incoming(SENTINEL, pod())
+        await self._node(node)
+        await self._until(lambda: self._bound(SENTINEL))
+
+    async def _until_judged(self, names):
+        def judged():
+            found = [self._pods.store.get(f"{OWN}/{name}") for name in names]
+            return all(one and (_is_bound(one) or _is_refused(one)) for one in found) and found
+
+        return await self._until(judged)
+
+    async def _until(self, find):
+        async with asyncio.timeout(PATIENCE):
+            while not (found := find()):
+                self._moved.clear()
+                await self._moved.wait()
+        return found
+
+    def _bound(self, name):
+        found = self._pods.store.get(f"{OWN}/{name}")
+        return found and _is_bound(found)
+
+
+def _is_bound(one):
+    return "nodeName" in one["spec"]
+
+
+def _is_refused(one):
+    conditions = one["status"].get("conditions", ())
+    return any(
+        each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable"
+        for each in conditions
+    )
+
+
+def verdict(node, present, one, namespaces):
+    """What we say of what is stored; where the pod went does not help us."""
+    waiting = {**one, "spec": {**one["spec"], "nodeName": ""}}
+    line = {"node": node, "pods": present, "pod": waiting, "namespaces": namespaces}
+    return judge(json.dumps(line).encode())
+
+
+async def test_verdicts_are_those_of_the_scheduler(plane):
+    cases = {f"fit-{number}": one for number, one in enumerate(CASES)}
+    found = plane.kubectl("get", "namespaces", "--output=json")
+    namespaces = json.loads(found.stdout)["items"]
+    begun = time.monotonic()
+    async with connected(plane.kubeconfig) as client:
+        stored = await Batch(client).run(cases)
+    seconds = time.monotonic() - begun
+    differing = {}
+    for one, (node, present, incoming) in zip(cases.values(), stored, strict=True):
+        ours = verdict(node, present, incoming, namespaces)
+        theirs = _is_bound(incoming)
+        if not ours.fits is theirs is one.fits:
+            said = [each.get("message") for each in incoming["status"].get("conditions", ())]
+            differing[one.name] = {
+                "expected": one.fits,
+                "ours": (ours.fits, ours.reasons),
+                "theirs": (theirs, said),
+            }
+    print(f"\n{len(cases)} verdicts of the scheduler in {seconds:.1f} s")  # noqa: T201
+    assert differing == {}
+    assert len(cases) >= 300
+    assert seconds < TOGETHER_SECONDS

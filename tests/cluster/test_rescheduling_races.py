@@ -1,0 +1,353 @@
+"""What others do meanwhile: C25-C29, C45, C50-C52, C54 (rescheduler.md 8.3)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from helpers.rescheduling import Cases, outcomes_of
+from helpers.rescheduling_objects import (
+    ANNOTATION,
+    CASE,
+    IMPORTANT,
+    NEVER,
+    TOLERATED,
+    budget,
+    critical,
+    pod,
+    removable,
+)
+from helpers.toy_kubelet import APART, NODES, SLOW, UNREADY
+from kube.errors import ApiError
+from kube.resources import DAEMON_SETS, PODS, REPLICA_SETS, Resource
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+CASES = Cases()
+case = CASES.case
+JSON = "application/json"
+SYSTEM = "system-cluster-critical"
+ADMISSION = "admissionregistration.k8s.io"
+GUARDS = Resource(
+    ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
+)
+GUARD_BINDINGS = Resource(
+    ADMISSION,
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
+APP = {"app": "a"}
+
+
+@case("C25")
+async def the_scheduler_s_own_preemption_is_left_to_it(place):
+    on = await place.node("n1", 2)
+    await place.full(on, "v0", "v1", labels=SLOW, grace=6)
+    uid = await place.critical(annotated=False, priorityClassName=SYSTEM)
+    await place.bound(uid, on)
+    assert len(place.taken()) == 1
+    (victim,) = place.taken()
+    assert place.reason_of(victim) == "PreemptionByScheduler"
+    assert place.grace_of(victim) == 6
+    assert not place.was_marked()
+    assert place.requests(f"case-{place.label}/") == []
+    place.untouched()
+
+
+@case("C26")
+async def who_preempts_nobody_is_helped(place):
+    on = await place.node()
+    await place.full(on, "v0", cpu=4)
+    uid = await place.critical(annotated=False, priorityClassName=NEVER)
+    await place.helped(uid, on, {"v0"})
+    assert place.reason_of("v0") == "EvictionByEvictionAPI"
+
+
+async def crowded(place):
+    """A node that the pods of a ReplicaSet fill, and an add-on that needs the room of two; both."""
+    on = await place.node()
+    template = pod("x", 1, labels={**APART, **APP}, nodeSelector={CASE: place.label})
+    replica_set = {
+        "metadata": {"name": "r", "labels": APP},
+        "spec": {
+            "replicas": 4,
+            "selector": {"matchLabels": APP},
+            "template": {"metadata": {"labels": {**APART, **APP}}, "spec": template["spec"]},
+        },
+    }
+    await place.client.create(REPLICA_SETS, replica_set, place.namespace)
+    await place.cluster.until(lambda: len(running(place, on)) == 4, why=place.why)
+    return on, await place.critical(cpu=2, annotated=False, priorityClassName=NEVER)
+
+
+@case("C27")
+async def who_takes_the_place_of_the_evicted_waits(place):
+    on, uid = await crowded(place)
+    await place.helped(uid, on, await two_taken(place))
+    assert len(running(place, on)) == 2
+    replacements = [
+        each
+        for each in place.cluster.all(PODS)
+        if each["metadata"]["namespace"] == place.namespace and "nodeName" not in each["spec"]
+    ]
+    assert len(replacements) == 2
+
+
+@case("C27-without", manual=True)
+async def without_us_they_take_the_place_again(place):
+    on, uid = await crowded(place)
+    before = {each["metadata"]["uid"] for each in running(place, on)}
+    for name in sorted(each["metadata"]["name"] for each in running(place, on))[:2]:
+        await place.delete(name)
+        await asyncio.sleep(1)
+
+    def are_replaced():
+        uids = {each["metadata"]["uid"] for each in running(place, on)}
+        return len(uids) == 4 and len(uids - before) == 2
+
+    await place.cluster.until(are_replaced, why=place.why)
+    assert not place.is_bound(uid)
+
+
+async def two_taken(place):
+    await place.cluster.until(lambda: len(place.taken()) == 2, why=place.why)
+    return place.taken()
+
+
+def running(place, on):
+    """The pods of a case that have the node and run."""
+    return [
+        each
+        for each in place.cluster.all(PODS)
+        if each["metadata"]["namespace"] == place.namespace
+        and each["spec"].get("nodeName") == on
+        and each["status"].get("phase") == "Running"
+    ]
+
+
+async def one_of_two_budgets(place):
+    on = await place.node("n1", 2)
+    await place.full(on, "m", cpu=2, labels=APP)
+    for name in ("first", "second"):
+        await place.budget(budget(name, 0, APP), 1)
+    return on
+
+
+@case("C28")
+async def one_of_two_budgets_is_never_evicted(place):
+    await one_of_two_budgets(place)
+    n2 = await place.node("n2", 2)
+    await place.full(n2, "b", cpu=2, grace=60)
+    uid = await place.critical(cpu=2)
+    await place.helped(uid, n2, {"b"})
+    assert place.requests(f"case-{place.label}/pods/m") == []
+
+
+@case("C28-alone", allowPdbViolation=False)
+async def one_of_two_budgets_stays_where_none_may_be_violated(place):
+    await one_of_two_budgets(place)
+    uid = await place.critical(cpu=2)
+    await place.left_alone(uid, "DoesNotFitAnyNode")
+    assert place.requests(f"case-{place.label}/pods/m") == []
+
+
+async def one_that_is_not_ready(place, policy):
+    on = await place.node("n1", 1)
+    await place.full(on, "u", labels={**APP, **UNREADY})
+    await place.budget(budget("of-u", 1, APP, unhealthyPodEvictionPolicy=policy), 0)
+    uid = await place.critical()
+    await place.helped(uid, on, {"u"})
+
+
+@case("C29")
+async def one_that_is_not_ready_may_go_where_its_budget_says_so(place):
+    await one_that_is_not_ready(place, "AlwaysAllow")
+    assert place.reason_of("u") == "EvictionByEvictionAPI"
+
+
+@case("C29-healthy")
+async def one_that_is_not_ready_is_protected_where_too_few_are(place):
+    await one_that_is_not_ready(place, "IfHealthyBudget")
+    assert place.reason_of("u") == "DeletionByRescheduler"
+
+
+@case("C45", shortenPreemption=True)
+async def the_scheduler_s_preemption_may_be_made_faster(place):
+    on = await place.node("n1", 2)
+    await place.full(on, "v0", "v1", labels=SLOW, grace=60)
+    uid = await place.critical(annotated=False, priorityClassName=SYSTEM)
+    await place.cluster.until(place.taken, why=place.why)
+    # Others come and go on the node, by which the scheduler looks at it again.
+    for name in ("passer-by-1", "passer-by-2", "passer-by-3"):
+        await place.pods(removable(name, on, cpu=None, priorityClassName=IMPORTANT))
+        await asyncio.sleep(1)
+        await place.delete(name)
+    await place.bound(uid, on)
+    (victim,) = place.taken()
+    seen = place.cluster.history(place.ends_of()[victim].object["metadata"]["uid"])
+    graces = [each.object["metadata"].get("deletionGracePeriodSeconds") for each in seen]
+    assert [each for each in dict.fromkeys(graces) if each] == [60, 10]
+    reasons = {
+        condition["reason"]
+        for each in seen
+        for condition in each.object["status"].get("conditions", ())
+        if condition["type"] == "DisruptionTarget"
+    }
+    assert reasons == {"PreemptionByScheduler"}
+    asked = [each["requestURI"] for each in place.requests(f"{place.namespace}/pods/{victim}")]
+    assert not [each for each in asked if "eviction" in each]
+    assert not place.was_marked()
+
+
+@case("C50")
+async def what_admission_refuses_is_not_done_by_another_way(place):
+    n1, n2 = await place.node("n1", 1), await place.node("n2", 1)
+    await place.full(n1, "a")
+    await place.full(n2, "b", grace=60)
+    await guarded(place, "a")
+    uid = await place.critical()
+    await place.helped(uid, n2, {"b"})
+    verbs = {
+        (each["verb"], each["requestURI"].rpartition("/")[2].partition("?")[0])
+        for each in place.requests(f"case-{place.label}/pods/a")
+    }
+    assert verbs <= {("create", "eviction")}
+
+
+async def guarded(place, name):
+    """Let the API server refuse evictions of this pod."""
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods/eviction"],
+    }
+    names = {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}}
+    guard = {
+        "metadata": {"name": place.label},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule], "namespaceSelector": names},
+            "validations": [{"expression": f"object.metadata.name != '{name}'"}],
+        },
+    }
+    binding = {
+        "metadata": {"name": place.label},
+        "spec": {"policyName": place.label, "validationActions": ["Deny"]},
+    }
+    await place.client.create(GUARDS, guard)
+    await place.client.create(GUARD_BINDINGS, binding)
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": place.namespace},
+        "deleteOptions": {"dryRun": ["All"]},
+    }
+    path, body = PODS.path(place.namespace, name, "eviction"), msgspec.json.encode(eviction)
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await place.client.request("POST", path, body=body, content_type=JSON)
+            except ApiError:
+                return
+            # It counts some moments after it is there.
+            await asyncio.sleep(0.1)
+
+
+@case("C51")
+async def who_is_critical_elsewhere_is_not_helped_but_stays(place):
+    n1 = await place.node("n1", 1)
+    n2 = await place.node("n2", 1, labels={"example.com/other": "1"})
+    await place.full(n1, "strong", priorityClassName="system-node-critical")
+    await place.full(n2, "v0")
+    elsewhere = critical("elsewhere", place.label, selector={"example.com/other": "1"})
+    other = await place.wanted(elsewhere, place.namespace)
+    uid = await place.critical(selector={"kubernetes.io/hostname": n1})
+    await place.left_alone(uid, "DoesNotFitAnyNode")
+    assert not place.is_bound(other)
+
+
+async def saturated(place):
+    """A node full of equals of a DaemonSet's pod that waits; the node, and that pod's uid."""
+    on = await place.node()
+    await place.full(on, "v0", "v1", "v2", "v3")
+    labels = {"example.com/set": place.label}
+    spec = pod("x", 1, tolerations=[TOLERATED], nodeSelector={CASE: place.label})["spec"]
+    daemon_set = {
+        "metadata": {"name": place.label},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": {ANNOTATION: ""}},
+                "spec": spec,
+            },
+        },
+    }
+    await place.client.create(DAEMON_SETS, daemon_set, "kube-system")
+
+    def its_pod():
+        found = [
+            each["metadata"]["uid"]
+            for each in place.cluster.all(PODS)
+            if labels.items() <= each["metadata"].get("labels", {}).items()
+        ]
+        return found[0] if found else None
+
+    place.remember()
+    return on, await place.cluster.until(its_pod, why=place.why)
+
+
+async def desaturated(place, uid):
+    """Take the DaemonSet away."""
+    await place.client.delete(DAEMON_SETS, place.label, "kube-system", propagation="Background")
+    place._critical[uid] = ("kube-system", place.latest(uid)["metadata"]["name"])
+
+
+@case("C52")
+async def a_daemon_set_gets_its_place_among_equals(place):
+    on, uid = await saturated(place)
+    await place.helped(uid, on, {"v3"})
+    await desaturated(place, uid)
+
+
+@case("C52-without", manual=True)
+async def without_us_the_daemon_set_waits(place):
+    _, uid = await saturated(place)
+
+    def is_told():
+        conditions = place.latest(uid)["status"].get("conditions", ())
+        return any(each.get("reason") == "Unschedulable" for each in conditions)
+
+    await place.cluster.until(is_told, why=place.why)
+    await asyncio.sleep(3)
+    assert not place.is_bound(uid)
+    assert place.taken() == set()
+    await desaturated(place, uid)
+
+
+@case("C54")
+async def a_node_that_goes_away_ends_its_plan(place):
+    n1, n2 = await place.node("n1", 1), await place.node("n2", 1)
+    await place.full(n1, "a", labels=SLOW, grace=9)
+    await place.full(n2, "b", grace=60)
+    uid = await place.critical()
+    await place.cluster.until(lambda: "a" in place.taken(), why=place.why)
+    await place.client.delete(NODES, n1)
+    await place.helped(uid, n2, {"a", "b"})
+
+
+@pytest.fixture(scope="module")
+def outcomes(request, tmp_path_factory):
+    return outcomes_of(request, tmp_path_factory, CASES)
+
+
+@CASES.each()
+def test_rescheduling(outcomes, case):
+    outcomes.check(case)
+
+
+def test_no_controller_told_of_a_fault(outcomes):
+    assert outcomes.faults == []

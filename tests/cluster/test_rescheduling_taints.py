@@ -1,0 +1,380 @@
+"""How nodes are kept, and for whom: C14-C24, C34, C38, C41, C42 (rescheduler.md 8.2, 8.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from helpers.meddling import is_dry, overloaded
+from helpers.rescheduling import Cases, outcomes_of
+from helpers.rescheduling_objects import (
+    CASE,
+    RESERVATIONS,
+    TAINT,
+    container,
+    critical,
+    is_clean,
+    owned_taints,
+)
+from helpers.toy_kubelet import NODES, SLOW
+from kube.patches import JsonPatch, MergePatch
+from kube.resources import PODS, Resource
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+CASES = Cases()
+case = CASES.case
+RUNTIMES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+FOREIGN = {"key": TAINT, "value": "true", "effect": "NoSchedule"}
+SIDECAR = {"restartPolicy": "Always"}
+GATES = {"schedulingGates": [{"name": "example.com/gate"}]}
+
+
+def shape(*ordinary, first=(), **spec):
+    """The spec of a pod by the CPUs of its containers; those in ``first`` are of its start."""
+    containers = [container(cpu, f"c{at}") for at, cpu in enumerate(ordinary)]
+    started = [{**container(cpu, f"i{at}"), **more} for at, (cpu, more) in enumerate(first)]
+    return {"containers": containers, **({"initContainers": started} if first else {}), **spec}
+
+
+def limited(**resources):
+    return [{"name": "main", "image": "registry.example.com/any:1", "resources": resources}]
+
+
+OVERHEAD = {"runtimeClassName": "costly"}
+SHAPES = {
+    "two": (shape(1, "500m"), 1500),
+    "init": (shape(1, first=[(2, {})]), 2000),
+    "sidecar-init": (shape(1, first=[("500m", SIDECAR), (2, {})]), 2500),
+    "init-sidecar": (shape(1, first=[(2, {}), ("500m", SIDECAR)]), 2000),
+    "sidecars": (shape(1, first=[("500m", SIDECAR), ("500m", SIDECAR)]), 2000),
+    "overhead": (shape(1, **OVERHEAD), 1250),
+    "of-pod": (shape(1, resources={"requests": {"cpu": "3"}}), 3000),
+    "of-pod-overhead": (shape(1, resources={"requests": {"cpu": "3"}}, **OVERHEAD), 3250),
+    "limit-of-pod": (
+        {"containers": limited(), "resources": {"limits": {"cpu": "3", "memory": "64Mi"}}},
+        3000,
+    ),
+    "limit": ({"containers": limited(limits={"cpu": "1"})}, 1000),
+}
+"""By name, pods (rescheduler.md 4.1) and how many milli-CPUs each needs."""
+
+
+@case("C14")
+async def who_may_not_use_the_room_gets_none(place):
+    on = await place.node()
+    await place.full(on, "v0", cpu=4)
+    uid = await place.critical(tolerant=False)
+    await place.left_alone(uid, "MissingToleration")
+
+
+@case("C14-inject", injectToleration=True)
+async def the_toleration_is_added_where_that_is_wanted(place):
+    on = await place.node()
+    await place.full(on, "v0", "v1", "v2", "v3")
+    uid = await place.critical(tolerant=False)
+    await place.helped(uid, on, {"v3"})
+    tolerations = place.latest(uid)["spec"]["tolerations"]
+    assert any(each.get("key") == TAINT for each in tolerations)
+
+
+@case("C15")
+async def a_taint_of_somebody_else_stays_as_it_is(place):
+    on = await place.node(taints=[FOREIGN])
+    await place.full(on, "v0", cpu=4)
+    uid = await place.critical()
+    await place.helped(uid, on, {"v0"})
+    history = place.cluster.history(place.uid_of_node(on))
+    assert all(seen.object["spec"]["taints"] == [FOREIGN] for seen in history)
+    assert [uid in text for text in place.reserved(on)][:1] == [True]
+
+
+@case("C16", before=True)
+async def stale_taints_go_wherever_they_are_and_no_others(place):
+    ours = {"key": TAINT, "value": "resched.0123abcd", "effect": "NoSchedule"}
+    others = [{"key": f"example.com/{name}", "value": "v", "effect": "NoSchedule"} for name in "ab"]
+    n1 = await place.node("n1", taints=[others[0], ours, others[1]])
+    n2 = await place.node("n2", taints=[ours], cordoned=True)
+    n3 = await place.node("n3", taints=[ours], ready=False)
+    n4 = await place.node("n4", taints=[FOREIGN])
+    await place.cluster.until(lambda: all(place.cluster.find(NODES, each) for each in (n1, n4)))
+    await place.begin()
+    begun = time.monotonic()
+    await place.clean()
+    assert time.monotonic() - begun < 5
+    taints = [place.cluster.find(NODES, each)["spec"].get("taints", []) for each in (n1, n2, n3)]
+    assert taints == [others, [], []]
+    for each in (n1, n2, n3):
+        await place.told(place.uid_of_node(each), "StaleReservationRemoved")
+    await place.passer_by()
+    assert len(place.cluster.history(place.uid_of_node(n4))) == 1
+
+
+def reservation(uid, name, victims, seconds=300):
+    """What a controller before ours wrote."""
+    now = datetime.now(UTC)
+    since, deadline = (
+        (now + timedelta(seconds=each)).strftime("%Y-%m-%dT%H:%M:%SZ") for each in (0, seconds)
+    )
+    text = json.dumps(
+        [
+            {
+                "pod": f"kube-system/{name}",
+                "uid": uid,
+                "since": since,
+                "deadline": deadline,
+                "attempt": 1,
+                "victims": victims,
+            }
+        ]
+    )
+    value = f"resched.{hashlib.sha1(uid.encode()).hexdigest()[:8]}"  # noqa: S324 - no secret
+    return text, {"key": TAINT, "value": value, "effect": "NoSchedule"}
+
+
+@case("C17", before=True)
+async def what_was_begun_is_gone_on_with(place):
+    on = await place.node("n1", 2)
+    uids = await place.full(on, "a", "b", labels=SLOW)
+    uid = await place.critical(cpu=2)
+    victims = [
+        {"uid": each, "ns": place.namespace, "name": name}
+        for each, name in zip(uids, "ab", strict=True)
+    ]
+    text, taint = reservation(uid, f"c-{place.label}", victims)
+    value = {"metadata": {"annotations": {RESERVATIONS: text}}, "spec": {"taints": [taint]}}
+    await place.client.patch(NODES, on, MergePatch(value))
+    await place.delete("a")
+    await place.cluster.until(lambda: place.marked() and "a" in place.ends_of())
+    await place.begin()
+    await place.helped(uid, on, {"a", "b"})
+    assert place.taints_of(on) == [(taint["value"],), ()]
+    asked = [(each["verb"], each["requestURI"]) for each in place.requests(f"{place.label}/pods/")]
+    assert not [each for each in asked if "/pods/a" in each[1]]
+    assert place.reason_of("a") == ""
+
+
+@case("C18")
+async def a_node_is_let_go_when_nobody_needs_it_any_more(place):
+    on = await place.node("n1", 2)
+    await place.full(on, "v0", "v1", labels=SLOW, grace=9)
+    uid = await place.critical()
+    await place.cluster.until(place.taken, why=place.why)
+    await place.delete(f"c-{place.label}", "kube-system", grace=0, uid=uid)
+    deleted = time.monotonic()
+    await place.clean()
+    assert time.monotonic() - deleted < 5
+    assert place.taken() == {"v1"}
+    place.untouched()
+
+
+@case("C18b")
+async def another_of_the_same_name_begins_anew(place):
+    on = await place.node("n1", 2)
+    await place.full(on, "v0", "v1", labels=SLOW)
+    first = await place.critical()
+    await place.cluster.until(place.taken, why=place.why)
+    await place.delete(f"c-{place.label}", "kube-system", grace=0, uid=first)
+    second = await place.critical()
+    await place.helped(second, on, {"v1"})
+    texts = place.reserved(on)
+    assert [first in text for text in texts][:1] == [True]
+    assert not any(first in text and second in text for text in texts)
+
+
+@case("C19", proxied=True)
+async def who_finds_a_place_elsewhere_needs_no_more_room(place):
+    on = await place.node("n1", 2)
+    await place.full(on, "v0", "v1")
+    tried = set()
+
+    async def meddle(method, path, body):
+        if method == "POST" and path.endswith("/eviction") and not is_dry(body):
+            tried.add(path)
+            if min(tried) not in path or len(tried) > 1:
+                return overloaded()
+        return None
+
+    place.proxy.meddle(meddle)
+    uid = await place.critical(cpu=2)
+    await place.cluster.until(place.taken, why=place.why)
+    n9 = await place.node("n9")
+    await place.bound(uid, n9)
+    await place.clean()
+    place.proxy.meddle(None)
+    await asyncio.sleep(1.5)
+    assert len(place.taken()) == 1
+    place.untouched()
+
+
+@case("C20")
+async def a_long_name_does_no_harm(place):
+    on = await place.node()
+    await place.full(on, "v0", cpu=4)
+    name = f"{place.label}-".ljust(91, "c")
+    uid = await place.wanted(critical(name, place.label))
+    await place.helped(uid, on, {"v0"})
+    ((value,),) = [each for each in place.taints_of(on) if each]
+    assert len(value) <= 63
+
+
+@case("C21")
+async def two_get_a_node_each(place):
+    nodes = [await place.node("n1", 1), await place.node("n2", 1)]
+    for name, on in zip(("v1", "v2"), nodes, strict=True):
+        await place.full(on, name)
+    uids = [await place.critical("c"), await place.critical("d")]
+    for uid in uids:
+        await place.bound(uid)
+    await place.clean()
+    assert place.taken() == {"v1", "v2"}
+    assert {place.latest(uid)["spec"]["nodeName"] for uid in uids} == set(nodes)
+    for on in nodes:
+        history = place.cluster.history(place.uid_of_node(on))
+        assert max(len(owned_taints(seen.object)) for seen in history) == 1
+
+
+@case("C22")
+async def two_share_a_node_and_its_taint(place):
+    on = await place.node()
+    await place.full(on, "v0", "v1", "v2", "v3", labels=SLOW, grace=4)
+    uids = [await place.critical("c"), await place.critical("d")]
+    for uid in uids:
+        await place.bound(uid, on)
+    await place.clean()
+    assert place.taken() == {"v2", "v3"}
+    place.untouched()
+    assert any(all(uid in text for uid in uids) for text in place.reserved(on))
+    history = place.cluster.history(place.uid_of_node(on))
+    assert max(len(owned_taints(seen.object)) for seen in history) == 1
+    clean = [is_clean(seen.object) for seen in history]
+    # It was kept once, and let go when both had their place.
+    assert [now for before, now in zip([None, *clean], clean, strict=False) if now != before] == [
+        True,
+        False,
+        True,
+    ]
+    last = max(at for at, is_so in enumerate(clean) if not is_so)
+    for uid in uids:
+        seen = place.cluster.history(uid)
+        bound = next(each.at for each in seen if "nodeName" in each.object["spec"])
+        assert bound < history[last + 1].at
+
+
+@case("C23")
+async def time_counts_from_when_a_pod_may_be_scheduled(place):
+    on = await place.node()
+    await place.full(on, "v0", cpu=4)
+    uid = await place.critical(**GATES)
+    await place.passer_by()
+    assert place.taken() == set()
+    await asyncio.sleep(1.5)
+    free = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+    at = time.monotonic()
+    await place.client.patch(PODS, f"c-{place.label}", JsonPatch(free), "kube-system")
+    await place.helped(uid, on, {"v0"})
+    assert place.ends_of()["v0"].at - at >= 0.95
+
+
+@case("C24")
+async def who_has_no_scheduler_is_not_helped(place):
+    on = await place.node()
+    await place.full(on, "v0", cpu=4)
+    uid = await place.critical(schedulerName="nobody")
+    await place.left_alone(uid)
+
+
+@case("C34")
+async def pods_need_what_the_scheduler_counts(place):
+    runtime = {"metadata": {"name": "costly"}, "handler": "x"}
+    await place.client.create(RUNTIMES, {**runtime, "overhead": {"podFixed": {"cpu": "250m"}}})
+    asked = {}
+    for name, (spec, amount) in SHAPES.items():
+        for less in (0, 1):
+            label = f"{place.label}-{name}-{less}"
+            cpu = f"{amount - less}m"
+            on = await place.node(f"{name}-{less}", cpu, labels={CASE: label})
+            await place.full(on, f"v-{name}-{less}", cpu=cpu)
+            found = critical(label, label)
+            found["spec"] |= spec
+            asked[on] = await place.wanted(found)
+    for on, uid in asked.items():
+        if f"-0-{place.label}" in on:
+            await place.bound(uid, on)
+        else:
+            await place.told(uid, "DoesNotFitAnyNode")
+    await place.clean()
+    expected = {f"v-{name}-0" for name in SHAPES}
+    assert place.taken() == expected
+
+
+@case("C38", dryRun=True)
+async def a_dry_run_tells_and_does_nothing(place):
+    on = await place.node()
+    await place.full(on, "v0", "v1", "v2", "v3")
+    uid = await place.critical()
+    await place.left_alone(uid, "RescheduleDryRun", passes=False)
+    await asyncio.sleep(3)
+    assert place.events(uid).count("RescheduleDryRun") == 1
+    await place.left_alone(uid, passes=False)
+    assert len(place.cluster.history(place.uid_of_node(on))) == 1
+    assert await place.metric('rescheduler_evictions_total{dry_run="false"}') == 0
+
+
+@case("C41")
+async def where_nothing_can_help_that_is_told_once(place):
+    on = await place.node()
+    await place.full(on, "v0", cpu=4)
+    uid = await place.critical(cpu=400)
+    await place.left_alone(uid, "DoesNotFitAnyNode")
+    await asyncio.sleep(3)
+    assert place.events(uid).count("DoesNotFitAnyNode") == 1
+    assert len(place.cluster.history(place.uid_of_node(on))) == 1
+    assert place.requests(f"case-{place.label}/pods/v0") == []
+
+
+@case("C42", proxied=True)
+async def a_taint_that_comes_in_between_is_kept(place):
+    on = await place.node()
+    await place.full(on, "v0", cpu=4)
+    other = {"key": "example.com/other", "value": "v", "effect": "PreferNoSchedule"}
+    added = []
+
+    async def meddle(method, path, _body):
+        if method == "PATCH" and path.endswith(f"/nodes/{on}") and not added:
+            added.append(path)
+            value = {"spec": {"taints": [other]}}
+            await place.client.patch(NODES, on, MergePatch(value))
+
+    place.proxy.meddle(meddle)
+    uid = await place.critical()
+    await place.helped(uid, on, {"v0"})
+    assert place.cluster.find(NODES, on)["spec"]["taints"] == [other]
+    answers = [each["responseStatus"]["code"] for each in place.requests(f"/nodes/{on}")]
+    assert 422 in answers
+    both = [
+        seen.object["spec"].get("taints", [])
+        for seen in place.cluster.history(place.uid_of_node(on))
+        if owned_taints(seen.object)
+    ]
+    assert both
+    assert all(other in each for each in both)
+
+
+@pytest.fixture(scope="module")
+def outcomes(request, tmp_path_factory):
+    return outcomes_of(request, tmp_path_factory, CASES)
+
+
+@CASES.each()
+def test_rescheduling(outcomes, case):
+    outcomes.check(case)
+
+
+def test_no_controller_told_of_a_fault(outcomes):
+    assert outcomes.faults == []

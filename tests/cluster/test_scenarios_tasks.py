@@ -1,0 +1,332 @@
+"""Tasks as Keptn's own end-to-end tests have them: the Job of each, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from helpers.flow_manifests import (
+    app,
+    app_context,
+    container_task,
+    deployment,
+    keptn,
+    of_kind,
+    task_definition,
+)
+from helpers.flows import phases
+from kube.resources import APP_VERSIONS, CONFIG_MAPS, JOBS, PODS, TASKS, WORKLOAD_VERSIONS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+CONTEXT = {
+    "workloadName": "my-test-workload",
+    "appName": "test-app",
+    "appVersion": "",
+    "workloadVersion": "1.0.0",
+    "taskType": "",
+    "objectType": "",
+}
+CODE = {"inline": {"code": "console.log(1)"}}
+SCRIPT = {"name": "SCRIPT", "value": "/var/data/function.ts"}
+# The API server leaves the empty value out.
+CMD_ARGS = {"name": "CMD_ARGS"}
+
+
+def task(name, definition, annotations=None, **spec):
+    """A KeptnTask made by hand: only those of versions have what the definition's metadata say."""
+    context = {key: CONTEXT[key] for key in ("appName", "workloadName", "workloadVersion")}
+    spec = {"taskDefinition": definition, "context": context, **spec}
+    return of_kind("KeptnTask", name, spec, annotations=annotations)
+
+
+def text(context):
+    return json.dumps(context, separators=(",", ":"))
+
+
+def pod_spec(**spec):
+    return {"spec": {"template": {"spec": spec}}}
+
+
+def one_container(**container):
+    return pod_spec(containers=[container])
+
+
+JOBS_OF = {
+    "ttlsecondsafterfinished-in-jobs": (
+        container_task("it", ttlSecondsAfterFinished=100),
+        {
+            "metadata": {
+                "annotations": {
+                    "keptn.sh/app": "test-app",
+                    "keptn.sh/task-name": "it",
+                    "keptn.sh/version": "1.0.0",
+                    "keptn.sh/workload": "my-test-workload",
+                }
+            },
+            "spec": {"ttlSecondsAfterFinished": 100, "activeDeadlineSeconds": 30},
+            "status": {"succeeded": 1},
+        },
+    ),
+    "container-runtime": (
+        container_task(
+            "it",
+            annotations={"container": "test"},
+            container={
+                "name": "testy-test",
+                "image": "registry.example.com/busybox:1.36.0",
+                "command": ["sh", "-c", "sleep 30"],
+            },
+        ),
+        {
+            "metadata": {"annotations": {"container": "test"}},
+            "spec": {
+                "template": {
+                    "metadata": {"annotations": {"container": "test"}},
+                    "spec": {
+                        "containers": [
+                            {
+                                "name": "testy-test",
+                                "image": "registry.example.com/busybox:1.36.0",
+                                "command": ["sh", "-c", "sleep 30"],
+                                "env": [{"name": "KEPTN_CONTEXT", "value": text(CONTEXT)}],
+                            }
+                        ]
+                    },
+                }
+            },
+        },
+    ),
+    "imagepullsecret": (
+        container_task("it", imagePullSecrets=[{"name": "my-registry-secret"}]),
+        pod_spec(imagePullSecrets=[{"name": "my-registry-secret"}]),
+    ),
+    "serviceaccount-in-jobs": (
+        container_task(
+            "it",
+            serviceAccount={"name": "keptn-serviceaccount"},
+            automountServiceAccountToken={"type": False},
+        ),
+        pod_spec(serviceAccountName="keptn-serviceaccount", automountServiceAccountToken=False),
+    ),
+    "simple-task": (
+        task_definition("it", deno=CODE, ttlSecondsAfterFinished=1000),
+        one_container(
+            name="keptn-function-runner",
+            imagePullPolicy="IfNotPresent",
+            image="ghcr.io/keptn/deno-runtime:v3.0.1",
+            env=[{"name": "KEPTN_CONTEXT", "value": text(CONTEXT)}, CMD_ARGS, SCRIPT],
+        ),
+    ),
+    "simple-deployment-python-runtime": (
+        task_definition(
+            "it",
+            annotations={"python": "test"},
+            python={
+                **CODE,
+                "parameters": {"map": {"data": "1"}},
+                "secureParameters": {"secret": "my-secret"},
+                "cmdParameters": "--fast",
+            },
+        ),
+        {
+            "metadata": {"annotations": {"python": "test"}},
+            **one_container(
+                name="keptn-function-runner",
+                image="ghcr.io/keptn/python-runtime:v1.0.8",
+                env=[
+                    {"name": "DATA", "value": '{"data":"1"}'},
+                    {"name": "KEPTN_CONTEXT", "value": text(CONTEXT)},
+                    {"name": "CMD_ARGS", "value": "--fast"},
+                    {
+                        "name": "SECURE_DATA",
+                        "valueFrom": {"secretKeyRef": {"name": "my-secret", "key": "SECURE_DATA"}},
+                    },
+                    {"name": "SCRIPT", "value": "/var/data/function.py"},
+                ],
+            ),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("scenario", JOBS_OF)
+async def test_a_task_becomes_the_job_of_the_scenario(flow, scenario):
+    definition, expected = JOBS_OF[scenario]
+    await flow.create(of_kind("ServiceAccount", "keptn-serviceaccount"), definition)
+    await flow.create(task("it", "it", definition["metadata"]["annotations"], timeout="30s"))
+    await flow.until_ended(TASKS, "it")
+    found = await flow.until_all(JOBS, expected)
+    (owner,) = found[0]["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("KeptnTask", "it", True)
+    assert len(flow.all(JOBS)) == 1
+    status = flow.find(TASKS, "it")["status"]
+    assert status["jobName"] == found[0]["metadata"]["name"]
+    assert status["startTime"] <= status["endTime"]
+
+
+async def test_simple_deployment_recursive_task(flow):
+    parent = {
+        **CODE,
+        "parameters": {"map": {"user": "myotheruser", "data": "myotherdata", "other": "data"}},
+    }
+    child = {
+        "functionRef": {"name": "pre-deployment-parent"},
+        "parameters": {"map": {"user": "myuser", "data": "mydata"}},
+        "secureParameters": {"secret": "mysecret"},
+    }
+    await flow.create(
+        task_definition("pre-deployment-parent", deno=parent, labels={"task-definition": "parent"}),
+        task_definition("pre-deployment-child", deno=child, labels={"task-definition": "child"}),
+        deployment(
+            "waiter",
+            keptn(
+                "waiter",
+                "0.4",
+                pre_deployment_tasks="pre-deployment-child",
+                post_deployment_tasks="pre-deployment-parent",
+            ),
+        ),
+    )
+    await flow.until_ended(WORKLOAD_VERSIONS, "waiter-waiter-0.4")
+    secret = {"secretKeyRef": {"name": "mysecret", "key": "SECURE_DATA"}}
+    data = {
+        "parent": '{"data":"myotherdata","other":"data","user":"myotheruser"}',
+        "child": '{"data":"mydata","other":"data","user":"myuser"}',
+    }
+    secure = {"parent": [], "child": [{"name": "SECURE_DATA", "valueFrom": secret}]}
+    for label, check in (("parent", "post"), ("child", "pre")):
+        context = {
+            "workloadName": "waiter-waiter",
+            "appName": "waiter",
+            "appVersion": "",
+            "workloadVersion": "0.4",
+            "taskType": check,
+            "objectType": "Workload",
+        }
+        env = [
+            {"name": "DATA", "value": data[label]},
+            {"name": "KEPTN_CONTEXT", "value": text(context)},
+            CMD_ARGS,
+            *secure[label],
+            SCRIPT,
+        ]
+        mount = {
+            "name": "function-mount",
+            "mountPath": "/var/data/function.ts",
+            "subPath": "code",
+            "readOnly": True,
+        }
+        volume = {
+            "name": "function-mount",
+            "configMap": {"name": "keptnfn-pre-deployment-parent"},
+        }
+        expected = {
+            "metadata": {"labels": {"task-definition": label}},
+            **pod_spec(volumes=[volume], containers=[{"env": env, "volumeMounts": [mount]}]),
+        }
+        await flow.until_all(JOBS, expected)
+    code = flow.find(CONFIG_MAPS, "keptnfn-pre-deployment-parent")
+    assert code["data"] == {"code": "console.log(1)"}
+
+
+async def test_app_failing_pre_task_retry_and_timeout(flow):
+    """Both at one time: a second attempt comes after ten seconds."""
+    await flow.create(
+        container_task("retried", "fail", retries=1),
+        container_task("hanging", "hang", retries=10, timeout="3s"),
+        app_context("retry", preDeploymentTasks=["retried"]),
+        app("retry", "0.1.0"),
+        app_context("late", preDeploymentTasks=["hanging"]),
+        app("late", "0.1.0"),
+    )
+    results = {
+        "late": (
+            {"retries": 10, "timeout": "3s"},
+            "DeadlineExceeded",
+            "Job was active longer than specified deadline",
+        ),
+        "retry": (
+            {"retries": 1, "timeout": "5m0s"},
+            "BackoffLimitExceeded",
+            "Job has reached the specified backoff limit",
+        ),
+    }
+    for name, (spec, reason, message) in results.items():
+        version = await flow.until_ended(APP_VERSIONS, f"{name}-0.1.0-6b86b273", "Failed")
+        assert phases(version["status"])["currentPhase"] == "AppPreDeployTasks"
+        (item,) = version["status"]["preDeploymentTaskStatus"]
+        found = flow.find(TASKS, item["name"])
+        assert {key: found["spec"][key] for key in spec} == spec
+        status = {key: found["status"][key] for key in ("status", "reason", "message")}
+        assert status == {"status": "Failed", "reason": reason, "message": message}
+
+
+async def test_app_one_taskdefinition_not_found(flow):
+    """C54: the other runs, and all goes on once it comes; it is told once."""
+    await flow.create(
+        container_task("there", timeout="30s", retries=10),
+        app_context("shop", preDeploymentTasks=["there", "missing"]),
+        app("shop", "1"),
+    )
+    name = "shop-1-6b86b273"
+    await flow.until_all(TASKS, {"status": {"status": "Succeeded"}})
+    await flow.until_told("CreateTaskNotFound", name)
+    await flow.pass_through()
+    version = flow.find(APP_VERSIONS, name)
+    assert phases(version["status"]) == {
+        "preDeploymentStatus": "Pending",
+        "preDeploymentEvaluationStatus": "Pending",
+        "workloadOverallStatus": "Pending",
+        "postDeploymentStatus": "Pending",
+        "postDeploymentEvaluationStatus": "Pending",
+        "promotionStatus": "Pending",
+        "status": "Progressing",
+        "currentPhase": "AppPreDeployTasks",
+    }
+    (event,) = [one for one in flow.events(name) if one["reason"] == "CreateTaskNotFound"]
+    assert "series" not in event
+    assert "missing" in event["note"]
+    await flow.create(container_task("missing"))
+    await flow.until_ended(APP_VERSIONS, name)
+    assert len(flow.all(TASKS)) == 2
+
+
+async def test_a_definition_of_our_own_namespace_serves_all(flow, harbour):
+    """C55 and C56: also with inline code, and the nearer one wins."""
+    shared = task_definition("shared-code", deno={"inline": {"code": "shared()"}})
+    near = task_definition("both", deno={"inline": {"code": "near()"}})
+    far = task_definition("both", deno={"inline": {"code": "far()"}})
+    home = "harbourmaster-system"
+    kubectl = harbour.plane.kubectl
+    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": [shared, far]})
+    kubectl("apply", f"--namespace={home}", "-f=-", stdin=manifest)
+    await flow.create(
+        near, deployment("ledger", keptn("ledger", pre_deployment_tasks="shared-code,both"))
+    )
+    await flow.until_released("ledger")
+    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0")
+    code = {}
+    for job in flow.all(JOBS):
+        (volume,) = job["spec"]["template"]["spec"]["volumes"]
+        stored = flow.find(CONFIG_MAPS, volume["configMap"]["name"])
+        (task_name,) = [one["name"] for one in job["metadata"]["ownerReferences"]]
+        definition = flow.find(TASKS, task_name)["spec"]["taskDefinition"]
+        code[definition] = stored["data"]["code"]
+    assert code == {"shared-code": "shared()", "both": "near()"}
+    kubectl("delete", f"--namespace={home}", "-f=-", stdin=manifest)
+
+
+async def test_serviceaccount_in_jobs_is_that_of_the_pod(flow):
+    await flow.create(
+        of_kind("ServiceAccount", "keptn-serviceaccount"),
+        container_task(
+            "it",
+            serviceAccount={"name": "keptn-serviceaccount"},
+            automountServiceAccountToken={"type": False},
+        ),
+    )
+    await flow.create(task("it", "it"))
+    spec = {"serviceAccountName": "keptn-serviceaccount", "automountServiceAccountToken": False}
+    await flow.until_all(PODS, {"spec": spec, "status": {"phase": "Succeeded"}})

@@ -1,0 +1,352 @@
+"""Pods that wait for their checks in a second kube-scheduler, which asks the real controller."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+
+from evaluation.times import stamp
+from helpers.extending import filter_body
+from helpers.flow_manifests import (
+    IMAGE,
+    container_task,
+    deployment,
+    keptn,
+    of_kind,
+)
+from helpers.flows import gates
+from helpers.handshakes import strict_client
+from helpers.second_scheduler import NAME, account, authority_of, configuration, second_scheduler
+from kube.resources import PODS, TASKS, WORKLOAD_VERSIONS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+FLAGS = ("--scheduler-enabled=true",)
+WEBHOOK = ("--gating=schedulerName",)
+RELEASE_SECONDS = 1.0
+GUARD = 10
+POOL = "example.com/pool"
+
+
+@pytest.fixture
+def controller_flags():
+    return FLAGS
+
+
+@pytest.fixture(scope="module")
+def gating(harbour):
+    """The webhooks give pods a scheduler in place of a gate; afterwards gates again."""
+    harbour.installation.restart("webhook", WEBHOOK)
+    yield
+    harbour.installation.restart("webhook", ())
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(harbour, gating):
+    return account(harbour.plane)
+
+
+@pytest.fixture
+def port(harbour):
+    return harbour.installation.workloads["controller"].extender_port
+
+
+@pytest.fixture
+def scheduler(harbour, client, kubeconfig, port):
+    """The second scheduler, as shipped."""
+    found = configuration(port, authority_of(harbour.plane))
+    with second_scheduler(harbour.plane, found, kubeconfig):
+        yield
+
+
+def condition(pod):
+    """What the scheduler says of a pod."""
+    found = pod["status"].get("conditions", ())
+    return next((one.get("message", "") for one in found if one["type"] == "PodScheduled"), "")
+
+
+def is_bound(pod):
+    return "nodeName" in pod["spec"]
+
+
+async def until_said(flow, part, text):
+    """Wait until a scheduler says this of the one pod of an owner, which it did not place."""
+
+    def found():
+        return [one for one in flow.pods(part) if text in condition(one)]
+
+    (pod,) = await flow.until(
+        found, why=lambda: f"{text!r} not in {[condition(one) for one in flow.pods(part)]}"
+    )
+    assert not is_bound(pod)
+    return pod
+
+
+async def until_bound(flow, part, count=1):
+    """Wait until so many pods of an owner are on nodes; return them."""
+
+    def found():
+        pods = [one for one in flow.pods(part) if is_bound(one)]
+        return pods if len(pods) == count else None
+
+    return await flow.until(found, why=lambda: [condition(one) for one in flow.pods(part)])
+
+
+def told(pod):
+    """What the controller told the pod last."""
+    return pod["metadata"]["annotations"].get("gates.harbourmaster.dev/checks", "")
+
+
+async def touch(flow, pod):
+    """Have a scheduler ask about a pod anew."""
+    note = {"metadata": {"annotations": {"example.com/touched": "yes"}}}
+    await flow.change("Pod", pod["metadata"]["name"], note)
+
+
+async def described(harbour, pod):
+    """What a person reads."""
+    metadata = pod["metadata"]
+    arguments = ("describe", "pod", metadata["name"], f"--namespace={metadata['namespace']}")
+    return (await asyncio.to_thread(harbour.plane.kubectl, *arguments)).stdout
+
+
+async def test_a_pod_waits_and_runs_as_soon_as_its_checks_passed(harbour, scheduler, flow):
+    await flow.create(
+        container_task("migrate", "hang"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="migrate")),
+    )
+    pod = await until_said(flow, "ledger", "waits for ")
+    assert (pod["spec"]["schedulerName"], gates(pod)) == (NAME, [])
+    pod = await until_said(flow, "ledger", "checks of ledger-ledger-1.0 until ")
+    text = await described(harbour, pod)
+    assert "waits for pre-deployment checks of ledger-ledger-1.0 until " in text
+    assert ": migrate" in text
+    # Whoever was asked about before is woken once, for that.
+    assert told(flow.pods("ledger")[0]) in {"", "checking"}
+    await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
+    passed = asyncio.create_task(
+        flow.until_like(
+            WORKLOAD_VERSIONS, "ledger-ledger-1.0", {"status": {"preDeploymentStatus": "Succeeded"}}
+        )
+    )
+    await flow.let_end()
+    await passed
+    begun = time.monotonic()
+    await until_bound(flow, "ledger")
+    seconds = time.monotonic() - begun
+    print(f"\nfrom the checks' success to a node: {seconds * 1e3:.0f} ms")  # noqa: T201
+    assert seconds <= RELEASE_SECONDS * GUARD
+
+
+async def test_failed_checks_keep_a_pod_pending_with_a_reason(harbour, scheduler, flow):
+    await flow.create(
+        container_task("broken", "fail"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="broken")),
+    )
+    pod = await until_said(flow, "ledger", "pre-deployment checks of ledger-ledger-1.0 failed")
+    text = await described(harbour, pod)
+    assert "checks of ledger-ledger-1.0 failed: broken" in text
+    assert "Status:           Pending" in text
+
+
+@pytest.mark.parametrize("controller_flags", [(*FLAGS, "--scheduler-pre-check-deadline-seconds=3")])
+async def test_after_the_deadline_it_says_so_and_late_checks_still_release(
+    harbour, scheduler, flow
+):
+    await flow.create(
+        container_task("endless", "hang"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="endless")),
+    )
+    pod = await until_said(flow, "ledger", "; check again later")
+    assert "were not done by " in await described(harbour, pod)
+    await flow.let_end()
+    await until_bound(flow, "ledger")
+
+
+async def passed(flow, **template):
+    """A workload whose one pod runs; the name of its version, and the pod."""
+    made = deployment("ledger", keptn("ledger"))
+    made["spec"]["template"]["spec"] |= template
+    await flow.create(made)
+    (pod,) = await until_bound(flow, "ledger")
+    version = "ledger-ledger-1.0"
+    await flow.until_ended(WORKLOAD_VERSIONS, version)
+    return version, pod
+
+
+async def fail_on(flow, version, node, seconds):
+    """Record that a version failed on a node; the time at which that expires."""
+    end = stamp(datetime.now(UTC) + timedelta(seconds=seconds))
+    failed = {"name": node, "reason": "task smoke failed", "expires": end}
+    status = {"status": {"failedNodes": [failed]}}
+    await flow.change("KeptnWorkloadVersion", version, status, subresource="status")
+    return end
+
+
+async def scale(flow, replicas):
+    await flow.change("Deployment", "ledger", {"spec": {"replicas": replicas}})
+
+
+async def test_a_failed_node_is_avoided_though_it_is_preferred(harbour, scheduler, flow):
+    node = json.loads(harbour.plane.kubectl("get", "nodes", "--output=json").stdout)["items"][0]
+    name = node["metadata"]["name"]
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}
+    wish = {"weight": 100, "preference": {"matchExpressions": [term]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    version, pod = await passed(flow, affinity=affinity)
+    assert pod["spec"]["nodeName"] == name
+    await fail_on(flow, version, name, 600)
+    await scale(flow, 3)
+    pods = await until_bound(flow, "ledger", 3)
+    assert [one["spec"]["nodeName"] for one in pods].count(name) == 1
+
+
+async def test_a_failed_node_is_used_again_when_it_expires(harbour, scheduler, flow):
+    name = harbour.plane.kubectl("get", "nodes", "--output=name").stdout.split()[0]
+    node = name.partition("/")[2]
+    version, _ = await passed(flow, nodeSelector={"kubernetes.io/hostname": node})
+    end = await fail_on(flow, version, node, 8)
+    await scale(flow, 2)
+    text = f"task smoke failed on this node before, avoided until {end}"
+
+    def refused():
+        return [one for one in flow.pods("ledger") if text in condition(one)]
+
+    (pod,) = await flow.until(refused)
+    assert text in await described(harbour, pod)
+    pods = await until_bound(flow, "ledger", 2)
+    assert {one["spec"]["nodeName"] for one in pods} == {node}
+    assert stamp(datetime.now(UTC)) >= end
+
+
+async def test_without_a_controller_nothing_is_scheduled_and_then_everything_goes_on(
+    harbour, scheduler, flow
+):
+    await passed(flow)
+    installation = harbour.installation
+    await asyncio.to_thread(installation.end, "controller")
+    try:
+        await scale(flow, 2)
+
+        def refused():
+            return [one for one in flow.pods("ledger") if "connection refused" in condition(one)]
+
+        (pod,) = await flow.until(refused)
+        assert not is_bound(pod)
+        assert "connection refused" in await described(harbour, pod)
+    finally:
+        await asyncio.to_thread(installation.launch, "controller")
+        await asyncio.to_thread(installation.await_ready, "controller")
+    await until_bound(flow, "ledger", 2)
+
+
+def full(node):
+    """A pod that takes all of a node but a little, of no importance."""
+    return of_kind("Pod", "settler", big(node))
+
+
+def big(node):
+    resources = {"requests": {"cpu": "20"}}
+    container = {"name": "ledger", "image": IMAGE, "resources": resources}
+    return {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
+
+
+async def test_on_a_full_node_a_waiting_pod_of_high_priority_evicts_nobody(
+    harbour, client, kubeconfig, port, flow
+):
+    plane = harbour.plane
+    (node,) = await asyncio.to_thread(plane.add_nodes, 1, {POOL: "full"})
+    important = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "important"},
+        "value": 1000,
+    }
+    plane.kubectl("apply", "--filename=-", stdin=json.dumps(important))
+    made = deployment("ledger", keptn("ledger", pre_deployment_tasks="endless"))
+    made["spec"]["template"]["spec"] |= {**big(node), "priorityClassName": "important"}
+    settler = full(node)
+    try:
+        await flow.create(container_task("endless", "hang"), settler)
+        await flow.until_like(PODS, "settler", {"spec": {"nodeName": node}})
+        authority = authority_of(plane)
+        asked = 'harbourmaster_extender_answers_total{outcome="waits",verb="preempt"}'
+        before = harbour.metrics().get(asked, 0)
+        with second_scheduler(plane, configuration(port, authority), kubeconfig):
+            await flow.create(made)
+            await until_said(flow, "ledger", "Insufficient cpu")
+            while harbour.metrics().get(asked, 0) == before:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.05)
+            await until_told(flow, "ledger")
+            assert "deletionTimestamp" not in flow.find(PODS, "settler")["metadata"]
+        # And it would, by a scheduler that does not ask about that.
+        unasked = configuration(port, authority, preemptVerb=None)
+        with second_scheduler(plane, unasked, kubeconfig):
+            await flow.until(lambda: flow.find(PODS, "settler") is None)
+    finally:
+        await asyncio.to_thread(plane.kubectl, "delete", "node", node)
+
+
+async def until_told(flow, part):
+    """Have a pod asked about once more."""
+    (pod,) = flow.pods(part)
+    await touch(flow, pod)
+    await flow.until_told("FailedScheduling", pod["metadata"]["name"])
+
+
+def named(name, annotations=None):
+    """A pod that names the scheduler itself, of no owner."""
+    spec = {"schedulerName": NAME, "containers": [{"name": "ledger", "image": IMAGE}]}
+    return of_kind("Pod", name, spec, annotations=annotations)
+
+
+async def test_a_pod_without_metadata_passes_and_one_without_a_version_waits(
+    harbour, scheduler, flow
+):
+    await flow.create(named("tracked", keptn("tracked")), named("free"))
+    await flow.until_like(PODS, "free", {"spec": {"nodeName": bool}})
+    text = "waits for KeptnWorkloadVersion tracked-tracked-1.0, which is not there yet"
+    await flow.until(lambda: text in condition(flow.find(PODS, "tracked") or {"status": {}}))
+    assert not is_bound(flow.find(PODS, "tracked"))
+
+
+async def test_bad_questions_get_clear_errors_and_long_ones_answers(harbour, client, gating, port):
+    context = strict_client(authority_of(harbour.plane).read_bytes())
+    name = "harbourmaster-scheduling.harbourmaster-system.svc"
+    names = [f"node-{index}" for index in range(5000)]
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def ask(verb, body, content_type="application/json"):
+            url = f"https://127.0.0.1:{port}/scheduler/{verb}"
+            headers = {"Content-Type": content_type}
+            async with session.post(
+                url, data=body, headers=headers, server_hostname=name
+            ) as answer:
+                return answer.status, await answer.json()
+
+        async with asyncio.timeout(60):
+            # The certificate is issued anew for the name.
+            while True:
+                try:
+                    status, found = await ask("filter", filter_body(names, annotations={}))
+                except aiohttp.ClientConnectorError:
+                    await asyncio.sleep(0.1)
+                    continue
+                break
+        assert (status, found) == (200, {"NodeNames": names})
+        status, found = await ask("filter", filter_body(names))
+        assert list(found["FailedAndUnresolvableNodes"]) == names
+        for body in (b"{", b'{"Pod":7}', filter_body(NodeNames="n1"), b"[" * 100_000):
+            status, found = await ask("filter", body)
+            assert (status, list(found)) == (200, ["Error"]), body[:40]
+            assert found["Error"].startswith("harbourmaster: ")
+            assert "\n" not in found["Error"]
+        status, found = await ask("preempt", b"{")
+        assert (status, found) == (200, {"NodeNameToMetaVictims": {}})
+    assert harbour.new_faults() == []

@@ -1,0 +1,449 @@
+"""``harbourmaster uninstall`` against a real API server, whatever state the installation is in."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import ssl
+from pathlib import Path
+
+import pytest
+
+from cli import uninstall
+from cli.cluster import REQUEST_SECONDS
+from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
+from cli.releasing import MIRRORED
+from cli.removal import Options, Removal
+from cli.stopping import Stopping
+from gates.gate import GATE, SCHEDULER_NAME
+from gates.metadata import REMOVED_KEY as RELEASED
+from helpers.cluster import eventually
+from helpers.controller import Controller
+from helpers.keptn_objects import keptn_object
+from helpers.objects import cluster_policy, policy
+from helpers.patience import DROPPED, WAIT
+from helpers.schemas import CRDS, definition
+from kube.client import Client
+from kube.connection import Connection, connect
+from kube.errors import NotFoundError
+from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
+from playground.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2 * DROPPED)]
+
+DEPLOY = Path(__file__).parents[2] / "deploy/default"
+LEASE_SECONDS = 16
+# Within that a controller that may do so has restored a configuration.
+RESTORED_SECONDS = 5
+OPTIONS = Options(DEFAULT_NAMESPACE, patience=DROPPED)
+ALL_KINDS = (
+    "mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,"
+    "clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
+)
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory):
+    """A control plane of this module's own: what is uninstalled here would be missed elsewhere."""
+    with ControlPlane(tmp_path_factory.mktemp("uninstall")) as found:
+        found.add_nodes(2)
+        yield found
+
+
+@pytest.fixture
+def kubectl(plane):
+    return plane.kubectl
+
+
+@pytest.fixture
+async def client(plane):
+    async with Client(connect(str(plane.kubeconfig)), timeout=REQUEST_SECONDS) as found:
+        yield found
+
+
+def configuration(kind, *, policy_="Fail", name="harbourmaster"):
+    """What the controller registers, in short; nobody answers at that Service."""
+    entry = {
+        "name": "pods.harbourmaster.dev",
+        "clientConfig": {"service": {"namespace": DEFAULT_NAMESPACE, "name": WEBHOOK}},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "resources": ["pods"],
+                "operations": ["CREATE"],
+            }
+        ],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": policy_,
+        "timeoutSeconds": 1,
+        "namespaceSelector": {
+            "matchExpressions": [
+                {
+                    "key": "kubernetes.io/metadata.name",
+                    "operator": "NotIn",
+                    "values": [DEFAULT_NAMESPACE, "kube-system"],
+                }
+            ]
+        },
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "webhooks": [entry],
+    }
+
+
+CONFIGURATIONS = (
+    (MUTATING_WEBHOOKS, configuration("MutatingWebhookConfiguration")),
+    (VALIDATING_WEBHOOKS, configuration("ValidatingWebhookConfiguration")),
+)
+
+
+def pod(name, *gates, annotations=None):
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {
+            "schedulingGates": [{"name": gate} for gate in gates],
+            "containers": [{"name": "ledger", "image": "registry.example.com/ledger:3"}],
+        },
+    }
+
+
+def refusal(kubectl, namespace):
+    """Why the API server refuses pods; it hears of each configuration a moment later."""
+    manifest = json.dumps(pod("tried"))
+    options = ("--dry-run=server", "-f=-", f"-n={namespace}")
+    return kubectl("create", *options, stdin=manifest, check=False).stderr
+
+
+def listed(*objects):
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+
+
+SHIPPED = len(list(CRDS.glob("*s.yaml")))
+
+
+@pytest.fixture
+def installed(kubectl):
+    """Everything that an installation has, with all that the controller makes at run time."""
+    kubectl("apply", f"--kustomize={DEPLOY}")
+    kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "harbourmaster-webhook-cert", "namespace": DEFAULT_NAMESPACE},
+    }
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": CONTROLLER, "namespace": DEFAULT_NAMESPACE},
+        "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+    }
+    kubectl("apply", "-f=-", stdin=listed(secret, lease))
+    for name in (CONTROLLER, WEBHOOK):
+        kubectl("rollout", "status", f"deployment/{name}", f"-n={DEFAULT_NAMESPACE}", WAIT)
+    kubectl("apply", "-f=-", stdin=listed(*(one for _, one in CONFIGURATIONS)))
+    yield
+    kubectl("delete", "crd", "--all", f"--timeout={DROPPED:.0f}s")
+
+
+@pytest.fixture
+def users_namespace(kubectl, request):
+    """A namespace of somebody's, annotated for gates and so labelled by the controller."""
+    name = "ledger"
+    kubectl("create", "namespace", name)
+    kubectl("label", "namespace", name, f"{MIRRORED}=true")
+    kubectl("annotate", "namespace", name, "keptn.sh/lifecycle-toolkit=enabled")
+    kubectl("wait", "--for=create", WAIT, "serviceaccount/default", f"-n={name}")
+    yield name
+    kubectl("delete", "namespace", name)
+
+
+def ours_in(kubectl):
+    """Every object of ours that the cluster still has, but definitions."""
+    found = kubectl("get", ALL_KINDS, "-o=name").stdout.split()
+    found += kubectl(
+        "get",
+        "all,secrets,configmaps,leases,roles,rolebindings,serviceaccounts,poddisruptionbudgets",
+        f"--namespace={DEFAULT_NAMESPACE}",
+        "-o=name",
+        check=False,
+    ).stdout.split()
+    found += kubectl("get", "namespaces", "-o=name").stdout.split()
+    return [name for name in found if "harbourmaster" in name]
+
+
+def arguments(plane, **given):
+    return argparse.Namespace(
+        **{
+            "kubeconfig": str(plane.kubeconfig),
+            "context": None,
+            "namespace": DEFAULT_NAMESPACE,
+            "delete_crds": False,
+            "dry_run": False,
+            "yes": True,
+            "timeout": DROPPED,
+            "scheduler": SCHEDULER_NAME,
+            **given,
+        }
+    )
+
+
+def test_everything_goes_though_the_webhook_is_dead_and_refuses_all(
+    plane, kubectl, users_namespace, installed, capsys
+):
+    assert "pods.harbourmaster.dev" in eventually(lambda: refusal(kubectl, users_namespace))
+    assert uninstall.run(arguments(plane)) == 0
+    assert ours_in(kubectl) == []
+    eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("webhook configurations: deleted MutatingWebhookConfiguration")
+    assert any(line.startswith(f"definitions: kept {SHIPPED}") for line in out)
+    assert out[-1] == "Harbourmaster is gone."
+    # Once more: there is nothing to do, and that is well.
+    assert uninstall.run(arguments(plane)) == 0
+
+
+def test_a_dry_run_lists_and_changes_nothing(plane, kubectl, installed, capsys):
+    before = ours_in(kubectl)
+    assert uninstall.run(arguments(plane, dry_run=True, yes=False)) == 0
+    assert ours_in(kubectl) == before
+    out = capsys.readouterr().out
+    assert "webhook configurations: would delete MutatingWebhookConfiguration harbourmaster" in out
+    assert "namespace: would delete harbourmaster-system" in out
+    assert uninstall.run(arguments(plane)) == 0
+
+
+def test_policies_go_only_with_the_flag(plane, kubectl, users_namespace, installed, capsys):
+    policies = listed(
+        cluster_policy("ssd", nodeSelector={"disk": "ssd"}),
+        policy("ledger", users_namespace, nodeSelector={"disk": "ssd"}),
+    )
+    kubectl("delete", "validatingwebhookconfiguration", "harbourmaster")
+    kubectl("apply", "-f=-", stdin=policies)
+    app = keptn_object(definition("keptnapps"), "ledger", users_namespace)
+    kubectl("create", "-f=-", stdin=json.dumps(app))
+    assert uninstall.run(arguments(plane)) == 0
+    kept = f"kept {SHIPPED}, with 2 policies and 1 object of Keptn's kinds"
+    assert f"{kept}; --delete-crds deletes them all" in capsys.readouterr().out
+    # Nobody converts any more, and every version can be read.
+    kubectl("get", "keptnapps.v1alpha3.lifecycle.keptn.sh", "ledger", f"-n={users_namespace}")
+    assert kubectl("get", "-f=-", "-o=name", stdin=policies).stdout.split() == [
+        "clusterpodschedulingpolicy.kupid.gardener.cloud/ssd",
+        "podschedulingpolicy.kupid.gardener.cloud/ledger",
+    ]
+    assert uninstall.run(arguments(plane, delete_crds=True)) == 0
+    assert kubectl("get", "crd", "-o=name").stdout == ""
+
+
+def test_gated_pods_are_let_go_and_only_our_gate_is_taken(
+    plane, kubectl, users_namespace, installed
+):
+    kubectl("delete", "mutatingwebhookconfiguration", "harbourmaster")
+    kubectl("delete", "validatingwebhookconfiguration", "harbourmaster")
+    pods = [
+        pod("ours", GATE, annotations={"gates.harbourmaster.dev/parent": "unresolved", "a": "b"}),
+        pod("both", "example.com/quota", GATE, "example.com/other"),
+        pod("theirs", "example.com/quota"),
+    ]
+    eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
+    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(*pods))
+    assert uninstall.run(arguments(plane)) == 0
+    found = json.loads(kubectl("get", "pods", f"-n={users_namespace}", "-o=json").stdout)["items"]
+    gates = {
+        one["metadata"]["name"]: [gate["name"] for gate in one["spec"].get("schedulingGates", [])]
+        for one in found
+    }
+    assert gates == {
+        "ours": [],
+        "both": ["example.com/quota", "example.com/other"],
+        "theirs": ["example.com/quota"],
+    }
+    notes = {one["metadata"]["name"]: one["metadata"].get("annotations", {}) for one in found}
+    assert notes == {
+        "ours": {"a": "b", RELEASED: "true"},
+        "both": {RELEASED: "true"},
+        "theirs": {},
+    }
+    labels = json.loads(kubectl("get", "namespace", users_namespace, "-o=json").stdout)
+    assert MIRRORED not in labels["metadata"]["labels"]
+    assert labels["metadata"]["annotations"]["keptn.sh/lifecycle-toolkit"] == "enabled"
+
+
+def test_pods_in_the_scheduler_are_made_anew_by_their_owner_and_others_named(
+    plane, kubectl, users_namespace, installed, capsys
+):
+    kubectl("delete", "mutatingwebhookconfiguration", "harbourmaster")
+    kubectl("delete", "validatingwebhookconfiguration", "harbourmaster")
+    eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
+    labels = {"example.com/app": "ledger"}
+    tracked = {"keptn.sh/workload": "ledger", "keptn.sh/version": "3"}
+    waiting = [pod(name, annotations=tracked) for name in ("ours", "lonely")]
+    for one in waiting:
+        one["spec"]["schedulerName"] = SCHEDULER_NAME
+    waiting[0]["metadata"]["labels"] = labels
+    # It adopts the one that is there already, as admission would have changed it.
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "ledger"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": tracked},
+                "spec": pod("x")["spec"],
+            },
+        },
+    }
+    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(*waiting))
+    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(owner))
+    adopted = "--for=jsonpath={.metadata.ownerReferences[0].name}=ledger"
+    kubectl("wait", adopted, WAIT, "pod/ours", f"-n={users_namespace}")
+    assert uninstall.run(arguments(plane, dry_run=True)) == 0
+    would = f"pods in {SCHEDULER_NAME}: would delete 1 pod, for their owners to make anew; 1 pod "
+    assert f"{would}that nobody makes anew: {users_namespace}/lonely" in capsys.readouterr().out
+    assert uninstall.run(arguments(plane)) == 1
+    out = capsys.readouterr().out.splitlines()
+    left = f"left: 1 pod in {SCHEDULER_NAME}, which nobody answers now: {users_namespace}/lonely"
+    assert [line.startswith(left) for line in out if line.startswith("left:")] == [True]
+    assert ours_in(kubectl) == []
+    kubectl(
+        "wait", "--for=condition=Ready", WAIT, "pod", "-l=example.com/app", f"-n={users_namespace}"
+    )
+    found = json.loads(kubectl("get", "pods", f"-n={users_namespace}", "-o=json").stdout)["items"]
+    schedulers = {
+        one["metadata"]["generateName"]: one["spec"]["schedulerName"]
+        for one in found
+        if "generateName" in one["metadata"]
+    }
+    assert schedulers == {"ledger-": "default-scheduler"}
+    kubectl("delete", "pod", "lonely", f"-n={users_namespace}")
+    assert uninstall.run(arguments(plane)) == 0
+
+
+async def test_a_living_controller_outside_of_the_cluster_restores_nothing(
+    plane, client, kubectl, installed, capsys
+):
+    # With every right, so that only the Lease can stop it.
+    controller = await controller_at_work(kubectl, plane.kubeconfig)
+    try:
+        code = await uninstall.uninstall(client, OPTIONS)
+        said = capsys.readouterr().out
+        assert code == 0, said
+        assert "took the Lease from" in said
+        assert ours_in(kubectl) == []
+        # Nor does it begin anew once its Lease would have run out, had it not been taken.
+        await nothing_returns(client, LEASE_SECONDS)
+    finally:
+        controller.stop()
+
+
+async def test_a_living_controller_that_keeps_its_lease_loses_its_rights(
+    plane, client, kubectl, installed, tmp_path, monkeypatch
+):
+    async def none(_self):
+        return ""
+
+    monkeypatch.setattr(Stopping, "_take_lease", none)
+    controller = await controller_at_work(kubectl, limited(plane, tmp_path / "kubeconfig"))
+    try:
+        removal = Removal(client, OPTIONS)
+        await Stopping(removal).controller()
+        await removal.delete_configurations()
+        await nothing_returns(client, RESTORED_SECONDS)
+    finally:
+        controller.stop()
+    assert await uninstall.uninstall(client, OPTIONS) == 0
+
+
+async def controller_at_work(kubectl, kubeconfig):
+    """A controller process that has the configurations as it wants them."""
+    controller = Controller(kubeconfig, DEFAULT_NAMESPACE)
+    bundle = "--for=jsonpath={.webhooks[0].clientConfig.caBundle}"
+    for resource, _ in CONFIGURATIONS:
+        kubectl("wait", f"{resource.plural}/harbourmaster", bundle, WAIT)
+    return controller
+
+
+async def nothing_returns(client, seconds):
+    """Fail if a configuration appears meanwhile."""
+    page = await client.list(MUTATING_WEBHOOKS)
+    assert page.items == ()
+    events = client.watch(
+        MUTATING_WEBHOOKS,
+        resource_version=page.resource_version,
+        timeout_seconds=seconds,
+        idle_timeout=2 * seconds,
+        bookmarks=False,
+    )
+    async for event in events:
+        pytest.fail(f"{event.type} {bytes(event.object)}")
+
+
+def limited(plane, path):
+    """A kubeconfig of the controller's ServiceAccount, written to ``path``."""
+    token = plane.kubectl("create", "token", CONTROLLER, f"-n={DEFAULT_NAMESPACE}").stdout.strip()
+    authority = plane.layout.pki / "ca.crt"
+    cluster = {"server": plane.server, "certificate-authority": str(authority)}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "it", "cluster": cluster}],
+        "users": [{"name": "it", "user": {"token": token}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "current-context": "it",
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+async def test_what_is_forbidden_is_said_and_the_rest_goes(plane, client, kubectl, installed):
+    kubectl("create", "serviceaccount", "operator", "-n=default")
+    rules = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "webhook-remover"},
+        "rules": [
+            {
+                "apiGroups": ["admissionregistration.k8s.io"],
+                "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+                "verbs": ["list", "watch", "delete"],
+            }
+        ],
+    }
+    kubectl("apply", "-f=-", stdin=json.dumps(rules))
+    kubectl(
+        "create",
+        "clusterrolebinding",
+        "webhook-remover",
+        "--clusterrole=webhook-remover",
+        "--serviceaccount=default:operator",
+    )
+    token = kubectl("create", "token", "operator", "-n=default").stdout.strip()
+
+    async def given():
+        return token
+
+    context = ssl.create_default_context(cafile=str(plane.layout.pki / "ca.crt"))
+    weak_connection = Connection(server=plane.server, ssl=context, token=given)
+    told = []
+    async with Client(weak_connection) as weak:
+        code = await uninstall.uninstall(
+            weak, Options(DEFAULT_NAMESPACE, patience=5), tell=told.append
+        )
+    assert code == 1
+    assert any(
+        'cannot list resource "pods"' in line and "default:operator" in line for line in told
+    )
+    for resource, wanted in CONFIGURATIONS:
+        with pytest.raises(NotFoundError):
+            await client.get(resource, wanted["metadata"]["name"])
+    await client.get(NAMESPACES, DEFAULT_NAMESPACE)
+    kubectl("delete", "clusterrolebinding,clusterrole", "webhook-remover")
+    assert await uninstall.uninstall(client, OPTIONS) == 0
