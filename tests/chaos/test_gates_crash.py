@@ -1,0 +1,277 @@
+"""A flow whose controller dies before and after every write ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import os
+import re
+import time
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from helpers.controller import connected
+from helpers.crashing import LEASE, Plan, Undisturbed, live
+from helpers.flow_manifests import (
+    app,
+    app_context,
+    container_task,
+    deployment,
+    evaluation_definition,
+    keptn,
+    task_definition,
+)
+from helpers.flows import GATE, Flow, gates, is_released
+from helpers.patience import WAIT
+from kube.resources import (
+    APP_CREATION_REQUESTS,
+    APP_VERSIONS,
+    APPS,
+    CONFIG_MAPS,
+    EVALUATIONS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+CRDS = Path(__file__).parents[2] / "deploy/crds"
+IS_LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
+CALM = 120.0
+LONGEST = 3000.0
+"""Seconds for all lives together; the long form takes a quarter of an hour."""
+FLAGS = {"lifecycle": {"promotionTasks": True}}
+PARTS = {"cart": 1, "front": 2, "solo": 1}
+"""Deployments and their pods: two of one app that a person made, one of an app that we make."""
+PASSED = {"Succeeded", "Warning"}
+COMPARED = (
+    APPS,
+    APP_VERSIONS,
+    APP_CREATION_REQUESTS,
+    WORKLOADS,
+    WORKLOAD_VERSIONS,
+    TASKS,
+    TASK_DEFINITIONS,
+    EVALUATIONS,
+)
+PASSING = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
+    (re.compile(r"-\d{5}\b"), "-DIGITS"),
+)
+"""What differs from one run to the next."""
+
+
+def gated(found):
+    """A Deployment whose pods are as admission leaves them."""
+    found["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
+    return found
+
+
+def manifests():
+    """The flow: checks of every kind at both levels."""
+    checks = {
+        "pre_deployment_tasks": "migrate",
+        "post_deployment_tasks": "smoke",
+        "pre_deployment_evaluations": "capacity",
+        "post_deployment_evaluations": "latency",
+    }
+    resolved = {"gates.harbourmaster.dev/app-type": "single-service"}
+    cart = deployment("cart", keptn("cart", app="shop", **checks))
+    front = deployment(
+        "front",
+        # Its owner was not known to admission.
+        {"gates.harbourmaster.dev/parent": "unresolved"},
+        above=keptn("front", app="shop", pre_deployment_tasks="smoke"),
+        replicas=PARTS["front"],
+    )
+    solo = deployment("solo", {**keptn("solo", app="solo"), **resolved})
+    return [
+        container_task("announce"),
+        container_task("smoke"),
+        task_definition("load-test", python={"inline": {"code": "print(1)"}}),
+        evaluation_definition("capacity", "load", ">5"),
+        evaluation_definition("latency", "load", "<50"),
+        app_context(
+            "shop",
+            preDeploymentTasks=["announce"],
+            preDeploymentEvaluations=["capacity"],
+            postDeploymentTasks=["load-test"],
+            postDeploymentEvaluations=["latency"],
+            promotionTasks=["announce"],
+            metadata={"team": "harbour"},
+        ),
+        app("shop", "1.0", ("cart", "1.0"), ("front", "1.0")),
+        *map(gated, (cart, front, solo)),
+    ]
+
+
+def of_everyone():
+    """What lies in our own namespace, for everybody's tasks."""
+    return task_definition("migrate", deno={"inline": {"code": "console.log(1)"}})
+
+
+def outcome(flow):
+    """What there is, without what differs from one run to the next; a line for each object."""
+    lines = [
+        f"{resource.kind} {one['metadata']['name']} "
+        + json.dumps([one.get("spec"), one.get("status")], sort_keys=True)
+        for resource in COMPARED
+        for one in flow.all(resource)
+    ]
+    for job in flow.all(JOBS):
+        spec = job["spec"]
+        ended = [one["type"] for one in job["status"].get("conditions", ())]
+        left = [spec.get("ttlSecondsAfterFinished"), ended, _containers(spec)]
+        lines.append(f"Job {job['metadata']['name']} {json.dumps(left)}")
+    lines += [
+        f"ConfigMap {one['metadata']['name']} {json.dumps(one['data'])}"
+        for one in flow.all(CONFIG_MAPS)
+        if one["metadata"]["name"].startswith("keptnfn-")
+    ]
+    lines += [f"{part}: {len(pods)} of {PARTS[part]} let go" for part, pods in released(flow)]
+    return sorted(_same(line.replace(flow.namespace, "NAMESPACE")) for line in lines)
+
+
+def _containers(spec):
+    return [[one["image"], one.get("env")] for one in spec["template"]["spec"]["containers"]]
+
+
+def _same(line):
+    for pattern, name in PASSING:
+        line = pattern.sub(name, line)
+    return line
+
+
+def released(flow):
+    return [(part, [pod for pod in flow.pods(part) if is_released(pod)]) for part in PARTS]
+
+
+def has_ended(flow):
+    """Whether nothing more is to be done."""
+    versions = flow.all(APP_VERSIONS, {"status": {"status": "Succeeded"}})
+    workloads = flow.all(WORKLOAD_VERSIONS, {"status": {"status": "Succeeded"}})
+    jobs = flow.all(JOBS)
+    return (
+        len(versions) == 2
+        and len(workloads) == len(PARTS)
+        and all(len(pods) == PARTS[part] for part, pods in released(flow))
+        and all("ttlSecondsAfterFinished" in job["spec"] for job in jobs)
+        and reasons(flow)["AppCompletedFinished"] == len(versions)
+        and reasons(flow)["WorkloadCompletedFinished"] == len(workloads)
+    )
+
+
+def reasons(flow):
+    """How often we told each; those above come last of their objects."""
+    ours = (
+        one for one in flow.events() if one["reportingController"].startswith("harbourmaster.dev/")
+    )
+    return collections.Counter(one["reason"] for one in ours)
+
+
+def home_of(flow):
+    return f"{flow.namespace}-home"
+
+
+@asynccontextmanager
+async def begun(client, name):
+    """A flow, with a namespace of ours for it."""
+    flow = Flow(client, name)
+    await client.create(NAMESPACES, {"metadata": {"name": home_of(flow)}})
+    async with flow:
+        await flow.create(of_everyone(), namespace=home_of(flow))
+        await flow.measure_by_hand("load", "10")
+        await flow.create(*manifests())
+        yield flow
+
+
+async def test_a_controller_that_dies_at_every_write_does_the_same(throwaway_control_plane):
+    plane = await asyncio.to_thread(throwaway_control_plane)
+    plane.add_nodes(1)
+    plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", WAIT)
+    async with connected(plane.kubeconfig) as client, begun(client, "calm") as calm:
+        undisturbed = Undisturbed()
+        over = partial(calm.until, lambda: has_ended(calm), CALM)
+        await live(plane.kubeconfig, home_of(calm), undisturbed, over, **FLAGS)
+        expected = outcome(calm)
+        plan = Plan(events=IS_LONG)
+        lease = LEASE if IS_LONG else None
+        async with begun(client, "stormy") as stormy:
+
+            def missing():
+                return sorted({*outcome(stormy)} ^ {*expected})
+
+            def why():
+                return "\n".join(missing())
+
+            over = partial(stormy.until, lambda: not missing(), LONGEST, why=why)
+            started = time.monotonic()
+            home = home_of(stormy)
+            lives = await live(plane.kubeconfig, home, plan, over, lease=lease, **FLAGS)
+            seconds = time.monotonic() - started
+            assert_once(stormy)
+            assert_in_order(stormy)
+            # What is told is told after it is written, so that it may be lost, but never wrong.
+            assert reasons(stormy).keys() <= reasons(calm).keys()
+    assert kinds(plan.sent) == kinds(undisturbed.sent)
+    before, after = (len(plan.deaths[moment]) for moment in ("before", "after"))
+    assert lives > before > len(expected)
+    print(  # noqa: T201 - figures to note
+        f"\n{lives} lives in {seconds:.0f} s: {before} deaths before a write, {after} after one"
+    )
+
+
+def kinds(writes):
+    """What was written, by verb, resource and subresource."""
+    found = (write.split(" ", 2)[:2] for write in writes if "/leases" not in write)
+    return {(verb, *path.split("/namespaces/")[-1].split("/")[1::2]) for verb, path in found}
+
+
+def assert_once(flow):
+    """Nothing was made twice, be it that one of them is gone again."""
+    for resource in (TASKS, EVALUATIONS, JOBS, APP_VERSIONS, WORKLOAD_VERSIONS, WORKLOADS, APPS):
+        made = {
+            (found["metadata"]["uid"], name)
+            for (kind, name), versions in flow._seen.items()
+            if kind == resource
+            for found in versions
+        }
+        assert len(made) == len(flow.all(resource)), f"{resource.kind}: {sorted(made)}"
+
+
+def assert_in_order(flow):
+    """No pod was ever without its gate before the checks of its workload had passed."""
+    for part in PARTS:
+        (version,) = (
+            one
+            for one in flow.all(WORKLOAD_VERSIONS)
+            if one["metadata"]["name"].endswith(f"-{part}-1.0")
+        )
+        passed = first(flow.history(WORKLOAD_VERSIONS, version["metadata"]["name"]), has_passed)
+        for pod in flow.pods(part):
+            free = first(flow.history(PODS, pod["metadata"]["name"]), lambda one: not gates(one))
+            assert passed < free
+
+
+def has_passed(version):
+    status = version.get("status", {})
+    return {
+        status.get("preDeploymentStatus"),
+        status.get("preDeploymentEvaluationStatus"),
+    } <= PASSED
+
+
+def first(versions, is_so):
+    """The resource version of the first that is so: all of one API server count together."""
+    return next(int(one["metadata"]["resourceVersion"]) for one in versions if is_so(one))

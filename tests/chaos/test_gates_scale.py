@@ -1,0 +1,47 @@
+"""Thousands of gated pods and hundreds of applications: how fast, how large, and how quiet.
+
+The short form has a tenth of them. Times are compared with several times the limit where others
+share the machine; the long form keeps to the limits of a machine of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from helpers.gate_load import measure_apps, measure_release
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+IS_LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
+VERSIONS, APPS, QUIET = (1000, 500, 10.0) if IS_LONG else (100, 50, 3.0)
+GUARD = 1 if IS_LONG else 5
+RELEASE_SECONDS = 0.5
+DRAIN_SECONDS = 60 / 5000
+"""For each pod."""
+RECONCILE_SECONDS = 300 / 500
+"""For each application of five workloads."""
+REQUESTS = 1.0
+MEMORY_MB = 300
+
+
+async def test_gated_pods_go_at_once_and_versions_that_wait_ask_for_nothing(
+    throwaway_control_plane,
+):
+    plane = await asyncio.to_thread(throwaway_control_plane, optional=())
+    found = await measure_release(plane, VERSIONS, QUIET)
+    print(f"\n{found}")  # noqa: T201 - figures to note
+    assert found.idle <= REQUESTS
+    assert found.p99 <= RELEASE_SECONDS * GUARD
+    assert found.drained <= DRAIN_SECONDS * found.pods * GUARD
+    assert found.memory_mb <= MEMORY_MB
+
+
+async def test_applications_of_five_workloads_are_reconciled(throwaway_control_plane):
+    plane = await asyncio.to_thread(throwaway_control_plane, optional=())
+    found = await measure_apps(plane, APPS)
+    print(f"\n{found}")  # noqa: T201 - figures to note
+    assert found.seconds <= RECONCILE_SECONDS * APPS * GUARD
+    assert found.memory_mb <= MEMORY_MB

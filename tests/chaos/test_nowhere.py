@@ -1,0 +1,98 @@
+"""A kubeconfig that leads nowhere: one clear line, and no end of trying."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from helpers.harmed import until
+from helpers.observed import VALUE_PORTS
+from playground.api import ask
+from playground.ports import free_ports
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROLES = ["webhook", "controller"]
+FLAGS = {
+    "webhook": ["--port=0", "--cert-dir=."],
+    "controller": ["--leader-election-lease-name=nowhere", *VALUE_PORTS],
+}
+
+
+def kubeconfig(path, server):
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "nowhere", "cluster": {"server": server}}],
+        "users": [{"name": "nobody", "user": {"token": "none"}}],
+        "contexts": [{"name": "it", "context": {"cluster": "nowhere", "user": "nobody"}}],
+        "current-context": "it",
+    }
+    path.write_text(yaml.safe_dump(config))
+
+
+def command(role, path):
+    common = (f"--kubeconfig={path}", "--namespace=home", "--health-port=0", "--log-format=json")
+    return [sys.executable, "-P", "-m", role, *common, *FLAGS[role]]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_server_that_is_not_there_is_told_once_and_tried_again(role, tmp_path):
+    path = tmp_path / "kubeconfig"
+    server = f"https://127.0.0.1:{free_ports(1)[0]}"
+    kubeconfig(path, server)
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command(role, path), stdout=output, stderr=output, cwd=tmp_path
+        ) as process,
+    ):
+
+        def starts():
+            assert process.poll() is None, log.read_text()
+            return lines(log, "started")
+
+        try:
+            (started,) = until(starts)[0]
+            until(lambda: failures(started["health"]) > 10)
+            status, text = ask(f"{started['health']}/readyz")
+            assert process.poll() is None
+        finally:
+            process.terminate()
+    assert status == 503
+    why = f"{server} (kubeconfig {path}, context it) can't be connected to: Connection refused"
+    assert why in text
+    assert "Traceback" not in log.read_text()
+    told = lines(log, "no contact, what is held stays in force")
+    assert told
+    assert all(why in line["error"] for line in told)
+    assert len(told) == len({line["resource"] for line in told})
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_kubeconfig_that_is_not_there_ends_the_start_with_one_line(role, tmp_path):
+    path = tmp_path / "kubeconfig"
+    ended = subprocess.run(
+        command(role, path), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode != 0
+    (line,) = (ended.stdout + ended.stderr).splitlines()
+    assert str(path) in line
+
+
+def lines(log, event):
+    found = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    return [line for line in found if line["event"] == event]
+
+
+def failures(health):
+    text = ask(f"{health}/metrics")[1]
+    samples = [
+        it for it in text.splitlines() if it.startswith("harbourmaster_watch_failures_total")
+    ]
+    return sum(float(sample.split()[-1]) for sample in samples)

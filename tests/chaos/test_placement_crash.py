@@ -1,0 +1,140 @@
+"""A controller that dies while an application moves: it ends on exactly one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from functools import partial
+
+import pytest
+
+from controller.placement import session
+from helpers.cluster import fresh_namespace
+from helpers.controller import connected
+from helpers.crashing import MortalClient, Plan, live
+from helpers.member_planes import leave, members_of, two_planes
+from helpers.patience import WAIT
+from helpers.placed import config_map
+from helpers.placing_flow import Flow
+from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+
+NAME = "applications.placement.harbourmaster.dev/app"
+MANY = 120.0
+"""Seconds for all lives together."""
+SETTINGS = {
+    "controllers": ["placement"],
+    "placement": {
+        "enabled": True,
+        "members": {
+            "probeIntervalSeconds": 0.5,
+            "requestTimeoutSeconds": 2,
+            "allowedAddresses": ["127.0.0.0/8", "::1"],
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def planes(control_plane, request, tmp_path_factory):
+    """Two member API servers; the shared one manages them."""
+    crds = request.config.rootpath / "deploy/crds"
+    control_plane.kubectl("apply", "--server-side", f"--kustomize={crds}")
+    control_plane.kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+    with two_planes(tmp_path_factory) as found:
+        yield found
+
+
+@pytest.fixture
+async def members(planes):
+    async with members_of(planes) as found:
+        yield found
+
+
+@pytest.fixture
+async def flow(request, control_plane, planes):
+    kubectl = control_plane.kubectl
+    name = fresh_namespace(kubectl, request.node.name[5:30].replace("_", "-"))
+    async with connected(control_plane.kubeconfig) as client:
+        found = Flow(client, name, control_plane.kubeconfig)
+        async with found.watching():
+            for cluster, plane in zip(("one", "two"), planes, strict=True):
+                await found.cluster(cluster, plane)
+                labels = {"metadata": {"labels": {"place": cluster}}}
+                await found.change(CLUSTERS, cluster, labels)
+            yield found
+    leave(kubectl, name)
+
+
+def bound_to(cluster):
+    return {"cluster": {"labels": [f"place is {cluster}"]}}
+
+
+async def test_one_that_is_killed_between_delete_and_create_has_it_end_on_one(flow, members):
+    one, two = members
+    manifests = [config_map(name, one.namespace) for name in ("first", "second")]
+    async with flow.placing() as process:
+        await flow.application(*manifests, constraints=bound_to("one"))
+        await flow.until_running("one")
+        # Its end is held up, so that the create has to wait for it.
+        await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
+        await flow.change(APPLICATIONS, "app", {"spec": {"constraints": bound_to("two")}})
+        await one.until(
+            CONFIG_MAPS, "first", lambda found: found["metadata"].get("deletionTimestamp")
+        )
+        await asyncio.to_thread(process.kill)
+    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
+    await one.until(CONFIG_MAPS, "first", lambda found: found is None)
+    assert await two.names() == set()
+    async with flow.placing():
+        await flow.until_running("two")
+    assert (await one.names(), await two.names()) == (set(), {"first", "second"})
+
+
+@pytest.mark.parametrize("order", ["DeleteFirst", "CreateFirst"])
+async def test_one_that_dies_at_every_write_has_it_end_on_one(
+    flow, members, monkeypatch, control_plane, order
+):
+    one, two = members
+    plan = Plan(events=False)
+
+    def client(connection, **options):
+        return MortalClient(connection, plan, plan.died, **options)
+
+    monkeypatch.setattr(session, "Client", client)
+    manifests = [config_map(name, one.namespace) for name in ("first", "second")]
+    await flow.application(*manifests, constraints=bound_to("one"), migrationOrder=order)
+
+    async def kubectl(*arguments):
+        # Another process: a death takes what this one has begun meanwhile with it.
+        await asyncio.to_thread(control_plane.kubectl, *arguments, f"-n={flow.namespace}")
+
+    async def over():
+        async with asyncio.timeout(MANY):
+            await settled(flow, "one")
+            assert (await one.names(), await two.names()) == ({"first", "second"}, set())
+            value = json.dumps({"spec": {"constraints": bound_to("two")}})
+            await kubectl("patch", NAME, "--type=merge", f"--patch={value}")
+            await settled(flow, "two")
+            assert (await one.names(), await two.names()) == (set(), {"first", "second"})
+            await kubectl("delete", NAME, "--wait=false")
+            await flow.until_gone()
+            assert (await one.names(), await two.names()) == (set(), set())
+
+    lives = await live(
+        control_plane.kubeconfig, flow.namespace, plan, partial(over), patience=60.0, **SETTINGS
+    )
+    member = {write for write in plan.sent if "configmaps" in write}
+    # Two objects, applied and deleted on either cluster.
+    assert len(member) >= 4
+    assert lives > len(plan.sent)
+
+
+async def settled(flow, cluster):
+    """Wait until it runs there and nowhere else; deaths may take longer than one wait."""
+    while True:
+        with contextlib.suppress(TimeoutError):
+            await flow.until_running(cluster)
+            return

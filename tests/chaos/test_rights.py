@@ -1,0 +1,507 @@
+"""S22: every right that the manifests grant is used, and nothing that is tried is refused.
+
+The processes run as their ServiceAccounts; what they did is read from the API server's audit log.
+Only what JUDGED lists stands in no log: the API server itself asks for it, where it enforces who
+may set owner references.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+
+import pytest
+
+from helpers.api_proxy import ApiProxy, Fault
+from helpers.cluster import eventually
+from helpers.controller import connected
+from helpers.flow_manifests import (
+    IMAGE,
+    RESOURCES,
+    app,
+    app_context,
+    container_task,
+    deployment,
+    evaluation_definition,
+    keptn,
+    of_kind,
+    owner,
+    task_definition,
+    without_outcome,
+)
+from helpers.flows import WATCHED
+from helpers.harbour import HOME, Harbour
+from helpers.manifests import DEPLOY
+from helpers.objects import cluster_policy
+from helpers.patience import PATIENCE
+from helpers.rescheduling import Case, Plane, ready_field
+from helpers.rescheduling_objects import budget
+from helpers.rescheduling_place import Place
+from helpers.rights import kubeconfig
+from helpers.toy_kubelet import SLOW
+from kube.resources import (
+    APP_VERSIONS,
+    CONFIG_MAPS,
+    EVALUATIONS,
+    JOBS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+from playground.installation import Installation
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(480)]
+
+ACCOUNTS = {
+    role: f"system:serviceaccount:{HOME}:harbourmaster-{role}" for role in ("webhook", "controller")
+}
+SHORT_LIVES = [
+    "--certificates-ca-lifetime-seconds=60",
+    "--certificates-leaf-lifetime-seconds=15",
+    "--certificates-publish-seconds=1",
+]
+PATIENT = '[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":29}]'
+OPT_IN = "keptn.sh/lifecycle-toolkit"
+ANY_NAME = ""
+RESCHEDULING = (
+    "rbac/service-accounts.yaml",
+    "rbac/controller.yaml",
+    "rbac/lifecycle.yaml",
+    "components/rescheduling/rights.yaml",
+)
+"""What the controller needs of the manifests where it does nothing but reschedule."""
+PLUGIN = "OwnerReferencesPermissionEnforcement"
+LIFECYCLE = "lifecycle.keptn.sh"
+JUDGED = {
+    # An owner is kept from going before what it owns.
+    ("update", LIFECYCLE, "keptnapps/finalizers"),
+    ("update", LIFECYCLE, "keptnappversions/finalizers"),
+    ("update", LIFECYCLE, "keptntasks/finalizers"),
+    ("update", LIFECYCLE, "keptnworkloads/finalizers"),
+    ("update", LIFECYCLE, "keptnworkloadversions/finalizers"),
+    # A workload gets another owner, for which the plugin asks who might as well delete it.
+    ("delete", LIFECYCLE, "keptnworkloads"),
+}
+"""What the plugin asks for when objects are written; no request is of these verbs."""
+WATCHES_OF_OWNERS = r"^/apis/(apps|argoproj\.io)/\w+/\w+$"
+OWNERS = ("Deployment", "StatefulSet", "DaemonSet", "Rollout")
+FIRST, SECOND = "6b86b273", "d4735e3a"
+"""What the versions of an app end with, by its generation."""
+
+
+def granted(kubectl):
+    """What each account may do: verb, group, resource, and the name where it is limited to one."""
+    roles, bindings = {}, []
+    for kind in ("role", "clusterrole"):
+        found = json.loads(kubectl("get", kind, "--all-namespaces", "-o=json").stdout)["items"]
+        roles |= {(one["kind"], one["metadata"]["name"]): one["rules"] for one in found}
+        found = kubectl("get", f"{kind}bindings", "--all-namespaces", "-o=json")
+        bindings += json.loads(found.stdout)["items"]
+    for binding in bindings:
+        for subject in binding.get("subjects") or ():
+            if subject.get("namespace") != HOME:
+                continue
+            for rule in roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]:
+                for group in rule["apiGroups"]:
+                    for resource in rule["resources"]:
+                        for verb in rule["verbs"]:
+                            for name in rule.get("resourceNames") or [ANY_NAME]:
+                                user = f"system:serviceaccount:{HOME}:{subject['name']}"
+                                yield user, verb, group, resource, name
+
+
+def audited(plane):
+    """What the accounts did so far, and with what result."""
+    lines = (plane.layout.logs / "audit.log").read_text().splitlines()
+    for line in lines:
+        # Most are of the other components, and there are many of them.
+        if f":{HOME}:harbourmaster-" not in line:
+            continue
+        event = json.loads(line)
+        user = event["user"]["username"]
+        if user in ACCOUNTS.values() and "objectRef" in event:
+            target = event["objectRef"]
+            name = target.get("name", ANY_NAME)
+            resource = "/".join(filter(None, (target["resource"], target.get("subresource"))))
+            right = (user, event["verb"], target.get("apiGroup", ""), resource)
+            yield (*right, name), event["responseStatus"]
+
+
+def used(plane, rights):
+    """Of the rights those used; one to any name is not used by what another names."""
+    found = {
+        right
+        for right, status in audited(plane)
+        # Who is told that there is nothing was let through.
+        if status["code"] < 400 or (right[1], status["code"]) == ("get", 404)
+    }
+    return rights & (found | {(*right[:-1], ANY_NAME) for right in found - rights})
+
+
+def refused(plane):
+    """What the accounts were kept from, unless its namespace was about to go."""
+    return [
+        (right, status)
+        for right, status in audited(plane)
+        if status["code"] in {401, 403} and "is being terminated" not in status.get("message", "")
+    ]
+
+
+def judged(flow):
+    """What the plugin asked about whoever wrote these objects, seen from every version of them."""
+    ours = (one for one in WATCHED if one.group == LIFECYCLE or one in {CONFIG_MAPS, JOBS})
+    for resource in ours:
+        for one in flow.all(resource):
+            versions = flow.history(resource, one["metadata"]["name"])
+            for before, after in itertools.pairwise([None, *versions]):
+                owners = after["metadata"].get("ownerReferences", [])
+                for each in owners:
+                    if each.get("blockOwnerDeletion"):
+                        above = RESOURCES[each["kind"]]
+                        yield "update", above.group, f"{above.plural}/finalizers"
+                if (
+                    before is not None
+                    and before["metadata"]["uid"] == after["metadata"]["uid"]
+                    and before["metadata"].get("ownerReferences", []) != owners
+                ):
+                    yield "delete", resource.group, resource.plural
+
+
+def plugin_refuses(kubectl):
+    """Whether the API server keeps the controller from what none of its rights is for."""
+    reference = {"apiVersion": "v1", "kind": "Namespace", "name": HOME, "uid": "of-any"}
+    found = of_kind("ConfigMap", "tried")
+    found["metadata"]["ownerReferences"] = [{**reference, "blockOwnerDeletion": True}]
+    answer = kubectl(
+        "create",
+        "--dry-run=server",
+        f"--namespace={HOME}",
+        f"--as={ACCOUNTS['controller']}",
+        "-f=-",
+        stdin=json.dumps(found),
+        check=False,
+    )
+    return "cannot set blockOwnerDeletion" in answer.stderr
+
+
+def drift(kubectl, kind):
+    """Edit a configuration by hand, and return once that is undone."""
+    configuration = f"{kind}webhookconfiguration/harbourmaster"
+    ask = "-o=jsonpath={.webhooks[0].timeoutSeconds}"
+    right = kubectl("get", configuration, ask).stdout
+    kubectl("patch", configuration, "--type=json", f"--patch={PATIENT}")
+    eventually(lambda: kubectl("get", configuration, ask).stdout, is_right=right.__eq__)
+
+
+def undone(kubectl):
+    """Let our registration and the label of a namespace be put right."""
+    for kind in ("mutating", "validating"):
+        kubectl("delete", f"{kind}webhookconfiguration", "harbourmaster")
+    kubectl("annotate", "namespace", "default", f"{OPT_IN}=enabled")
+    label = "-o=jsonpath={.metadata.labels.gates\\.harbourmaster\\.dev/enabled}"
+    eventually(lambda: kubectl("get", "namespace", "default", label).stdout)
+    kubectl("annotate", "namespace", "default", f"{OPT_IN}-")
+    # Twice, so that the second event joins the first.
+    for kind in ("validating", "mutating", "mutating"):
+        drift(kubectl, kind)
+
+
+def measured(kubectl):
+    """Ask for values as an HPA does: whether it may is asked back."""
+    path = "namespaces/default/keptnmetrics.metrics.keptn.sh/*/*"
+    for version in ("v1beta1", "v1beta2"):
+        url = f"/apis/custom.metrics.k8s.io/{version}/{path}"
+        eventually(lambda url=url: kubectl("get", "--raw", url, check=False).stdout)
+
+
+def rollouts():
+    """Argo's Rollouts as a kind; nobody moves them but the test."""
+    resource = RESOURCES["Rollout"]
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "names": {"plural": resource.plural, "singular": "rollout", "kind": resource.kind},
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+
+
+def metrics(kubectl):
+    """A metric behind a Secret, an analysis, and a value as an HPA asks for it."""
+    reference = {"name": "given"}
+    specs = {
+        "KeptnMetricsProvider": {
+            "type": "static",
+            "static": {"metrics": {"load": 7}},
+            "secretKeyRef": {**reference, "key": "token"},
+        },
+        "KeptnMetric": {"provider": reference, "query": "load", "fetchIntervalSeconds": 60},
+        "AnalysisValueTemplate": {"provider": reference, "query": "load"},
+        "AnalysisDefinition": {
+            "objectives": [{"analysisValueTemplateRef": reference}],
+            "totalScore": {"passPercentage": 90, "warningPercentage": 75},
+        },
+        "Analysis": {"timeframe": {"recent": "5m"}, "analysisDefinition": reference},
+    }
+    items = [
+        {"apiVersion": "v1", "kind": "Secret", "stringData": {"token": "secret"}},
+        *(
+            {"apiVersion": "metrics.keptn.sh/v1", "kind": kind, "spec": spec}
+            for kind, spec in specs.items()
+        ),
+    ]
+    items = [{**item, "metadata": {**reference, "namespace": "default"}} for item in items]
+    stdin = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    kubectl("create", "-f=-", stdin=stdin)
+    for kind, field, value in (("keptnmetric", "value", "7"), ("analysis", "state", "Completed")):
+        ask = ("get", kind, "given", f"-o=jsonpath={{.status.{field}}}")
+        eventually(lambda ask=ask: kubectl(*ask).stdout, is_right=value.__eq__)
+    of_all = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/keptnmetrics.metrics.keptn.sh"
+    eventually(lambda: not kubectl("get", "--raw", f"{of_all}/given/given", check=False).returncode)
+
+
+async def of_unknown_owners(flow, proxy):
+    """Pods whose owners no watch has told of: the controller asks for each of them."""
+    with proxy.failing(Fault.HANG, WATCHES_OF_OWNERS):
+        for kind in OWNERS:
+            name = kind.lower()
+            above = keptn(name, pre_deployment_tasks="quick")
+            stored = await flow.create(owner(kind, name, above=above))
+            if kind == "Rollout":
+                replica_set = owner("ReplicaSet", name)
+                reference = {key: stored[key] for key in ("apiVersion", "kind")}
+                reference |= {key: stored["metadata"][key] for key in ("name", "uid")}
+                replica_set["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+                await flow.create(replica_set)
+        for kind in OWNERS:
+            await flow.until_released(kind.lower())
+    status = {"observedGeneration": "1", "replicas": 1, "updatedReplicas": 1, "phase": "Healthy"}
+    await flow.change("Rollout", "rollout", {"status": status}, subresource="status")
+    for kind in OWNERS:
+        await flow.until_ended(WORKLOAD_VERSIONS, f"{kind.lower()}-{kind.lower()}-1.0")
+
+
+async def of_others(flow, proxy):
+    """Objects of which the watch does not tell in time: they are found to be there already."""
+    strange = {"kind": "ReplicaSet", "name": "former", "uid": "of-the-former"}
+    for kind, resource, part, name, more in (
+        ("KeptnWorkload", WORKLOADS, "late", "late-late", {}),
+        (
+            "KeptnWorkloadVersion",
+            WORKLOAD_VERSIONS,
+            "later",
+            "later-later-1.0",
+            {"workloadName": "later-later"},
+        ),
+    ):
+        with proxy.failing(Fault.HANG, f"v1/{resource.plural}$"):
+            spec = {"app": part, "version": "1.0", "resourceReference": strange, **more}
+            await flow.create(of_kind(kind, name, spec), deployment(part, keptn(part)))
+            seen = {"spec": {"resourceReference": {"uid": lambda uid: uid != strange["uid"]}}}
+            await flow.until_like(resource, name, seen)
+        await flow.until_released(part)
+        await flow.until_ended(WORKLOAD_VERSIONS, f"{part}-{part}-1.0")
+
+
+async def of_tasks(flow):
+    """Tasks of every kind, of which somebody takes away the Job, the code and the task itself."""
+    code = {"inline": {"code": "console.log(1)"}}
+    await flow.create(task_definition("of-all", deno=code), namespace=HOME)
+    checks = {"pre_deployment_tasks": "migrate,inline,refer,of-all"}
+    await flow.create(
+        container_task("migrate", "hang"),
+        task_definition("inline", deno=code),
+        task_definition("refer", deno={"functionRef": {"name": "late"}}),
+        deployment("tasks", keptn("tasks", **checks)),
+    )
+    task, job = await started(flow, "migrate")
+    await flow.delete("Job", job, propagation="Background")
+    again, _ = await started(flow, "migrate", job)
+    assert again == task
+    # The next one ends.
+    await flow.change("KeptnTaskDefinition", "migrate", without_outcome())
+    await flow.delete("KeptnTask", task)
+    stored = {"status": {"function": {"configMap": bool}}}
+    found = await flow.until_like(TASK_DEFINITIONS, "inline", stored)
+    name = found["status"]["function"]["configMap"]
+    data = flow.find(CONFIG_MAPS, name)["data"]
+    await flow.change("ConfigMap", name, {"data": dict.fromkeys(data, "something else")})
+    await flow.until(lambda: any(one["data"] != data for one in flow.history(CONFIG_MAPS, name)))
+    await flow.until_like(CONFIG_MAPS, name, {"data": data})
+    waits = {"spec": {"taskDefinition": "refer"}, "status": {"reason": "TaskDefinitionNotFound"}}
+    await flow.until_all(TASKS, waits)
+    await flow.create(task_definition("late", deno=code))
+    await flow.until_released("tasks")
+    await flow.until_ended(WORKLOAD_VERSIONS, "tasks-tasks-1.0")
+
+
+async def started(flow, definition, *former):
+    """The names of the running task of a definition and of its Job, another than the former."""
+    status = {"status": "Progressing", "jobName": lambda job: job and job not in former}
+    like = {"spec": {"taskDefinition": definition}, "status": status}
+    (task,) = await flow.until_all(TASKS, like)
+    job = task["status"]["jobName"]
+    await flow.until_like(JOBS, job, {"metadata": {"name": job}})
+    return task["metadata"]["name"], job
+
+
+async def of_evaluations(flow):
+    """An evaluation that somebody takes away before its metric is as it should be."""
+    await flow.measure("load", "1")
+    await flow.create(
+        evaluation_definition("enough", "load", ">5", retries=100),
+        deployment("evaluations", keptn("evaluations", pre_deployment_evaluations="enough")),
+    )
+    (found,) = await flow.until_all(EVALUATIONS, {"status": {"overallStatus": "Progressing"}})
+    await flow.delete("KeptnEvaluation", found["metadata"]["name"])
+    await flow.measure("load", "10")
+    await flow.until_released("evaluations")
+    await flow.until_ended(WORKLOAD_VERSIONS, "evaluations-evaluations-1.0")
+
+
+async def of_made_apps(flow):
+    """An app that is made by a creation request, and changed by another one."""
+    for name in ("front", "back"):
+        await flow.create(deployment(name, keptn(name, app="shop")))
+    for name in ("front", "back"):
+        await flow.until_ended(WORKLOAD_VERSIONS, f"shop-{name}-1.0")
+    template = {"metadata": {"annotations": {"keptn.sh/version": "2.0"}}}
+    await flow.change("Deployment", "front", {"spec": {"template": template}})
+    await flow.until_ended(WORKLOAD_VERSIONS, "shop-front-2.0")
+
+
+async def of_written_apps(flow):
+    """An app with a context that is checked anew, and an app whose version bears another's name."""
+    await flow.create(
+        app_context("desk", preDeploymentTasks=["quick"]),
+        app("desk", "1.0", ("ledger", "1.0")),
+        deployment("ledger", keptn("ledger", app="desk")),
+    )
+    await flow.until_ended(APP_VERSIONS, f"desk-1.0-{FIRST}")
+    await flow.change("KeptnApp", "desk", {"spec": {"revision": 2}})
+    await flow.until_ended(APP_VERSIONS, f"desk-1.0-{FIRST}", "Deprecated")
+    await flow.until_ended(APP_VERSIONS, f"desk-1.0-{SECOND}")
+    # Another ReplicaSet of the same version.
+    template = {"spec": {"containers": [{"name": "ledger", "image": f"{IMAGE}.1"}]}}
+    before = flow.find(WORKLOAD_VERSIONS, "desk-ledger-1.0")["spec"]["resourceReference"]
+    await flow.change("Deployment", "ledger", {"spec": {"template": template}})
+    after = {"spec": {"resourceReference": lambda found: found != before}}
+    await flow.until_like(WORKLOAD_VERSIONS, "desk-ledger-1.0", after)
+
+    await flow.create(app("pair-of", "1"))
+    await flow.until_ended(APP_VERSIONS, f"pair-of-1-{FIRST}")
+    await flow.create(app("pair", "of-1"))
+    await flow.pass_through()
+
+
+async def lifecycle(plane, harbour, proxy):
+    """All that the controller does for deployments; what the plugin was asked meanwhile."""
+    async with connected(plane.kubeconfig) as client, harbour.flow(client, "rights") as flow:
+        await harbour.configure(client, {"keptnAppCreationRequestTimeoutSeconds": 1})
+        await flow.create(container_task("quick"))
+        await of_unknown_owners(flow, proxy)
+        await of_others(flow, proxy)
+        async with asyncio.TaskGroup() as group:
+            for part in (of_tasks, of_evaluations, of_made_apps, of_written_apps):
+                group.create_task(part(flow))
+        return set(judged(flow))
+
+
+def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane):
+    plane = throwaway_control_plane(audit=True, flags=(f"--enable-admission-plugins={PLUGIN}",))
+    kubectl = plane.kubectl
+    plane.add_nodes(1)
+    with (
+        ApiProxy(plane) as proxy,
+        Installation(
+            plane,
+            controllers=2,
+            arguments={"controller": SHORT_LIVES},
+            api_ports=dict.fromkeys(("controller", "controller-2", "webhook"), proxy.port),
+        ) as installation,
+    ):
+        assert {right[0] for right in granted(kubectl)} == set(ACCOUNTS.values())
+        assert plugin_refuses(kubectl)
+        kubectl("apply", "-f=-", stdin=json.dumps(rollouts()))
+        kubectl("apply", "-f=-", stdin=json.dumps(cluster_policy(pods={"a": "b"}, nodeName="n")))
+        undone(kubectl)
+        measured(kubectl)
+        installation.await_answer()
+        metrics(kubectl)
+        assert asyncio.run(lifecycle(plane, Harbour(plane, installation), proxy)) == JUDGED
+        # Who ends tells at once what was repeated, and the other takes over its lease.
+        for name in ("controller", "controller-2"):
+            installation.restart(name, grace=10)
+        rights = set(granted(kubectl))
+        rights -= {(ACCOUNTS["controller"], *right, ANY_NAME) for right in JUDGED}
+        deadline = time.monotonic() + PATIENCE
+        while missing := rights - used(plane, rights):
+            assert time.monotonic() < deadline, f"granted and never used: {sorted(missing)}"
+            # The log tells nobody that it has grown.
+            time.sleep(0.5)
+    assert refused(plane) == []
+
+
+async def made_room(plane):
+    """Have the rescheduler do each thing that it does, as its ServiceAccount."""
+    async with ready_field(plane, fillers=60) as field:
+        for file in RESCHEDULING:
+            plane.kubectl("apply", "--server-side", f"--filename={DEPLOY / file}")
+        account = ("harbourmaster-controller", f"--namespace={HOME}", "--duration=3h")
+        token = plane.kubectl("create", "token", *account).stdout.strip()
+        file = plane.layout.directory / "controller.kubeconfig"
+        file.write_text(kubeconfig(plane.kubeconfig, token))
+        places = []
+        for name in ("evicted", "violated", "shortened"):
+            places.append(Place(field, Case(name, None, {}), asyncio.Event()))
+            await places[-1].open()
+        evicted, violated, shortened = places
+        async with field.controlled({}, "--leader-election-enabled=true", kubeconfig=file):
+            await evicted.full(await evicted.node(), "v0", "v1", "v2", "v3")
+            on = await violated.node("n1", 1)
+            await violated.full(on, "v0", labels={"app": "a"})
+            await violated.budget(budget("of-a", 1, {"app": "a"}), 0)
+            on = await shortened.node("n1", 1)
+            await shortened.full(on, "v0", labels=SLOW, grace=60)
+            await shortened.delete("v0")
+            for place, victim in zip(places, ("v3", "v0", "v0"), strict=True):
+                uid = await place.critical()
+                await place.bound(uid, patience=PATIENCE)
+                await place.clean()
+                assert place.taken() == {victim}
+        assert field.faults == []
+
+
+def test_s22_every_right_of_the_rescheduler_is_used_and_nothing_is_refused(tmp_path):
+    with Plane(tmp_path / "plane") as plane:
+        asyncio.run(made_room(plane))
+        component = json.loads(
+            plane.kubectl("get", "clusterrole", "harbourmaster-rescheduling", "-o=json").stdout
+        )
+        rights = {
+            (ACCOUNTS["controller"], verb, group, resource, name)
+            for rule in component["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+            for name in rule.get("resourceNames") or [ANY_NAME]
+        }
+        assert rights <= set(granted(plane.kubectl))
+        missing = rights - used(plane, rights)
+        assert not missing, f"granted and never used: {sorted(missing)}"
+        assert refused(plane) == []
