@@ -1,0 +1,112 @@
+"""A collector of traces that is away or hangs, and callers that abuse their traces' headers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import pytest
+
+from helpers.handshakes import strict_client
+from helpers.objects import body, cluster_policy, workload
+from helpers.raw_http import Connection, post
+from helpers.tracing import SAMPLED, SPAN, TRACE, Collector
+from helpers.watched import WatchedServer
+from telemetry.span_queue import FLUSH_TIMEOUT
+
+POLICY = cluster_policy(pods={"app": "web"}, nodeSelector={"disk": "ssd"})
+REVIEWS = 200
+
+
+def traced(headers=(f"Traceparent: {SAMPLED}",), **options):
+    question = body(workload(), **options)
+    return post(question, "Content-Type: application/json", *headers, path="/mutate")
+
+
+async def ask_often(server):
+    """Send reviews on one connection; the time that each took."""
+    wire = await Connection.open(server, strict_client(server.bundle))
+    taken = []
+    for number in range(REVIEWS):
+        begun = time.perf_counter()
+        answer = await wire.ask(traced(uid=f"u-{number}"))
+        taken.append(time.perf_counter() - begun)
+        assert answer.status == 200
+    await wire.gone()
+    return taken
+
+
+async def ended(server):
+    """Ask the server to stop; the seconds that it took and its exit code."""
+    begun = time.perf_counter()
+    server.terminate()
+    code = await asyncio.to_thread(server._process.wait, 20)
+    return time.perf_counter() - begun, code
+
+
+def serving(directory, url):
+    return asyncio.to_thread(
+        WatchedServer, directory, POLICY, options=(f"--tracing-endpoint={url}",)
+    )
+
+
+@pytest.mark.slow
+async def test_a_collector_that_hangs_delays_no_review_and_the_end_by_two_seconds(tmp_path):
+    async with Collector() as collector:
+        collector.release.clear()
+        with await serving(tmp_path, collector.url) as server:
+            taken = await ask_often(server)
+            await collector.until(lambda span: span.trace_id.hex() == TRACE)
+            taken += await ask_often(server)
+            assert sorted(taken)[len(taken) // 2] < 0.1
+            seconds, code = await ended(server)
+    assert code == 0
+    assert seconds < FLUSH_TIMEOUT + 2
+    lost = [line for line in server.lines if line["event"] == "spans are lost at the end"]
+    assert [line["spans"] for line in lost] == [2 * REVIEWS]
+
+
+@pytest.mark.slow
+async def test_a_collector_that_is_away_is_one_line_of_log(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1/traces"
+        with await serving(tmp_path, url) as server:
+            await ask_often(server)
+            fault = await asyncio.to_thread(
+                server.await_event, "spans can't be sent, and are dropped"
+            )
+            await ask_often(server)
+            seconds, code = await ended(server)
+    assert fault["error"] == "Connection refused"
+    assert code == 0
+    assert seconds < FLUSH_TIMEOUT + 2
+    assert len([line for line in server.lines if "can't be sent" in line["event"]]) == 1
+    assert not [line for line in server.lines if line["component"].startswith("opentelemetry")]
+
+
+HOSTILE = {
+    "long": "x" * 8000,
+    "two": f"{SAMPLED}, {SAMPLED}",
+    "no text": "\xff\xfe",
+    "zeros": f"00-{'0' * 32}-{SPAN}-01",
+    "more": f"00-{TRACE}-{SPAN}-01-{'a' * 4000}",
+}
+
+
+async def test_s25_hostile_headers_are_answered_and_neither_logged_nor_sent(tmp_path):
+    async with Collector() as collector:
+        with await serving(tmp_path, collector.url) as server:
+            tls = strict_client(server.bundle)
+            for value in HOSTILE.values():
+                data = traced((f"Traceparent: {value}", "Tracestate: canary=canary-value"))
+                assert (await server.ask(data, tls)).status in {200, 400}
+            state = f"Tracestate: {'canary-value' * 300}"
+            answer = await server.ask(traced((f"Traceparent: {SAMPLED}", state)), tls)
+            assert answer.status == 200
+            span, _ = await collector.until(lambda span: span.trace_id.hex() == TRACE)
+            await ended(server)
+    assert len(collector.spans()) == 1
+    assert "canary-value" not in str(span)
+    assert "canary-value" not in str(server.lines)
