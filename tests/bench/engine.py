@@ -5,15 +5,25 @@ from __future__ import annotations
 import statistics
 import timeit
 
+import msgspec
+
+from helpers.admitted import OPT_IN, family, keys, pod
 from helpers.objects import body, cluster_policy, large_deployment, required
 from policies.index import policy_set
 from webhook.engine import Engine
+from webhook.gate_memory import GateMemory
 from webhook.handlers import answer
+from webhook.parents import ParentObject, parents_of
 from webhook.settings import AdmissionSettings
-from webhook.snapshot import Snapshot
-from webhook.sources import read_policy
+from webhook.snapshot import NamespaceObject, Snapshot
+from webhook.sources import namespaces_of, read_policy
 
 SETTINGS = AdmissionSettings()
+TRACKED = keys(workload="etcd", version="3.5", app="store", pre_deployment_tasks="a,b")
+NAMESPACES = {
+    has_gates: {"kind": "Namespace", "metadata": {"name": "ns1", "annotations": annotations}}
+    for has_gates, annotations in ((False, {}), (True, OPT_IN))
+}
 TOLERATION = {"key": "pool", "operator": "Equal", "value": "etcd", "effect": "NoExecute"}
 
 
@@ -39,10 +49,38 @@ def snapshot(*policies):
     return Snapshot(policy_set(read_policy(policy)[0] for policy in policies))
 
 
-class Forgetful(Engine):
-    """An engine that works out each merge anew, as for a pod that it has never seen."""
+def large_pod(annotations=None):
+    """A pod of about 5 kB of a ReplicaSet."""
+    template = large_deployment()["spec"]["template"]
+    return pod(annotations, labels=template["metadata"]["labels"], **template["spec"])
+
+
+def in_namespace(*policies, has_gates):
+    """What is known of one namespace, and of the owners of the pods in it."""
+    namespaces = msgspec.convert([NAMESPACES[has_gates]], list[NamespaceObject])
+    parents = msgspec.convert(family(TRACKED), list[ParentObject])
+    return Snapshot(
+        snapshot(*policies).policies, namespaces_of(namespaces), parents=parents_of(parents)
+    )
+
+
+class ForgetfulMemory(GateMemory):
+    """One that decides on each pod anew."""
 
     __slots__ = ()
+
+    def _keep(self, *_):
+        pass
+
+
+class Forgetful(Engine):
+    """An engine that works out all anew, as for a pod that it has never seen."""
+
+    __slots__ = ()
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.gates = ForgetfulMemory(self.gates.rules)
 
     def _keep(self, *_):
         pass
@@ -70,6 +108,19 @@ def cases():
             with_affinity,
             snapshot(*five, *map(foreign, range(9995))),
         ),
+        **gate_cases(),
+    }
+
+
+def gate_cases():
+    """A pod and one match: without gates, and with all that they may have to find out."""
+    plain, gated = (in_namespace(matching(0), has_gates=each) for each in (False, True))
+    unversioned = {key: value for key, value in TRACKED.items() if not key.endswith("/version")}
+    return {
+        "pod, one match": (body(large_pod(TRACKED)), plain),
+        "pod, one match, gate": (body(large_pod(TRACKED)), gated),
+        "pod, one match, gate inherited": (body(large_pod()), gated),
+        "pod, one match, gate, version computed": (body(large_pod(unversioned)), gated),
     }
 
 

@@ -2,10 +2,13 @@
 
 The server is pinned to one core, the load comes from another; each figure is the median of five
 runs, those that are compared taken in turn. CPU is the server's own, by the kernel's accounting.
+With ``--cluster`` a real control plane and our controller share both cores for ten minutes.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import json
 import os
 import platform
@@ -26,14 +29,22 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT)]
 
 import engine  # noqa: E402
+import extending  # noqa: E402
+import planning  # noqa: E402
 from load import COUNTER  # noqa: E402
 
+from helpers.gate_load import measure_apps, measure_release  # noqa: E402
 from helpers.objects import body, cluster_policy, large_deployment, policy  # noqa: E402
+from playground.control_plane import ControlPlane  # noqa: E402
 
 RUNS = 5
 REQUESTS = 20_000
 CONNECTIONS = 25
 OPEN_RATES = (1000, 4000)
+VERSIONS = 1000
+"""That wait for a task, each with five gated pods."""
+APPS = 500
+QUIET = 10.0
 COMMAND = str(Path(sys.executable).with_name("harbourmaster"))
 
 
@@ -176,6 +187,46 @@ def compare_with_constant(folder):
     }
 
 
+def compare_gates(folder):
+    """A 5 kB pod and one matching policy, in a namespace with gates and in one without."""
+    policies = write_policies(folder / "gated", [engine.matching(0)])
+    parents = folder / "parents.yaml"
+    parents.write_text(yaml.dump_all(engine.family(engine.TRACKED), Dumper=yaml.CSafeDumper))
+    payload, inherited = folder / "pod.json", folder / "pod-inherited.json"
+    payload.write_bytes(body(engine.large_pod(engine.TRACKED)))
+    inherited.write_bytes(body(engine.large_pod()))
+    servers = {}
+    for has_gates, namespace in engine.NAMESPACES.items():
+        file = folder / f"namespace-{has_gates}.yaml"
+        file.write_text(yaml.safe_dump(namespace))
+        servers[has_gates] = harbourmaster(
+            folder, policies, "--namespaces", str(file), "--parents", str(parents)
+        )
+    asked = {
+        "pod": (servers[False], payload),
+        "pod, gate": (servers[True], payload),
+        "pod, gate inherited": (servers[True], inherited),
+    }
+    try:
+        for server, file in asked.values():
+            load(server, folder, file, 5000)
+        runs = {name: [] for name in asked}
+        for _ in range(RUNS):
+            for name, (server, file) in asked.items():
+                runs[name].append(load(server, folder, file))
+    finally:
+        for server in servers.values():
+            server.stop()
+    ratios = [
+        after["cpu_us"] / before["cpu_us"]
+        for before, after in zip(runs["pod"], runs["pod, gate inherited"], strict=True)
+    ]
+    return {
+        "closed": {name: medians(found) for name, found in runs.items()},
+        "ratio": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+    }
+
+
 def memory_and_start(folder):
     """1,000 policies and 10,000 namespaces; then the time from exec to ready on few."""
     many = [
@@ -224,6 +275,21 @@ def memory_and_start(folder):
     }
 
 
+def gates_and_phases(folder):
+    """Once each, for they take minutes: pods that are let go, and applications without checks."""
+    found = {}
+    measures = {
+        "release": lambda plane: measure_release(plane, VERSIONS, QUIET),
+        "apps": lambda plane: measure_apps(plane, APPS),
+    }
+    for name, measure in measures.items():
+        place = folder / name
+        place.mkdir()
+        with ControlPlane(place, optional=()) as plane:
+            found[name] = asyncio.run(measure(plane))._asdict()
+    return found
+
+
 def table(rows):
     widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
@@ -257,6 +323,7 @@ def report(found):
     yield ""
     rows = [("load", "CPU us", "requests/s", "p50 ms", "p99 ms", "failed")]
     named = [(f"closed, {name}", run) for name, run in server["closed"].items()]
+    named += [(f"closed, {name}", run) for name, run in found["gates"]["closed"].items()]
     named += [(f"open, {rate}/s, one policy", run) for rate, run in server["open"].items()]
     rows += [
         (
@@ -276,6 +343,12 @@ def report(found):
         f"One policy costs {ratio['median']:.2f} times the constant's CPU "
         f"({ratio['min']:.2f} to {ratio['max']:.2f}; asked: at most 1.5)."
     )
+    ratio = found["gates"]["ratio"]
+    yield ""
+    yield (
+        f"With an inherited gate a pod costs {ratio['median']:.2f} times the policy alone "
+        f"({ratio['min']:.2f} to {ratio['max']:.2f}; asked: at most 1.2)."
+    )
     process = found["process"]
     yield ""
     yield "## Process"
@@ -291,9 +364,73 @@ def report(found):
             ("from exec to ready", f"{process['ready_seconds']:.2f} s", "1.5 s"),
         ]
     )
+    yield ""
+    yield "## Extender, a question about 5,000 nodes"
+    yield ""
+    rows = [(name, f"{value:.2f}") for name, value in found["extender"].items()]
+    yield from table([("case", "CPU ms (asked: 1)"), *rows])
+    yield from report_planning(found["planning"])
+    if "cluster" in found:
+        yield from report_cluster(found["cluster"])
+
+
+def report_planning(found):
+    yield ""
+    yield f"## Rescheduler, {planning.NODES:,} full nodes of {planning.PODS} pods"
+    yield ""
+    rows = [
+        ("critical pod", "CPU ms, first", "CPU ms (asked: 150)", "longest slice, ms", "worked out")
+    ]
+    rows += [
+        (
+            name,
+            f"{run['first_ms']:.0f}",
+            f"{run['ms']:.0f}",
+            f"{run['slice_ms']:.0f}",
+            run["evaluated"],
+        )
+        for name, run in found["plans"].items()
+    ]
+    yield from table(rows)
+    yield ""
+    yield from table(
+        [
+            ("what", "measured", "asked"),
+            (f"resident, {found['pods']:,} pods", f"{found['resident_mb']:.0f} MB", "400 MB"),
+            ("cores at 50 changes/s", f"{found['cores']:.4f}", "0.1"),
+        ]
+    )
+
+
+def report_cluster(found):
+    release, apps = found["release"], found["apps"]
+    yield ""
+    yield f"## Controller, {VERSIONS:,} versions that wait for a task, or {APPS} applications"
+    yield ""
+    yield "Measured once, on the cores that the control plane runs on too."
+    yield ""
+    memory = max(release["memory_mb"], apps["memory_mb"])
+    yield from table(
+        [
+            ("what", "measured", "asked"),
+            ("from a Job's end to its pods' release, p50", f"{release['p50'] * 1e3:.0f} ms", "-"),
+            ("the same, p99", f"{release['p99'] * 1e3:.0f} ms", "500 ms"),
+            (
+                f"{release['pods']:,} gated pods released",
+                f"{release['drained']:.0f} s",
+                f"{release['pods'] * 60 / 5000:.0f} s",
+            ),
+            ("requests while all wait", f"{release['idle']:.1f}/s", "1/s"),
+            (f"{APPS} applications of 5 workloads", f"{apps['seconds']:.0f} s", "300 s"),
+            ("resident, the larger of both", f"{memory:.0f} MB", "300 MB"),
+        ]
+    )
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cluster", action="store_true", help="measure gates and phases too")
+    options = parser.parse_args()
     target = ROOT / "build" / "bench"
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
@@ -310,10 +447,18 @@ def main():
             ),
             "engine": engine.measure(),
         }
+        print("extender ...", flush=True)  # noqa: T201
+        found["extender"] = extending.measure()
+        print("rescheduler ...", flush=True)  # noqa: T201
+        found["planning"] = planning.measure()
         print("server ...", flush=True)  # noqa: T201
         found["server"] = compare_with_constant(folder)
+        found["gates"] = compare_gates(folder)
         print("process ...", flush=True)  # noqa: T201
         found["process"] = memory_and_start(folder)
+        if options.cluster:
+            print("control plane ...", flush=True)  # noqa: T201
+            found["cluster"] = gates_and_phases(Path(name))
     text = "\n".join(report(found)) + "\n"
     (target / "bench.json").write_text(json.dumps(found, indent=1) + "\n")
     (target / "bench.md").write_text(text)

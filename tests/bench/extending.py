@@ -1,0 +1,58 @@
+"""What a scheduler's question about 5,000 nodes costs: the processor's milliseconds, medians."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import timeit
+
+import msgspec
+
+from controller.extender.answers import Answers
+from helpers import extending
+from lifecycle.model import FailedNode
+
+NODES = [f"ip-10-0-{index // 250}-{index % 250}.example.com" for index in range(5000)]
+DECODING = "the body decoded, for comparison"
+FAILED = tuple(
+    FailedNode(name=name, reason="a check failed", expires="2026-03-01T12:30:00Z")
+    for name in NODES[:20]
+)
+decode = msgspec.json.Decoder().decode
+
+
+def cases():
+    """What is done, by its name."""
+    body, preemption = extending.filter_body(NODES), extending.preempt_body(NODES)
+    passed = extending.version(**extending.PASSED)
+
+    def told(*versions):
+        mirror = extending.Mirror(*versions)
+        return Answers(mirror, deadline=300, now=lambda: extending.NOW)
+
+    free, waiting = told(passed), told(extending.version(**extending.CHECKED))
+    avoiding = told(msgspec.structs.replace(passed, status=_failed(passed)))
+    nobodys = extending.filter_body(NODES, annotations={})
+    return {
+        DECODING: lambda: decode(body),
+        "pod of no workload": lambda: free.filter(nobodys),
+        "pod whose checks passed": lambda: free.filter(body),
+        "the same, 20 nodes to avoid": lambda: avoiding.filter(body),
+        "pod that waits": lambda: waiting.filter(body),
+        "pod that waits, preemption": lambda: waiting.preempt(preemption),
+    }
+
+
+def _failed(version):
+    return msgspec.structs.replace(version.status, failed_nodes=FAILED)
+
+
+def milliseconds(call, *, repeats=9, number=20):
+    """The median of repeated timings of one call, of this process alone."""
+    timings = timeit.repeat(call, repeat=repeats, number=number, timer=time.process_time)
+    return statistics.median(timings) / number * 1e3
+
+
+def measure():
+    """Milliseconds by case."""
+    return {name: milliseconds(call) for name, call in cases().items()}
