@@ -9,15 +9,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli import (
-    cluster_commands,
-    gate_commands,
-    local,
-    placement_commands,
-    placement_new_commands,
-    placement_why_command,
-    rescheduling_commands,
-)
+from cli import local
+from cli.gate import commands as gate
+from cli.migrate import commands as migrate
+from cli.placement import commands as placement
+from cli.placement import new_commands, why_command
+from cli.reschedule import commands as reschedule
+from cli.uninstall import commands as uninstall
 from controller.settings import ControllerSettings
 from policies.decoding import describe
 from serving.options import add_settings, settings_from
@@ -83,14 +81,14 @@ def _parser() -> argparse.ArgumentParser:
     controller.set_defaults(command="controller.process:run", settings_type=ControllerSettings)
 
     local.add_parser(commands)
-    cluster_commands.add_uninstall(commands)
-    cluster_commands.add_migrate(commands)
-    gate_commands.add_parser(commands)
-    placement = placement_commands.add_parser(commands)
-    placement_new_commands.add_new(placement)
-    placement_why_command.add_why(placement)
-    placement_new_commands.add_import(commands)
-    rescheduling_commands.add_parser(commands)
+    uninstall.add_parser(commands)
+    migrate.add_parser(commands)
+    gate.add_parser(commands)
+    placing = placement.add_parser(commands)
+    new_commands.add_new(placing)
+    why_command.add_why(placing)
+    new_commands.add_import(commands)
+    reschedule.add_parser(commands)
 
     review = commands.add_parser("review", help="answer one AdmissionReview")
     _add_sources(review)

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from cli import uninstall
-from cli.cluster_commands import add_uninstall
+from cli.uninstall import run as uninstall
+from cli.uninstall.commands import add_parser
 from helpers.cluster import eventually
 from helpers.manifests import (
     CLUSTER_WIDE,
@@ -400,7 +400,7 @@ def test_uninstalling_leaves_nothing_of_any_component(
         WAIT,
     )
     parser = argparse.ArgumentParser()
-    add_uninstall(parser.add_subparsers())
+    add_parser(parser.add_subparsers())
     where = [f"--kubeconfig={plane.kubeconfig}", f"--namespace={namespace}"]
     arguments = parser.parse_args(["uninstall", "--delete-crds", "--yes", PATIENT, *where])
     code = uninstall.run(arguments)

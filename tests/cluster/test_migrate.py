@@ -13,12 +13,12 @@ import msgspec
 import pytest
 import trustme
 
-from cli import migrate
 from cli.cluster import REQUEST_SECONDS
 from cli.installed import METRICS, WEBHOOK
-from cli.migration_findings import findings
-from cli.migration_plan import plan
-from cli.migration_survey import Survey
+from cli.migrate import run as migrate
+from cli.migrate.findings import findings
+from cli.migrate.plan import plan
+from cli.migrate.survey import Survey
 from controller.registration.api_services import SERVED
 from gates.gate import GATE
 from helpers.cluster import eventually

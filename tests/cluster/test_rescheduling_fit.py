@@ -13,7 +13,7 @@ import time
 import msgspec
 import pytest
 
-from cli.reschedule_fit import judge
+from cli.reschedule.fit import judge
 from helpers.controller import connected
 from helpers.fit_cases import CASES
 from helpers.fitting import NAMESPACES, OVERHEAD, OWN, PLENTY, RUNTIME_CLASS, pod

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cli import uninstall
 from cli.cluster import REQUEST_SECONDS
 from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
-from cli.releasing import MIRRORED
-from cli.removal import Options, Removal
-from cli.stopping import Stopping
+from cli.uninstall import run as uninstall
+from cli.uninstall.releasing import MIRRORED
+from cli.uninstall.removal import Options, Removal
+from cli.uninstall.stopping import Stopping
 from gates.gate import GATE, SCHEDULER_NAME
 from gates.metadata import REMOVED_KEY as RELEASED
 from helpers.cluster import eventually

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.reschedule_fit import judge
+from cli.reschedule.fit import judge
 from helpers.fit_cases import CASES
 from helpers.fitting import NAMESPACES
 from policies.decoding import MalformedError

@@ -8,9 +8,10 @@ import json
 
 import pytest
 
-from cli import migrate, uninstall
 from cli.cluster import collect, count, metadata_of, remaining
 from cli.metadata import metadata_in
+from cli.migrate import run as migrate
+from cli.uninstall import run as uninstall
 from helpers.fake_api import FakeApi
 from kube.errors import GoneError
 from kube.resources import DEPLOYMENTS, PODS

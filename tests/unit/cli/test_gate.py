@@ -8,8 +8,8 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from cli import gate as gate_module
-from cli.gate import short_age, waiting
+from cli.gate import show as gate_module
+from cli.gate.show import short_age, waiting
 from cli.main import main
 from controller.lifecycle.gated_pods import decode_pod
 from helpers.fake_api import FakeApi

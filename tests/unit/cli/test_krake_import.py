@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.krake_names import metric_constraint, metric_name, namespace_name, object_name
 from cli.main import main
+from cli.placement.krake_names import metric_constraint, metric_name, namespace_name, object_name
 from placement.metrics import parse_metric
 from placement.model import API_VERSION
 from placement.validation import CHECKS
@@ -368,7 +368,8 @@ def test_a_file_that_is_no_yaml_is_refused(imported):
 def test_only_this_command_loads_what_it_needs():
     code = (
         "import sys; from cli.main import _parser; _parser(); "
-        "print([each for each in ('cli.krake', 'cli.placement_new') if each in sys.modules])"
+        "found = ('cli.placement.krake', 'cli.placement.new'); "
+        "print([each for each in found if each in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

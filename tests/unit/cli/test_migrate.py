@@ -10,11 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli import cluster_commands, migrate
-from cli.legacy import role_of, system_of, system_of_webhooks
 from cli.metadata import Metadata
-from cli.migration_findings import findings
-from cli.migration_model import (
+from cli.migrate import commands
+from cli.migrate import run as migrate
+from cli.migrate.findings import findings
+from cli.migrate.legacy import role_of, system_of, system_of_webhooks
+from cli.migrate.model import (
     KEPTN,
     KUPID,
     SEVERITIES,
@@ -29,7 +30,7 @@ from cli.migration_model import (
     StuckPod,
     Workload,
 )
-from cli.migration_objects import (
+from cli.migrate.objects import (
     decode_definition,
     decode_slice,
     decode_webhooks,
@@ -37,9 +38,9 @@ from cli.migration_objects import (
     registration_of,
     stuck_pod,
 )
-from cli.migration_plan import plan
-from cli.migration_policies import Reach, judge, policy_ref, reach_of
-from cli.migration_survey import Survey
+from cli.migrate.plan import plan
+from cli.migrate.policies import Reach, judge, policy_ref, reach_of
+from cli.migrate.survey import Survey
 from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy, policy
 from kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
@@ -372,7 +373,7 @@ async def test_it_only_reads(api):
 
 def test_the_manual_lists_every_code_with_its_severity_and_every_step():
     manual = (ROOT / "docs/migrating.md").read_text()
-    source = (ROOT / "cli/migration_findings.py").read_text()
+    source = (ROOT / "cli/migrate/findings.py").read_text()
     words = set(re.findall(r'"([a-z-]+)"', source))
     told = dict(re.findall(r"^\| `([a-z-]+)` \| (\w+) \|", manual, re.MULTILINE))
     told = {code: severity for code, severity in told.items() if severity in SEVERITIES}
@@ -380,13 +381,13 @@ def test_the_manual_lists_every_code_with_its_severity_and_every_step():
     # A finding is a code with its severity right behind it.
     made = dict(re.findall(rf'"([a-z-]+)",\s*"({"|".join(SEVERITIES)})"', source))
     assert made.items() <= told.items()
-    steps = re.findall(r'Step\(\s*"?([\w-]+)"?,', (ROOT / "cli/migration_plan.py").read_text())
+    steps = re.findall(r'Step\(\s*"?([\w-]+)"?,', (ROOT / "cli/migrate/plan.py").read_text())
     listed = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", manual, re.MULTILINE)
     assert [step.replace("_BACK_UP", "back-up") for step in steps] == listed[: len(steps)]
 
 
 def test_the_arguments_name_the_function():
     parser = argparse.ArgumentParser()
-    cluster_commands.add_migrate(parser.add_subparsers())
+    commands.add_parser(parser.add_subparsers())
     arguments = parser.parse_args(["migrate", "--output=json"])
-    assert (arguments.command, arguments.output) == ("cli.migrate:run", "json")
+    assert (arguments.command, arguments.output) == ("cli.migrate.run:run", "json")

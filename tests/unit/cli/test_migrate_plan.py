@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from cli.migration_findings import findings
-from cli.migration_model import (
+from cli.migrate.findings import findings
+from cli.migrate.model import (
     KEPTN,
     KUPID,
     SEVERITIES,
@@ -28,7 +28,7 @@ from cli.migration_model import (
     Workload,
     delete,
 )
-from cli.migration_plan import plan
+from cli.migrate.plan import plan
 
 OURS = "harbourmaster-system"
 SERVICES = {

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cli import main as cli
-from cli.placement_why import lines, reported
+from cli.placement.why import lines, reported
 from helpers.fake_api import FakeApi
 from kube.resources import APPLICATIONS
 from placement.model import Application

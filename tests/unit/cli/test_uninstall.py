@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from cli import cluster_commands, undoing, uninstall
 from cli.installed import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -20,8 +19,10 @@ from cli.installed import (
     METRICS,
     WEBHOOK,
 )
-from cli.releasing import MIRRORED
-from cli.removal import Options
+from cli.uninstall import commands, undoing
+from cli.uninstall import run as uninstall
+from cli.uninstall.releasing import MIRRORED
+from cli.uninstall.removal import Options
 from gates.gate import GATE
 from gates.metadata import REMOVED_KEY as RELEASED
 from helpers.fake_api import FakeApi
@@ -604,7 +605,7 @@ async def test_roles_of_others_stay_whatever_their_labels(api, client):
 async def test_the_lease_is_taken_and_a_configuration_that_returns_goes_again(
     api, client, monkeypatch
 ):
-    monkeypatch.setattr("cli.stopping.QUIET_SECONDS", 0.2)
+    monkeypatch.setattr("cli.uninstall.stopping.QUIET_SECONDS", 0.2)
     install(api)
     put(api, LEASES, CONTROLLER, labels={}, spec={"holderIdentity": "elsewhere_x"})
     created = client.patch
@@ -627,13 +628,13 @@ async def test_the_lease_is_taken_and_a_configuration_that_returns_goes_again(
 
 def parsed(*given):
     parser = argparse.ArgumentParser()
-    cluster_commands.add_uninstall(parser.add_subparsers())
+    commands.add_parser(parser.add_subparsers())
     return parser.parse_args(["uninstall", *given])
 
 
 def test_the_arguments_name_the_function_and_bad_ones_are_refused(capsys):
     arguments = parsed("--kubeconfig=x", "--yes")
-    assert arguments.command == "cli.uninstall:run"
+    assert arguments.command == "cli.uninstall.run:run"
     assert (arguments.namespace, arguments.delete_crds) == (DEFAULT_NAMESPACE, False)
     assert arguments.scheduler == "keptn-scheduler"
     for bad in ("0", "nan", "soon"):

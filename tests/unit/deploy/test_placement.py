@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cli.main import _parser
-from cli.placement_cases import decided
+from cli.placement.cases import decided
 from controller.settings import ControllerSettings
 from helpers.manifests import BASES, ROOT, kustomize, objects, of_kind, one, settings_of
 from helpers.schemas import definition

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from cli.batches import for_each, many, shown
 from cli.cluster import collect, metadata_of
-from cli.migration_model import KEPTN
-from cli.releasing import (
+from cli.migrate.model import KEPTN
+from cli.uninstall.releasing import (
     MIRRORED,
     gated_pod,
     our_finalizers,
@@ -21,7 +21,7 @@ from cli.releasing import (
     unlabel,
     without_our_finalizers,
 )
-from cli.removal import NOTHING
+from cli.uninstall.removal import NOTHING
 from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from kube.patches import JsonPatch, MergePatch
 from kube.resources import NAMESPACES, NODES, PODS
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from cli.metadata import Metadata
-    from cli.releasing import GatedPod, ScheduledPod
-    from cli.removal import Removal
+    from cli.uninstall.releasing import GatedPod, ScheduledPod
+    from cli.uninstall.removal import Removal
     from kube.resources import Resource
     from rescheduling.reservation import Held
 

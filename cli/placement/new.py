@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.krake_names import metric_constraint, metric_name, object_name
 from cli.manifests import dump
+from cli.placement.krake_names import metric_constraint, metric_name, object_name
 from placement.model import API_VERSION
 from placement.validation import CHECKS
 from policies.decoding import describe

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.legacy import KUPID_EXCLUDED
-from cli.migration_model import Policy, Ref
+from cli.migrate.legacy import KUPID_EXCLUDED
+from cli.migrate.model import Policy, Ref
 from controller.settings import EXCLUDED_NAMESPACES
 from policies.compiled import compile_policy
 from policies.decoding import MalformedError, decode

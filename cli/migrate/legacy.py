@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cli.migration_model import KEPTN, KUPID
+from cli.migrate.model import KEPTN, KUPID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cli.metadata import Metadata
-    from cli.migration_model import System
+    from cli.migrate.model import System
 
 SCHEDULER: Final = "keptn-scheduler"
 INJECTED: Final = "keptn.sh/inject-cert"

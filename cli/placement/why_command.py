@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
+from cli.connection import add_connection
 
-    Commands = argparse._SubParsersAction[ArgumentParser]  # noqa: SLF001 - it has no other name
+if TYPE_CHECKING:
+    from cli.connection import Commands
 
 _NAMESPACE: Final = "default"
 
@@ -25,10 +25,7 @@ def add_why(actions: Commands) -> None:
         metavar="[NAMESPACE/]APPLICATION",
         help=f"without a namespace it is {_NAMESPACE}",
     )
-    why.add_argument(
-        "--kubeconfig", metavar="FILE", help="by default $KUBECONFIG, then ~/.kube/config"
-    )
-    why.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    add_connection(why)
     why.add_argument(
         "-o",
         "--output",
@@ -36,7 +33,7 @@ def add_why(actions: Commands) -> None:
         default="text",
         help="how to print it [text]",
     )
-    why.set_defaults(command="cli.placement_why:why", settings_type=None)
+    why.set_defaults(command="cli.placement.why:why", settings_type=None)
 
 
 def _application(text: str) -> tuple[str, str]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.legacy import (
+from cli.metadata import Metadata
+from cli.migrate.legacy import (
     INJECTED,
     OF_CERTMANAGER,
     SCHEDULER,
@@ -16,9 +17,8 @@ from cli.legacy import (
     system_of_group,
     system_of_webhooks,
 )
-from cli.metadata import Metadata
-from cli.migration_model import Definition, Ref, Registration, Service, StuckPod
-from cli.migration_plan import KEEP_OBJECT
+from cli.migrate.model import Definition, Ref, Registration, Service, StuckPod
+from cli.migrate.plan import KEEP_OBJECT
 from gates.gate import GATE
 
 if TYPE_CHECKING:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
+from cli.connection import add_connection
 from gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    Commands = argparse._SubParsersAction[ArgumentParser]  # noqa: SLF001 - it has no other name
+    from cli.connection import Commands
 
 LONGEST_REASON: Final = 512
 """Characters of a reason: it stands in an annotation and in an event."""
@@ -32,15 +33,15 @@ def add_parser(commands: Commands) -> None:
     )
     actions = gate.add_subparsers(title="actions", required=True, metavar="ACTION")
     show = actions.add_parser("list", help="show who waits, how long, and for what")
-    _add_connection(show)
+    add_connection(show)
     _add_scheduler(show)
     show.add_argument("-n", "--namespace", metavar="NAME", help="only the pods of this namespace")
     show.add_argument(
         "--output", choices=("text", "json"), default="text", help="how to print it [text]"
     )
-    show.set_defaults(command="cli.gate:show", settings_type=None)
+    show.set_defaults(command="cli.gate.show:show", settings_type=None)
     release = actions.add_parser("release", help="let one pod go, whatever its checks say")
-    _add_connection(release)
+    add_connection(release)
     _add_scheduler(release)
     release.add_argument("pod", type=_pod, metavar="NAMESPACE/POD")
     release.add_argument(
@@ -50,20 +51,13 @@ def add_parser(commands: Commands) -> None:
         metavar="TEXT",
         help="why; it is kept on the pod and told by an event, with your name",
     )
-    release.set_defaults(command="cli.gate:release", settings_type=None)
+    release.set_defaults(command="cli.gate.show:release", settings_type=None)
     clear = actions.add_parser(
         "clear-nodes", help="have a workload version forget the nodes on which it failed"
     )
-    _add_connection(clear)
+    add_connection(clear)
     clear.add_argument("version", type=_version, metavar="NAMESPACE/KEPTNWORKLOADVERSION")
-    clear.set_defaults(command="cli.gate_nodes:clear", settings_type=None)
-
-
-def _add_connection(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="by default $KUBECONFIG, then ~/.kube/config"
-    )
-    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    clear.set_defaults(command="cli.gate.nodes:clear", settings_type=None)
 
 
 def _add_scheduler(parser: ArgumentParser) -> None:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from cli.connection import add_connection
 from controller.rescheduling_settings import ReschedulingSettings
 from serving.options import add_settings
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    Commands = argparse._SubParsersAction[ArgumentParser]  # noqa: SLF001 - it has no other name
+    from cli.connection import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster reschedule plan --pod kube-system/coredns-5d4f8-x7k2p
@@ -43,10 +42,7 @@ def add_parser(commands: Commands) -> None:
         "plan", help="show which node a waiting pod would get, and who would have to move"
     )
     plan.add_argument("--pod", type=_pod, required=True, metavar="NAMESPACE/POD")
-    plan.add_argument(
-        "--kubeconfig", metavar="FILE", help="by default $KUBECONFIG, then ~/.kube/config"
-    )
-    plan.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    add_connection(plan)
     plan.add_argument(
         "--dump",
         type=Path,
@@ -62,12 +58,12 @@ def add_parser(commands: Commands) -> None:
         help="how to print it [text]",
     )
     add_settings(plan, PlanSettings)
-    plan.set_defaults(command="cli.reschedule:plan", settings_type=PlanSettings)
+    plan.set_defaults(command="cli.reschedule.plan:plan", settings_type=PlanSettings)
     fit = actions.add_parser(
         "fit", help="say whether pods fit on nodes, one JSON object a line, without a cluster"
     )
     fit.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
-    fit.set_defaults(command="cli.reschedule_fit:fit", settings_type=None)
+    fit.set_defaults(command="cli.reschedule.fit:fit", settings_type=None)
 
 
 def _pod(text: str) -> tuple[str, str]:

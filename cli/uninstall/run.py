@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from cli.batches import many
 from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from cli.installed import CLUSTER_WIDE, IN_NAMESPACE, PLACEMENT_RESOURCES, POLICY_RESOURCES
-from cli.placed import stays
-from cli.removal import Options, Removal
-from cli.stopping import Stopping
-from cli.undoing import Undoing
+from cli.uninstall.placed import stays
+from cli.uninstall.removal import Options, Removal
+from cli.uninstall.stopping import Stopping
+from cli.uninstall.undoing import Undoing
 from kube.resources import NAMESPACES
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from cli.batches import many, shown
 from cli.cluster import collect
-from cli.removal import NOTHING
+from cli.uninstall.removal import NOTHING
 from kube.resources import APPLICATIONS
 
 if TYPE_CHECKING:

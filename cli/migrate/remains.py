@@ -16,9 +16,9 @@ from cli.installed import (
     ROLE_BINDINGS,
     ROLES,
 )
-from cli.legacy import role_of, system_of, system_of_namespace
-from cli.migration_model import KEPTN, Leftover, OldNamespace, Ref, Release, Service
-from cli.migration_objects import decode_api_service
+from cli.migrate.legacy import role_of, system_of, system_of_namespace
+from cli.migrate.model import KEPTN, Leftover, OldNamespace, Ref, Release, Service
+from cli.migrate.objects import decode_api_service
 from kube.resources import (
     API_SERVICES,
     LEASES,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from cli.metadata import Metadata
-    from cli.migration_model import Definition, System
-    from cli.migration_objects import StoredDefinition
+    from cli.migrate.model import Definition, System
+    from cli.migrate.objects import StoredDefinition
     from kube.client import Client
 
 _IN_NAMESPACE: Final = (

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-    Commands = argparse._SubParsersAction[ArgumentParser]  # noqa: SLF001 - it has no other name
+    from cli.connection import Commands
 
 _EXAMPLES: Final = """examples:
   echo '{"id": 1, "kind": "label", "expression": "location==DE"}' | harbourmaster placement parse
@@ -32,5 +30,5 @@ def add_parser(commands: Commands) -> Commands:
     ):
         action = actions.add_parser(name, help=text)
         action.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
-        action.set_defaults(command=f"cli.placement:{name}", settings_type=None)
+        action.set_defaults(command=f"cli.placement.decide:{name}", settings_type=None)
     return actions

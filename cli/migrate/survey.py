@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from cli.cluster import collect, count, metadata_of
 from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, NAME, WEBHOOK
-from cli.legacy import OPT_IN, is_of_gardener, role_of, system_of_group, system_of_namespace
 from cli.metadata import metadata_in
-from cli.migration_model import (
+from cli.migrate.legacy import OPT_IN, is_of_gardener, role_of, system_of_group, system_of_namespace
+from cli.migrate.model import (
     KUPID,
     PODS_SHOWN,
     Observed,
@@ -23,7 +23,7 @@ from cli.migration_model import (
     Service,
     Workload,
 )
-from cli.migration_objects import (
+from cli.migrate.objects import (
     decode_definition,
     decode_deployment,
     decode_service,
@@ -33,8 +33,8 @@ from cli.migration_objects import (
     registration_of,
     stuck_pod,
 )
-from cli.migration_policies import judge, policy_ref, reach_of
-from cli.migration_remains import Remains
+from cli.migrate.policies import judge, policy_ref, reach_of
+from cli.migrate.remains import Remains
 from controller.settings import LIFECYCLE
 from kube.errors import ApiError, NotFoundError, UnreachableError
 from kube.resources import (
@@ -56,13 +56,13 @@ if TYPE_CHECKING:
     import msgspec
 
     from cli.metadata import Metadata
-    from cli.migration_model import (
+    from cli.migrate.model import (
         Definition,
         Policy,
         Registration,
         StuckPod,
     )
-    from cli.migration_objects import (
+    from cli.migrate.objects import (
         StoredDefinition,
         Webhooks,
     )

@@ -15,15 +15,15 @@ import msgspec
 from msgspec import Struct
 
 from cli.cluster import DONE, LEFT, complain, run_with_client, say
-from cli.migration_findings import findings
-from cli.migration_model import Command
-from cli.migration_plan import plan
-from cli.migration_survey import Survey
+from cli.migrate.findings import findings
+from cli.migrate.model import Command
+from cli.migrate.plan import plan
+from cli.migrate.survey import Survey
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from cli.migration_model import Finding, Step
+    from cli.migrate.model import Finding, Step
     from kube.client import Client
 
 SHOWN: Final = 20

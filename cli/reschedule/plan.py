@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from cli.batches import many
 from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
-from cli.cluster_commands import DEFAULT_NAMESPACE
-from cli.reschedule_state import State, UnreadableError, load, survey
+from cli.connection import DEFAULT_NAMESPACE
+from cli.reschedule.state import State, UnreadableError, load, survey
 from controller.rescheduling.controller import criteria_of, planner_settings
 from controller.settings import ControllerSettings
 from controller.validation import validate

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from cli.krake import RefusedError, Taken, source_of, taken
 from cli.manifests import dump, read_paths
+from cli.placement.krake import RefusedError, Taken, source_of, taken
 from serving.documents import Problem
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from cli.placement_cases import decided
+from cli.placement.cases import decided
 from placement.errors import ConstraintError
 from placement.languages import PARSERS, Language
 from policies.decoding import MalformedError, decode

@@ -33,7 +33,7 @@ from kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, PODS, VALIDAT
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from cli.removal import Removal
+    from cli.uninstall.removal import Removal
     from kube.resources import Resource
 
 HOLDER: Final = "harbourmaster uninstall"

@@ -30,10 +30,10 @@ from cli.installed import (
     is_ours,
     is_ours_by_name,
 )
-from cli.legacy import system_of_group, system_of_webhooks
 from cli.metadata import metadata_in
-from cli.migration_model import KUPID
-from cli.migration_objects import decode_api_service
+from cli.migrate.legacy import system_of_group, system_of_webhooks
+from cli.migrate.model import KUPID
+from cli.migrate.objects import decode_api_service
 from gates.gate import SCHEDULER_NAME
 from kube.errors import ApiError, ConflictError, NotFoundError, UnreachableError
 from kube.patches import JsonPatch
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from cli.installed import Configuration, Definition, Services
     from cli.metadata import Metadata
-    from cli.migration_model import System
+    from cli.migrate.model import System
     from kube.client import Client
     from kube.resources import Resource
 

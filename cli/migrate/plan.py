@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cli.legacy import INJECTED
-from cli.migration_model import KEPTN, KUPID, Command, Ref, Step, delete, kubectl
+from cli.migrate.legacy import INJECTED
+from cli.migrate.model import KEPTN, KUPID, Command, Ref, Step, delete, kubectl
 from gates.gate import GATE
 from gates.metadata import REMOVED_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from cli.migration_model import (
+    from cli.migrate.model import (
         Definition,
         Leftover,
         Observed,

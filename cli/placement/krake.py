@@ -12,7 +12,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from cli.krake_names import metric_constraint, metric_name, namespace_name, object_name
+from cli.placement.krake_names import metric_constraint, metric_name, namespace_name, object_name
 from kube.errors import ConnectionSettingsError
 from kube.foreign import access_from
 from placement.model import API_VERSION

@@ -1,0 +1,1 @@
+"""``harbourmaster placement`` and ``harbourmaster import``."""
