@@ -1,0 +1,1 @@
+"""What ``why`` looks at, one subject a module: ``async def section(context) -> Section | None``."""
