@@ -5,6 +5,8 @@ ROOMS := certs cli controller evaluation gates kube lifecycle placement playgrou
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header $(UPGRADE)
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := --numprocesses=auto
+# What fails is tried once more and told by name; more than a few of a run fail it (tests/conftest.py).
+RETRY := --reruns=1
 
 # What `make deploy` needs besides: the cluster is that of the current kubeconfig.
 VERSION := $(shell sed -n 's/^version = //p' setup.cfg)
@@ -46,17 +48,17 @@ demo-evaluation: .venv/installed ## gate a Deployment on a real Prometheus; KEEP
 
 test: .venv/installed ## run all tests, the fast ones first, on a real control plane
 	@echo "== 1 of 5: unit and conformance tests"
-	@$(PYTEST) $(PARALLEL) tests/unit tests/conformance
+	@$(PYTEST) $(RETRY) $(PARALLEL) tests/unit tests/conformance
 	@echo "== 2 of 5: hostile input against a running server"
-	@$(PYTEST) tests/security
+	@$(PYTEST) $(RETRY) tests/security
 	@echo "== 3 of 5: properties of the merge (20,000 random cases each), certificates and election; ratios of speed"
-	@$(PYTEST) $(PARALLEL) tests/property
-	@$(PYTEST) tests/bench
+	@$(PYTEST) $(RETRY) $(PARALLEL) tests/property
+	@$(PYTEST) $(RETRY) tests/bench
 	@echo "== 4 of 5: a real control plane (built first where it is not in the cache: ten minutes)"
 	@$(BIN)/python -m playground build
-	@$(PYTEST) $(PARALLEL) --dist=loadfile tests/cluster
+	@$(PYTEST) $(RETRY) $(PARALLEL) --dist=loadfile tests/cluster
 	@echo "== 5 of 5: replicas under load, restarts, rotation and faults of the API server"
-	@$(PYTEST) tests/chaos
+	@$(PYTEST) $(RETRY) tests/chaos
 
 test-unit: .venv/installed ## run the fast tests only, in under a minute
 	@$(PYTEST) $(PARALLEL) -m "not slow" tests/unit tests/conformance
@@ -131,7 +133,7 @@ define install
 		--output=jsonpath='{range .items[?(@.spec.group=="custom.metrics.k8s.io")]}{.spec.service.namespace}/{.spec.service.name}{"\n"}{end}' \
 		| grep -v -e /harbourmaster-metrics$$ -e /metrics-operator-service$$ -e ^/$$ | sort -u); \
 	if [ -n "$$others" ]; then \
-		echo "custom.metrics.k8s.io stays with $$(echo $$others): HPAs can't read KeptnMetrics (docs/exposing-metrics.md)"; \
+		echo "custom.metrics.k8s.io stays with $$(echo $$others): HPAs can't read KeptnMetrics (docs/reference/exposing-metrics.md)"; \
 	fi; \
 	$(KUBECTL) kustomize $(1) | sed 's|image: harbourmaster:.*|image: $(IMG)|' \
 		| $(KUBECTL) apply --server-side --force-conflicts $${others:+--selector=app.kubernetes.io/component!=custom-metrics} -f -
@@ -141,7 +143,7 @@ define install
 			echo "harbourmaster-$$each is not ready; see: $(notdir $(KUBECTL)) --namespace=harbourmaster-system describe pods" >&2; \
 			exit 1; }; \
 	done
-	@echo "Harbourmaster runs. Apply a policy, say $(notdir $(KUBECTL)) apply -f deploy/samples/cluster-toleration.yaml; docs/deploying.md has the rest."
+	@echo "Harbourmaster runs. Apply a policy, say $(notdir $(KUBECTL)) apply -f deploy/samples/cluster-toleration.yaml; docs/howto/deploying.md has the rest."
 endef
 
 deploy: ## install in the cluster of the current kubeconfig, from the image IMG

@@ -27,6 +27,27 @@ from playground.control_plane import ControlPlane
 from playground.errors import PlaygroundError
 
 CRDS = Path(__file__).parents[1] / "deploy/crds"
+MAX_RETRIED = 3
+"""Tests of a run that may need their second try: a machine that stalls is no excuse for a race."""
+
+
+def retried(config):
+    """The tests that failed and were tried once more (``--reruns``), by name."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    return sorted({report.nodeid for report in reporter.stats.get("rerun", ())} if reporter else ())
+
+
+def pytest_sessionfinish(session):
+    if len(retried(session.config)) > MAX_RETRIED and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    found = retried(config)
+    if found:
+        terminalreporter.section(f"tried twice: {len(found)}, at most {MAX_RETRIED} may be")
+        for name in found:
+            terminalreporter.line(name)
 
 
 def pytest_collection_finish(session):
