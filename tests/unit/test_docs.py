@@ -43,13 +43,14 @@ from webhook import handlers, review
 from webhook.settings import Settings, WebhookSettings
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-SERVER = ROOT / "docs" / "server.md"
-CLUSTER = ROOT / "docs" / "cluster.md"
-EVENTS = ROOT / "docs" / "events.md"
-MEASURING = ROOT / "docs" / "metrics.md"
-SCHEDULER = ROOT / "docs" / "scheduler.md"
-RESCHEDULER = ROOT / "docs" / "rescheduler.md"
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+REFERENCE = ROOT / "docs" / "reference"
+SERVER = REFERENCE / "server.md"
+CLUSTER = REFERENCE / "cluster.md"
+EVENTS = REFERENCE / "events.md"
+MEASURING = REFERENCE / "metrics.md"
+SCHEDULER = REFERENCE / "scheduler.md"
+RESCHEDULER = REFERENCE / "rescheduler.md"
 
 NOTHING = "\N{EN DASH}"
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
@@ -397,7 +398,7 @@ def test_the_manual_names_every_code_inside_a_review():
     }
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_to_a_file_and_a_heading(page):
     for link in LINK.findall(without_blocks(page)):
         if link.startswith("https://"):

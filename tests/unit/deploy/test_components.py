@@ -70,13 +70,13 @@ def test_alerts_use_the_recorded_series_only(rules):
 
 def test_every_alert_has_a_severity_and_a_page_that_says_what_to_do(rules):
     alerts = [rule for rule in rules if "alert" in rule]
-    page = (ROOT / "docs/alerts.md").read_text()
+    page = (ROOT / "docs/operations/alerts.md").read_text()
     assert re.findall(r"^## (Harbourmaster\w+)$", page, re.MULTILINE) == [
         alert["alert"] for alert in alerts
     ]
     for alert in alerts:
         assert alert["labels"]["severity"] in {"critical", "warning"}
-        assert alert["annotations"]["runbook"] == f"docs/alerts.md#{alert['alert'].lower()}"
+        assert alert["annotations"]["runbook"] == f"docs/operations/alerts.md#{alert['alert'].lower()}"
         assert alert["annotations"]["summary"]
 
 
@@ -325,7 +325,7 @@ def test_with_cert_manager_the_certificate_has_the_scheduler_s_name():
 
 
 def test_the_overlay_of_the_scheduler_s_manual_gives_it_an_image(tmp_path):
-    page = (ROOT / "docs/scheduler.md").read_text()
+    page = (ROOT / "docs/reference/scheduler.md").read_text()
     (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "harbourmaster").symlink_to(ROOT)
     (tmp_path / "overlay").mkdir()

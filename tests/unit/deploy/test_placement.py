@@ -22,7 +22,7 @@ READ = (
     *("clouds", "globalclouds", "globalmetrics", "globalmetricsproviders", "metrics"),
     *("metricsproviders", "projects"),
 )
-PAGE = (ROOT / "docs/placement.md").read_text()
+PAGE = (ROOT / "docs/reference/placement.md").read_text()
 
 
 def rights(roles):

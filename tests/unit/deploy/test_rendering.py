@@ -372,7 +372,7 @@ def test_a_namespace_of_ones_own_needs_one_line(tmp_path):
 
 
 def test_the_overlay_of_the_manual_renders_and_its_setting_is_one(tmp_path):
-    page = (ROOT / "docs/deploying.md").read_text()
+    page = (ROOT / "docs/howto/deploying.md").read_text()
     (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "harbourmaster").symlink_to(ROOT)
     (tmp_path / "overlay").mkdir()

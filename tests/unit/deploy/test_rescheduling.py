@@ -96,7 +96,7 @@ def test_our_own_pods_have_room_on_a_node_that_is_kept():
 
 
 def test_the_overlay_of_the_manual_keeps_budgets_and_tries_first(tmp_path):
-    page = (ROOT / "docs/rescheduler.md").read_text()
+    page = (ROOT / "docs/reference/rescheduler.md").read_text()
     (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "harbourmaster").symlink_to(ROOT)
     (tmp_path / "overlay").mkdir()

@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.targets import is_met, parse_number, parse_target
 
-PAGE = Path(__file__).parents[3] / "docs" / "evaluations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "evaluations.md"
 ROW = re.compile(r"^\| `([<>=!][^`]*)` \| (.*) \| (.*) \|$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
 ROWS = ROW.findall(PAGE.read_text())
