@@ -18,8 +18,16 @@ if TYPE_CHECKING:
 
     Kubectl: TypeAlias = Callable[..., CompletedProcess[str]]
 
-# A link in the repository, the folder itself in a wheel.
-DEPLOY = Path(__file__).with_name("deploy")
+def _deploy(here: Path) -> Path:
+    """The manifests: a link in the repository, the folder itself in a wheel.
+
+    Where a copy of the repository has lost its links, they are where the link led.
+    """
+    linked = here.with_name("deploy")
+    return linked if linked.is_dir() else here.parents[1] / "deploy"
+
+
+DEPLOY = _deploy(Path(__file__))
 DEFAULT = DEPLOY / "default"
 DEPLOYMENT = "Deployment"
 API_SERVICE = "APIService"
