@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playground import demo
+from playground.browser import ensure_axe, ensure_browser
 from playground.build import PROMETHEUS, ensure_binaries, ensure_prometheus
 from playground.commands import OPTIONAL, REQUIRED, Layout
 from playground.control_plane import ControlPlane, shut_down, survey
@@ -35,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ensure_binaries(progress=say)
             for program in PROMETHEUS.targets:
                 ensure_prometheus(program, progress=say)
+            return 0
+        if options.command == "build-browser":
+            ensure_browser(progress=say)
+            ensure_axe(progress=say)
             return 0
         if options.command == "demo-evaluation":
             return _demo(options.dir, keep=options.keep)
@@ -133,6 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     down = commands.add_parser("down", help="end it; its data stays in the folder")
     commands.add_parser(
         "build", help="build the binaries, Prometheus too, if they are not in the cache"
+    )
+    commands.add_parser(
+        "build-browser", help="fetch Chromium and axe-core if they are not in the cache"
     )
     status = commands.add_parser("status", help="say what is running; exit code 1 if not all is")
     shown = commands.add_parser(

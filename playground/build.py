@@ -170,7 +170,7 @@ def _ensure(suite: Suite, environment: Mapping[str, str], progress: Callable[[st
     folder = cache / f"{suite.name}-{digest(toolchain, suite)}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / "build.lock", progress):
+        with locked(cache / "build.lock", progress):
             if not folder.is_dir():
                 _build_all(folder, suite, toolchain, environment, progress)
     return folder
@@ -216,7 +216,8 @@ def _built_by_any_go(cache: Path, suite: Suite) -> Path | None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, progress: Callable[[str], None]) -> Iterator[None]:
+def locked(path: Path, progress: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock between processes; who has to wait for it says so."""
     # The kernel drops the lock with its holder, so a killed build leaves none behind.
     with path.open("a") as file:
         try:

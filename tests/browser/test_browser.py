@@ -1,0 +1,98 @@
+"""The browser tells what is wrong with a page; without that the other tests would prove nothing."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from aiohttp import web
+
+from helpers.browser import PHONE, visited
+
+GOOD = """<!doctype html><html lang="en"><head><title>Good</title>
+<meta name="viewport" content="width=device-width"></head>
+<body><main><h1>Good</h1><p>All is well.</p></main></body></html>"""
+POLICY = {"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'"}
+
+
+@contextlib.asynccontextmanager
+async def served(body, headers=POLICY):
+    async def answer(_request):
+        return web.Response(text=body, content_type="text/html", headers=headers)
+
+    async def icon(_request):
+        return web.Response(status=204)
+
+    app = web.Application()
+    app.router.add_get("/favicon.ico", icon)
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_good_page_has_no_findings(browser):
+    async with served(GOOD) as origin, visited(browser, origin, **PHONE) as visit:
+        assert (await visit.go()).status == 200
+        assert await visit.grave_findings() == []
+        assert await visit.overflow() == []
+        assert visit.faults == []
+        assert visit.elsewhere == []
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ('<p style="color:#999">grey</p>', "color-contrast"),
+        ("<button></button>", "button-name"),
+        ('<img src="data:,">', "image-alt"),
+        ('<div aria-hidden="true"><a href="/">x</a></div>', "aria-hidden-focus"),
+    ],
+)
+async def test_axe_finds_what_is_wrong(browser, change, rule):
+    body = GOOD.replace("<p>", f"{change}<p>")
+    async with served(body, {}) as origin, visited(browser, origin) as visit:
+        await visit.go()
+        findings = await visit.grave_findings()
+        assert len(findings) == 1
+        assert findings[0].startswith(f"{rule} at ")
+
+
+async def test_a_page_that_is_too_wide_is_told_with_what_sticks_out(browser):
+    body = GOOD.replace("<p>", f"<pre>{'x' * 200}</pre><p>")
+    async with served(body) as origin, visited(browser, origin, **PHONE) as visit:
+        await visit.go()
+        by, first, *_ = await visit.overflow()
+        assert by > 0
+        assert first.startswith("pre : xxx")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "<script>alert(1)</script>",
+        '<p style="color:red">red</p>',
+        '<img alt="" src="http://192.0.2.1/x.png">',
+        "<p onclick='alert(1)'>x</p>",
+    ],
+)
+async def test_what_the_policy_forbids_is_told(browser, change):
+    body = GOOD.replace("<p>", f"{change}<p>")
+    async with served(body) as origin, visited(browser, origin) as visit:
+        await visit.go()
+        for each in await visit.page.query_selector_all("[onclick]"):
+            await each.click()
+        assert len(visit.faults) == 1
+        assert "Content Security Policy" in visit.faults[0]
+
+
+async def test_a_request_to_elsewhere_is_told(browser):
+    body = GOOD.replace("<p>", '<img alt="" src="http://127.0.0.1:9/x.png"><p>')
+    async with served(body, {}) as origin, visited(browser, origin) as visit:
+        await visit.go()
+        assert visit.elsewhere == ["http://127.0.0.1:9/x.png"]

@@ -1,0 +1,108 @@
+"""Pages in headless Chromium: what they do on the way, and what axe-core says about them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.async_api import async_playwright
+
+from helpers.patience import PATIENCE
+from playground.browser import ensure_axe, ensure_browser
+
+SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
+WIDE = {"viewport": {"width": 1280, "height": 900}}
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+GRAVE = {"serious", "critical"}
+
+
+@contextlib.asynccontextmanager
+async def chromium():
+    """A browser without a window. As root it can't shut itself in; it shows only our own pages."""
+    async with async_playwright() as playwright:
+        found = await playwright.chromium.launch(
+            executable_path=ensure_browser(),
+            chromium_sandbox=os.geteuid() != 0,
+            # A container's /dev/shm may be small.
+            args=["--disable-dev-shm-usage"],
+            timeout=PATIENCE * 1000,
+        )
+        try:
+            yield found
+        finally:
+            await found.close()
+
+
+class Visit:
+    """A person's tab on one site; every fault that the browser tells is kept."""
+
+    def __init__(self, page, origin):
+        self.page = page
+        self.origin = origin
+        self.faults = []
+        self.elsewhere = []
+        page.on("pageerror", lambda error: self.faults.append(f"script: {error}"))
+        page.on("console", self._said)
+        page.on("request", self._requested)
+
+    async def go(self, path="/"):
+        """Open a path of the site; return the answer."""
+        return await self.page.goto(f"{self.origin}{path}")
+
+    async def shoot(self, name):
+        """Keep a picture of the whole page, or of its first four screens."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        viewport = self.page.viewport_size
+        height = await self.page.evaluate("document.documentElement.scrollHeight")
+        clip = {"x": 0, "y": 0, "width": viewport["width"], "height": min(height, 4 * 900)}
+        await self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True, clip=clip)
+
+    async def grave_findings(self):
+        """What axe-core finds serious or critical: rule, where, and what is wrong there."""
+        await self.page.evaluate(ensure_axe().read_text())
+        result = await self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        assert result["passes"], "axe-core checked nothing"
+        return [
+            f"{violation['id']} at {' '.join(map(str, node['target']))}: {node['failureSummary']}"
+            for violation in result["violations"]
+            if violation["impact"] in GRAVE
+            for node in violation["nodes"]
+        ]
+
+    async def overflow(self):
+        """By how many pixels the page is wider than the window, and what sticks out."""
+        return await self.page.evaluate(_OVERFLOW)
+
+    def _said(self, message):
+        # Chromium tells a breach of the Content-Security-Policy as an error, too.
+        if message.type in {"error", "warning"}:
+            self.faults.append(f"console: {message.text}")
+
+    def _requested(self, request):
+        address = urlsplit(request.url)
+        if address.scheme in {"http", "https"} and not request.url.startswith(f"{self.origin}/"):
+            self.elsewhere.append(request.url)
+
+
+@contextlib.asynccontextmanager
+async def visited(browser, origin, **options):
+    """A visit with cookies of its own; ``options`` are those of a browser context."""
+    context = await browser.new_context(**{**WIDE, **options})
+    context.set_default_timeout(PATIENCE * 1000)
+    try:
+        yield Visit(await context.new_page(), origin.rstrip("/"))
+    finally:
+        await context.close()
+
+
+_OVERFLOW = """() => {
+  const root = document.documentElement;
+  const width = root.clientWidth;
+  const wide = each => each.getBoundingClientRect().right > width + 1
+    || (each.scrollWidth > width && getComputedStyle(each).overflowX === 'visible');
+  const told = each => `${each.localName} ${each.className}: ${each.textContent.slice(0, 40)}`;
+  const by = root.scrollWidth - width;
+  return by > 0 ? [by, ...[...document.querySelectorAll('main *')].filter(wide).map(told)] : [];
+}"""
