@@ -101,6 +101,9 @@ ACCESS_REVIEWS: Final = Resource(
     "SubjectAccessReview",
     namespaced=False,
 )
+TOKEN_REVIEWS: Final = Resource(
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
+)
 SELF_ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io",
     "v1",

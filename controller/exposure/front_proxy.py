@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
+from controller.access import User
 from controller.exposure.answers import StatusError
 from serving.protocol import Protocol
 
@@ -23,23 +24,7 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "kube-system"
 CONFIG_MAP: Final = "extension-apiserver-authentication"
-_UNKNOWN: Final = "system:unauthenticated"
-"""The group of those whom the API server does not know."""
 _PREFIX: Final = "requestheader-"
-
-
-class User(Struct, frozen=True):
-    """Who wants to know, as the API server has found out."""
-
-    name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is anybody at all."""
-        return _UNKNOWN not in self.groups
 
 
 class FrontProxy(Struct, frozen=True):

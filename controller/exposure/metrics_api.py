@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from controller.access import User
     from controller.exposure.access import Access
-    from controller.exposure.front_proxy import FrontProxy, User
+    from controller.exposure.front_proxy import FrontProxy
     from controller.exposure.selectors import Selector
     from controller.exposure.values import Measured, Values
 

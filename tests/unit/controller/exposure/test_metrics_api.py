@@ -12,10 +12,11 @@ from yarl import URL
 from certs.reload import CertificateHolder
 from certs.store import ensure
 from certs.watch import utc_now
-from controller.exposure import access
+from controller import access
+from controller.access import User
 from controller.exposure.access import Access, Wish
 from controller.exposure.exposure import CLIENTS
-from controller.exposure.front_proxy import User, decode_front_proxy
+from controller.exposure.front_proxy import decode_front_proxy
 from controller.exposure.metrics_api import MetricsApiHandler
 from helpers import fronting
 from helpers.fronting import Aggregator, headers_of
