@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     Kubectl: TypeAlias = Callable[..., CompletedProcess[str]]
 
+
 def _deploy(here: Path) -> Path:
     """The manifests: a link in the repository, the folder itself in a wheel.
 
