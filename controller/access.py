@@ -65,7 +65,7 @@ class Memo(Generic[K, V]):
     ) -> None:
         self._clock = clock
         self._patience = patience
-        self._limit = LIMIT if limit is None else limit
+        self._limit = limit
         self._known: dict[K, tuple[V, float]] = {}
         self._asked: dict[K, asyncio.Task[V]] = {}
 
@@ -91,7 +91,7 @@ class Memo(Generic[K, V]):
         async with asyncio.timeout(self._patience):
             answer = await ask()
         self._known.pop(key, None)
-        while len(self._known) >= self._limit:
+        while len(self._known) >= (self._limit or LIMIT):
             # The oldest comes first.
             del self._known[next(iter(self._known))]
         self._known[key] = (answer, self._clock() + HELD)
