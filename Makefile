@@ -20,7 +20,7 @@ export PYTHONUNBUFFERED = 1
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run demo-evaluation test test-unit test-property test-cluster chaos soak coverage lint format bench fuzz lock clean
+.PHONY: help venv run demo-evaluation test test-unit test-property test-browser test-cluster chaos soak coverage lint format bench fuzz lock clean
 .PHONY: webhook sbom engine docker-build docker-push
 .PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
@@ -54,7 +54,9 @@ test: .venv/installed ## run all tests, the fast ones first, on a real control p
 	@echo "== 3 of 5: properties of the merge (20,000 random cases each), certificates and election; ratios of speed"
 	@$(PYTEST) $(RETRY) $(PARALLEL) tests/property
 	@$(PYTEST) $(RETRY) tests/bench
-	@echo "== 4 of 5: a real control plane (built first where it is not in the cache: ten minutes)"
+	@echo "== 4 of 5: pages in headless Chromium, and a real control plane (both made first where they are not in the cache: ten minutes)"
+	@$(BIN)/python -m playground build-browser
+	@$(PYTEST) $(RETRY) tests/browser
 	@$(BIN)/python -m playground build
 	@$(PYTEST) $(RETRY) $(PARALLEL) --dist=loadfile tests/cluster
 	@echo "== 5 of 5: replicas under load, restarts, rotation and faults of the API server"
@@ -66,8 +68,13 @@ test-unit: .venv/installed ## run the fast tests only, in under a minute
 test-property: .venv/installed ## run the property tests only
 	@$(PYTEST) $(PARALLEL) tests/property
 
+test-browser: .venv/installed ## run the tests of pages only; pictures go to build/screenshots
+	@$(BIN)/python -m playground build-browser
+	@$(PYTEST) tests/browser
+
 test-cluster: .venv/installed ## run the tests on the control plane only
 	@$(BIN)/python -m playground build
+	@$(BIN)/python -m playground build-browser
 	@$(PYTEST) $(PARALLEL) --dist=loadfile tests/cluster
 
 chaos: .venv/installed ## the long form of the faults: half a minute of hang, each fault in turn

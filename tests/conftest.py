@@ -22,6 +22,7 @@ from helpers.objects import cluster_policy, policy
 from helpers.prometheus import scraped
 from helpers.server import Server
 from playground import api as playground_api
+from playground.browser import ensure_axe, ensure_browser
 from playground.build import ensure_binaries, ensure_prometheus
 from playground.control_plane import ControlPlane
 from playground.errors import PlaygroundError
@@ -54,12 +55,18 @@ def pytest_collection_finish(session):
     # A first build outlasts any test's timeout, so it comes before the first test.
     if session.config.option.collectonly:
         return
-    if not any(item.get_closest_marker("cluster") for item in session.items):
+    plane = any(item.get_closest_marker("cluster") for item in session.items)
+    pages = any("browser" in item.fixturenames for item in session.items)
+    if not (plane or pages):
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         try:
-            ensure_binaries()
+            if pages:
+                ensure_browser()
+                ensure_axe()
+            if plane:
+                ensure_binaries()
             if any("prometheus" in item.fixturenames for item in session.items):
                 ensure_prometheus()
         except PlaygroundError as error:

@@ -52,6 +52,14 @@ def test_a_folder_is_required(capsys):
     assert "--dir" in capsys.readouterr().err
 
 
+def test_build_browser_fetches_the_browser_and_axe(monkeypatch):
+    fetched = []
+    monkeypatch.setattr("playground.__main__.ensure_browser", lambda **_: fetched.append("browser"))
+    monkeypatch.setattr("playground.__main__.ensure_axe", lambda **_: fetched.append("axe"))
+    assert main(["build-browser"]) == 0
+    assert fetched == ["browser", "axe"]
+
+
 def test_build_builds_all_and_needs_no_folder(monkeypatch):
     built = []
     monkeypatch.setattr("playground.__main__.ensure_binaries", lambda **_: built.append("plane"))
