@@ -20,7 +20,7 @@ export PYTHONUNBUFFERED = 1
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run demo-evaluation test test-unit test-property test-browser test-cluster chaos soak coverage lint format bench fuzz lock clean
+.PHONY: help venv run demo-evaluation test test-unit test-property test-browser test-cluster chaos soak coverage lint format bench docs fuzz lock clean
 .PHONY: webhook sbom engine docker-build docker-push
 .PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
@@ -100,6 +100,10 @@ format: .venv/installed ## put the code into shape
 
 bench: .venv/installed ## measure speed and memory; the table goes to build/bench
 	@$(BIN)/python tests/bench/run.py
+
+docs: .venv/installed ## build the manual into build/docs; a warning is an error
+	@$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/docs
+	@echo "build/docs/index.html"
 
 fuzz: .venv/installed ## a million random cases and requests; takes about an hour
 	@HARBOURMASTER_PROPERTY_CASES=500000 $(PYTEST) tests/property

@@ -5,38 +5,34 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry
 
 from controller.extender import answers as extender
 from controller.settings import ControllerSettings
 from kube.events import AGGREGATED, CREATED, DROPS, UPDATED
 from lifecycle.events import CREATIONS, LONG_NAMES, occasions
+from manual.families import (
+    Mirror,
+    cluster_families,
+    extender_families,
+    labels_of,
+    lifecycle_families,
+    measuring_families,
+    rescheduling_families,
+    server_families,
+    shown_name,
+)
 from policies.merge import Note
-from policies.model import POLICY
 from rescheduling.answers import Outcome
 from rescheduling.limits import Budgets, Limits
 from serving.options import add_settings
-from telemetry.analysis_metrics import ANALYSIS, OBJECTIVE, AnalysisMetrics, Results
 from telemetry.api_calls import API_REQUEST_DURATION, NO_ANSWER, ApiCalls
 from telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
-from telemetry.controller_metrics import create_controller_metrics
-from telemetry.extender_metrics import ExtenderMetrics
-from telemetry.lifecycle_metrics import DEPLOYMENTS, FINISHED, KEYS, LifecycleMetrics, Now
-from telemetry.metric_schedule import MetricSchedule
-from telemetry.metrics import (
-    CERTIFICATE_ROLES,
-    OUTCOMES,
-    SHED_REASONS,
-    create_metrics,
-    set_certificate_expiry,
-)
-from telemetry.query_metrics import QueryMetrics
-from telemetry.rescheduling_metrics import ReschedulingMetrics
+from telemetry.metrics import CERTIFICATE_ROLES, OUTCOMES, SHED_REASONS
 from telemetry.span_queue import SPAN_OUTCOMES
 from telemetry.watches import WatchTallies
 from webhook import handlers, review
@@ -121,109 +117,6 @@ def wide(prog):
     return argparse.HelpFormatter(prog, max_help_position=200)
 
 
-class Mirror:
-    """What the watches' metrics look at."""
-
-    name = "pods"
-    absent = False
-    last_contact = 0.0
-    store = ()
-
-
-def server_families():
-    metrics = create_metrics("1", handlers.OUTCOMES)
-    # Those with a label show nothing before its first value.
-    metrics.admission_skipped.labels("deadline").inc()
-    metrics.policies.labels(POLICY).set(1)
-    metrics.admission.matches["ClusterPodSchedulingPolicy web"] += 1
-    set_certificate_expiry(metrics, "leaf", datetime.now(UTC))
-    return own_families(metrics.registry)
-
-
-def cluster_families():
-    """What the controller has, of which the webhook has the part that is no controller's."""
-    metrics = create_controller_metrics("1", ["registration"])
-    metrics.watches.follow([Mirror()], float)
-    metrics.watches.listed("pods", 1, 1.0)
-    metrics.watches.events("pods", 1)
-    metrics.watches.failed("pods", "GoneError")
-    metrics.watches.undecodable("pods")
-    metrics.api_calls.note("get", 200, 0.1)
-    metrics.queues.depth("registration", 1)
-    metrics.queues.retried("registration")
-    metrics.queues.waited("registration", 1.0)
-    metrics.queues.worked("registration", 1.0)
-    metrics.certificate_expiry.labels("leaf").set(1)
-    metrics.reconcile_errors.labels("registration", "ConflictError").inc()
-    metrics.events.labels("created").inc()
-    metrics.registration.repairs.labels("kind", "field").inc()
-    metrics.registration.fights.labels("kind", "field").inc()
-    return own_families(metrics.registry)
-
-
-class Lifecycle:
-    """What the lifecycle's metrics look at: one of each kind."""
-
-    def now(self):
-        deployments = {kind: {labels: 1.0} for kind, labels in DEPLOYMENTS.items()}
-        active = {kind: {labels: 1} for kind, labels in KEYS.items()}
-        return Now(active, deployments, deployments, 1)
-
-    def exists(self, _anchor):
-        return True
-
-
-def lifecycle_families():
-    metrics = LifecycleMetrics(registry := CollectorRegistry())
-    metrics.lead(Lifecycle())
-    for kind, labels in FINISHED.items():
-        metrics.finished(kind, labels, 1.0, (kind, "prod/one"))
-    return own_families(registry)
-
-
-class Verdicts:
-    """What the metrics of analyses look at: one of each kind."""
-
-    def results(self):
-        return Results({("a",) * len(ANALYSIS): 1.0}, {("a",) * len(OBJECTIVE): 1.0})
-
-
-def measuring_families():
-    # As whoever makes the controller's other metrics has done by then.
-    disable_created_metrics()
-    registry = CollectorRegistry()
-    QueryMetrics(registry).answered("prometheus", "Answered", 0.1)
-    MetricSchedule(registry).late(0.1)
-    AnalysisMetrics(registry).lead(Verdicts())
-    return own_families(registry)
-
-
-def extender_families():
-    disable_created_metrics()
-    ExtenderMetrics(registry := CollectorRegistry(), extender.VERBS, extender.OUTCOMES)
-    return own_families(registry)
-
-
-def rescheduling_families():
-    disable_created_metrics()
-    metrics = ReschedulingMetrics(registry := CollectorRegistry())
-    for metric in vars(metrics).values():
-        child = metric.labels(*("a" for _ in metric._labelnames))
-        child.observe(1) if isinstance(metric, Histogram) else child.inc()
-    return own_families(registry)
-
-
-def own_families(registry):
-    """The families that are not Python's and the process's; each has a sample."""
-    found = [
-        family
-        for family in registry.collect()
-        if not family.name.startswith(("python_", "process_"))
-    ]
-    assert all(family.samples for family in found)
-    return found
-
-
 TABLES = pytest.mark.parametrize(
     ("page", "column", "families"),
     [
@@ -269,18 +162,14 @@ def test_the_manual_lists_every_audit_code():
 
 @TABLES
 def test_the_manual_lists_every_metric_with_its_type(page, column, families):
-    suffix = {"counter": "_total"}
-    exposed = {(family.name + suffix.get(family.type, ""), family.type) for family in families()}
+    exposed = {(shown_name(family), family.type) for family in families()}
     assert {(code(row[0]), row[1]) for row in rows(page, column)} == exposed
 
 
 @TABLES
 def test_the_manual_lists_every_label_of_the_metrics(page, column, families):
     listed = {code(row[0]): set(CODE.findall(row[2])) for row in rows(page, column)}
-    for family in families():
-        for sample in family.samples:
-            name = re.sub("_(bucket|count|sum)$", "", sample.name)
-            assert set(sample.labels) - {"le"} == listed[name]
+    assert {shown_name(family): labels_of(family) for family in families()} == listed
 
 
 def named_values(page, column):
@@ -364,10 +253,7 @@ def test_the_first_metrics_of_the_cluster_are_those_that_a_webhook_adds():
     registry = CollectorRegistry()
     WatchTallies(registry).follow([Mirror()], float)
     ApiCalls(registry)
-    added = [
-        family.name + ("_total" if family.type == "counter" else "")
-        for family in registry.collect()
-    ]
+    added = [shown_name(family) for family in registry.collect()]
     listed = [code(row[0]) for row in rows(CLUSTER, "metric of the cluster")]
     assert set(listed[: len(added)]) == set(added)
     assert listed[len(added) - 1] == API_REQUEST_DURATION

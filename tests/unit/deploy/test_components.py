@@ -76,7 +76,9 @@ def test_every_alert_has_a_severity_and_a_page_that_says_what_to_do(rules):
     ]
     for alert in alerts:
         assert alert["labels"]["severity"] in {"critical", "warning"}
-        assert alert["annotations"]["runbook"] == f"docs/operations/alerts.md#{alert['alert'].lower()}"
+        assert (
+            alert["annotations"]["runbook"] == f"docs/operations/alerts.md#{alert['alert'].lower()}"
+        )
         assert alert["annotations"]["summary"]
 
 

@@ -1,0 +1,97 @@
+"""The commands with their arguments, as argparse knows them."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
+
+from cli.main import _parser
+from manual.markdown import block, code, plain, table
+from manual.setting_tables import SETTINGS, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+WIDTH: Final = 88
+_ANCHORS: Final = {"offline": "offline-commands"}
+_SECTIONS: Final = {settings: name for name, settings in SETTINGS.items()}
+
+
+def command_pages() -> str:
+    """A section for each command, and one below it for each of its actions."""
+    return "".join(
+        f"{part}\n" if part.endswith("\n") else part
+        for name, parser, told in _below(_parser())
+        for part in _section(name, parser, told, depth=2)
+    )
+
+
+def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            told = {each.dest: each.help or "" for each in action._choices_actions}
+            for name, below in action.choices.items():
+                yield name, below, told.get(name, "")
+
+
+def _section(name: str, parser: argparse.ArgumentParser, told: str, depth: int) -> Iterator[str]:
+    yield f"{'#' * depth} {name}\n"
+    if told:
+        yield f"{plain(told[:1].upper() + told[1:])}.\n"
+    if parser.description and parser.description != told:
+        yield f"{plain(inspect.cleandoc(parser.description))}\n"
+    yield block(_usage(parser))
+    rows = [row for action in _own(parser) for row in _rows(action, parser)]
+    if rows:
+        yield table(["argument", "meaning"], rows)
+    if settings := parser.get_default("settings_type"):
+        yield "Its settings are flags too, and keys of a file given by `--config`"
+        if section := _SECTIONS.get(settings):
+            yield f"; they are [listed elsewhere](settings.md#{_ANCHORS.get(section, section)}).\n"
+        else:
+            yield f":\n\n{table_of(settings)}"
+    if parser.epilog:
+        _, _, examples = parser.epilog.partition("\n")
+        yield block(textwrap.dedent(examples))
+    for below, its_parser, its_help in _below(parser):
+        yield from _section(f"{name} {below}", its_parser, its_help, min(depth + 1, 4))
+
+
+def _own(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Its arguments, but for help and what the page of the settings lists."""
+    return [
+        action
+        for group in parser._action_groups
+        if group.title != "settings"
+        for action in group._group_actions
+        if not isinstance(action, argparse._HelpAction)
+    ]
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    formatter = argparse.HelpFormatter(parser.prog, width=WIDTH)
+    formatter.add_usage(parser.usage, _own(parser), parser._mutually_exclusive_groups, "")
+    settings = " [SETTINGS]" if parser.get_default("settings_type") else ""
+    return formatter.format_help().rstrip() + settings
+
+
+def _rows(action: argparse.Action, parser: argparse.ArgumentParser) -> Iterator[list[str]]:
+    if isinstance(action, argparse._SubParsersAction) or action.help is argparse.SUPPRESS:
+        return
+    formatter = argparse.HelpFormatter(parser.prog)
+    values = formatter._format_args(action, _metavar(action)) if action.nargs != 0 else ""
+    spelled = [f"{flag} {values}".rstrip() for flag in action.option_strings] or [values]
+    told = formatter._expand_help(action) if action.help else ""
+    yield [", ".join(map(code, spelled)), plain(told)]
+
+
+def _metavar(action: argparse.Action) -> Any:  # noqa: ANN401 - argparse takes a text or several
+    if action.metavar is not None:
+        return action.metavar
+    if action.choices is not None:
+        return f"{{{','.join(map(str, action.choices))}}}"
+    return action.dest.upper()

@@ -1,0 +1,156 @@
+"""The metrics of both processes, each with one sample: names, types, labels and what they mean."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
+
+from controller.extender import answers as extender
+from policies.model import POLICY
+from telemetry.analysis_metrics import ANALYSIS, OBJECTIVE, AnalysisMetrics, Results
+from telemetry.controller_metrics import create_controller_metrics
+from telemetry.extender_metrics import ExtenderMetrics
+from telemetry.lifecycle_metrics import DEPLOYMENTS, FINISHED, KEYS, LifecycleMetrics, Now
+from telemetry.metric_schedule import MetricSchedule
+from telemetry.metrics import create_metrics, set_certificate_expiry
+from telemetry.query_metrics import QueryMetrics
+from telemetry.rescheduling_metrics import ReschedulingMetrics
+from webhook import handlers
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+
+class Mirror:
+    """What the watches' metrics look at."""
+
+    name = "pods"
+    absent = False
+    last_contact = 0.0
+    store: tuple[object, ...] = ()
+
+
+def server_families() -> list[Metric]:
+    """What ``serve`` has, and the webhook."""
+    metrics = create_metrics("1", handlers.OUTCOMES)
+    # Those with a label show nothing before its first value.
+    metrics.admission_skipped.labels("deadline").inc()
+    metrics.policies.labels(POLICY).set(1)
+    metrics.admission.matches["ClusterPodSchedulingPolicy web"] += 1
+    set_certificate_expiry(metrics, "leaf", datetime.now(UTC))
+    return own_families(metrics.registry)
+
+
+def cluster_families() -> list[Metric]:
+    """What the controller has, of which the webhook has the part that is no controller's."""
+    metrics = create_controller_metrics("1", ["registration"])
+    metrics.watches.follow([Mirror()], float)
+    metrics.watches.listed("pods", 1, 1.0)
+    metrics.watches.events("pods", 1)
+    metrics.watches.failed("pods", "GoneError")
+    metrics.watches.undecodable("pods")
+    metrics.api_calls.note("get", 200, 0.1)
+    metrics.queues.depth("registration", 1)
+    metrics.queues.retried("registration")
+    metrics.queues.waited("registration", 1.0)
+    metrics.queues.worked("registration", 1.0)
+    metrics.certificate_expiry.labels("leaf").set(1)
+    metrics.reconcile_errors.labels("registration", "ConflictError").inc()
+    metrics.events.labels("created").inc()
+    metrics.registration.repairs.labels("kind", "field").inc()
+    metrics.registration.fights.labels("kind", "field").inc()
+    return own_families(metrics.registry)
+
+
+class Lifecycle:
+    """What the lifecycle's metrics look at: one of each kind."""
+
+    def now(self) -> Now:
+        """All that is at work."""
+        deployments = {kind: {labels: 1.0} for kind, labels in DEPLOYMENTS.items()}
+        active = {kind: {labels: 1} for kind, labels in KEYS.items()}
+        return Now(active, deployments, deployments, 1)
+
+    def exists(self, _anchor: object) -> bool:
+        """Whether it is still there."""
+        return True
+
+
+def lifecycle_families() -> list[Metric]:
+    """What the controller tells of phases, tasks and evaluations."""
+    metrics = LifecycleMetrics(registry := CollectorRegistry())
+    metrics.lead(Lifecycle())
+    for kind, labels in FINISHED.items():
+        metrics.finished(kind, labels, 1.0, (kind, "prod/one"))
+    return own_families(registry)
+
+
+class Verdicts:
+    """What the metrics of analyses look at: one of each kind."""
+
+    def results(self) -> Results:
+        """The verdicts of now."""
+        return Results({("a",) * len(ANALYSIS): 1.0}, {("a",) * len(OBJECTIVE): 1.0})
+
+
+def measuring_families() -> list[Metric]:
+    """What it tells of metrics and analyses."""
+    # As whoever makes the controller's other metrics has done by then.
+    disable_created_metrics()
+    registry = CollectorRegistry()
+    QueryMetrics(registry).answered("prometheus", "Answered", 0.1)
+    MetricSchedule(registry).late(0.1)
+    AnalysisMetrics(registry).lead(Verdicts())
+    return own_families(registry)
+
+
+def extender_families() -> list[Metric]:
+    """What it tells of a second scheduler's questions."""
+    disable_created_metrics()
+    ExtenderMetrics(registry := CollectorRegistry(), extender.VERBS, extender.OUTCOMES)
+    return own_families(registry)
+
+
+def rescheduling_families() -> list[Metric]:
+    """What it tells of the room that it makes."""
+    disable_created_metrics()
+    metrics = ReschedulingMetrics(registry := CollectorRegistry())
+    for metric in vars(metrics).values():
+        child = metric.labels(*("a" for _ in metric._labelnames))
+        child.observe(1) if isinstance(metric, Histogram) else child.inc()
+    return own_families(registry)
+
+
+def own_families(registry: CollectorRegistry) -> list[Metric]:
+    """The families that are not Python's and the process's; each has a sample."""
+    found = [
+        family
+        for family in registry.collect()
+        if not family.name.startswith(("python_", "process_"))
+    ]
+    if silent := [family.name for family in found if not family.samples]:
+        raise ValueError(f"without a sample nobody knows their labels: {', '.join(silent)}")
+    return found
+
+
+def shown_name(family: Metric) -> str:
+    """The name by which Prometheus stores it."""
+    return str(family.name) + ("_total" if family.type == "counter" else "")
+
+
+def labels_of(family: Metric) -> set[str]:
+    """The labels of all its samples, but for the bounds of buckets."""
+    return {label for sample in family.samples for label in sample.labels} - {"le"}
+
+
+FAMILIES: Final = {
+    "serve, webhook": server_families,
+    "controller, webhook": cluster_families,
+    "controller": lifecycle_families,
+    "controller, metrics": measuring_families,
+    "controller, scheduler": extender_families,
+    "controller, rescheduling": rescheduling_families,
+}
+"""By the process that has them, and the part of it."""

@@ -1,0 +1,46 @@
+"""The settings of each process, as its Struct says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.settings import ControllerSettings
+from manual.markdown import code, plain, table
+from serving.options import _flag, _leaves, _metavar, _shown
+from webhook.settings import AdmissionSettings, Settings, WebhookSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from msgspec import Struct
+
+SETTINGS: Final[dict[str, type[Struct]]] = {
+    "serve": Settings,
+    "webhook": WebhookSettings,
+    "controller": ControllerSettings,
+    "offline": AdmissionSettings,
+}
+
+
+def settings_table(name: str) -> str:
+    """What that process may be told; of the webhook what ``serve`` has not."""
+    told = {leaf.path for leaf in _leaves(Settings)} if name == "webhook" else set()
+    return table_of(SETTINGS[name], told)
+
+
+def table_of(settings: type[Struct], told: Collection[tuple[str, ...]] = ()) -> str:
+    """A row for each setting that is not told elsewhere."""
+    return table(
+        ["key", "flag", "value", "default", "meaning"],
+        (
+            [
+                code(".".join(leaf.path)),
+                code(_flag(leaf.path)),
+                " ".join(map(code, _metavar(leaf.kind).split("|"))),
+                code(_shown(leaf.default)),
+                plain(leaf.description),
+            ]
+            for leaf in _leaves(settings)
+            if leaf.path not in told
+        ),
+    )
