@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from aiohttp import web
 
-from helpers.browser import PHONE, visited
+from helpers.browser import PHONE, first_byte, visited
 
 GOOD = """<!doctype html><html lang="en"><head><title>Good</title>
 <meta name="viewport" content="width=device-width"></head>
@@ -96,3 +96,35 @@ async def test_a_request_to_elsewhere_is_told(browser):
     async with served(body, {}) as origin, visited(browser, origin) as visit:
         await visit.go()
         assert visit.elsewhere == ["http://127.0.0.1:9/x.png"]
+
+
+LINKS = """<a href="#1">one</a> <a id="bare" href="#2">two</a> <button>three</button>
+<a href="#4" style="position:absolute;left:-999px">away</a>"""
+
+
+async def test_the_keyboard_goes_through_what_can_have_the_focus_once(browser):
+    body = GOOD.replace("<p>", f"{LINKS}<p>")
+    async with served(body, {}) as origin, visited(browser, origin) as visit:
+        await visit.go()
+        found = await visit.tab_through()
+    assert [each["text"] for each in found] == ["one", "two", "three", "away"]
+    assert [each["visible"] for each in found] == [True, True, True, False]
+
+
+async def test_a_focus_that_nobody_sees_is_told(browser):
+    body = GOOD.replace("<p>", f"<style>#bare:focus {{outline: none}}</style>{LINKS}<p>")
+    async with served(body, {}) as origin, visited(browser, origin) as visit:
+        await visit.go()
+        shown = []
+        for _ in range(3):
+            await visit.page.keyboard.press("Tab")
+            shown.append(await visit.focus_shows())
+    assert shown == [True, False, True]
+
+
+async def test_the_first_byte_is_timed(browser):
+    async with served(GOOD) as origin:
+        took, answer = await first_byte(f"{origin}/?a=b")
+    assert 0 < took < 60
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert b"All is well" in answer

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -75,6 +77,26 @@ class Visit:
         """By how many pixels the page is wider than the window, and what sticks out."""
         return await self.page.evaluate(_OVERFLOW)
 
+    async def tab_through(self, limit=400):
+        """Press Tab until the page has been gone through once; what had the focus, in order."""
+        found = []
+        while len(found) < limit:
+            await self.page.keyboard.press("Tab")
+            element = await self.page.evaluate(_FOCUSED)
+            if element is None or (found and element["path"] == found[0]["path"]):
+                return found
+            found.append(element)
+        raise AssertionError(f"the focus stays in the page after {limit} times Tab: {found[-3:]}")
+
+    async def focus_shows(self):
+        """Whether the picture of what has the focus differs from the one without it."""
+        box = await self.page.evaluate(_FOCUS_BOX)
+        focused = await self.page.screenshot(clip=box, animations="disabled", caret="initial")
+        await self.page.evaluate("window.__focused = document.activeElement; __focused.blur()")
+        blurred = await self.page.screenshot(clip=box, animations="disabled", caret="initial")
+        await self.page.evaluate("__focused.focus({focusVisible: true, preventScroll: true})")
+        return focused != blurred
+
     def _said(self, message):
         # Chromium tells a breach of the Content-Security-Policy as an error, too.
         if message.type in {"error", "warning"}:
@@ -97,6 +119,43 @@ async def visited(browser, origin, **options):
         await context.close()
 
 
+async def first_byte(url, headers=None):
+    """Seconds from the request's first byte to the answer's, on a connection that stands."""
+    at = urlsplit(url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port)
+    try:
+        path = at.path + (f"?{at.query}" if at.query else "")
+        lines = [f"GET {path} HTTP/1.1", f"Host: {at.netloc}", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        started = time.perf_counter()
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        first = await asyncio.wait_for(reader.read(1), PATIENCE)
+        took = time.perf_counter() - started
+        rest = await asyncio.wait_for(reader.read(), PATIENCE)
+        return took, first + rest
+    finally:
+        writer.close()
+
+
+_FOCUSED = """() => {
+  const focused = document.activeElement;
+  if (!focused || focused === document.body || focused === document.documentElement) return null;
+  const path = [];
+  for (let each = focused; each; each = each.parentElement)
+    path.unshift(each.parentElement ? [...each.parentElement.children].indexOf(each) : 0);
+  const box = focused.getBoundingClientRect();
+  return {
+    path: path.join('/'), tag: focused.localName, text: focused.textContent.trim().slice(0, 60),
+    name: focused.getAttribute('name'), href: focused.getAttribute('href'),
+    visible: box.width > 1 && box.height > 1 && box.bottom > 0 && box.right > 0
+      && box.top < innerHeight && box.left < innerWidth,
+  };
+}"""
+_FOCUS_BOX = """() => {
+  const box = document.activeElement.getBoundingClientRect();
+  const x = Math.max(0, box.x - 6), y = Math.max(0, box.y - 6);
+  return {x: x + scrollX, y: y + scrollY, width: box.width + 12, height: box.height + 12};
+}"""
 _OVERFLOW = """() => {
   const root = document.documentElement;
   const width = root.clientWidth;
