@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cli import local
 from cli.gate import commands as gate
+from cli.gitops import commands as gitops
 from cli.migrate import commands as migrate
 from cli.placement import commands as placement
 from cli.placement import new_commands, why_command
@@ -84,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     uninstall.add_parser(commands)
     migrate.add_parser(commands)
     gate.add_parser(commands)
+    gitops.add_parser(commands)
     placing = placement.add_parser(commands)
     new_commands.add_new(placing)
     why_command.add_why(placing)
@@ -114,6 +116,11 @@ def _parser() -> argparse.ArgumentParser:
 
     replay = commands.add_parser("replay", help="answer recorded cases, one JSON object a line")
     replay.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
+    replay.add_argument(
+        "--check",
+        action="store_true",
+        help="print only cases that are not answered as recorded, and exit with 1 if there are any",
+    )
     add_settings(replay, AdmissionSettings)
     replay.set_defaults(command="cli.offline:replay", settings_type=AdmissionSettings)
     return parser

@@ -37,11 +37,16 @@ class Tracking(Struct, frozen=True):
 
 
 def own(
-    pod: Metadata, containers: Callable[[], Sequence[Container]], *, version_from_tag: bool = False
+    pod: Metadata,
+    containers: Callable[[], Sequence[Container]],
+    *,
+    version_from_tag: bool = False,
+    hashed: str = "",
 ) -> Tracking | None:
     """For a pod that names its workload; None for one that doesn't, which may ``inherit``.
 
-    ``containers`` is called where the version is to be computed.
+    ``containers`` is called where the version is to be computed; ``hashed`` is the hash of them,
+    where they are not all there any more.
     """
     workload = pod.get(WORKLOAD_KEY)
     if not workload:
@@ -49,7 +54,7 @@ def own(
     found: dict[str, str] = {}
     missing = ""
     if not pod.get(VERSION_KEY):
-        missing = _add_version(found, containers(), pod, from_tag=version_from_tag)
+        missing = _add_version(found, containers(), pod, version_from_tag, hashed)
     return _tracking(pod, workload, found, missing)
 
 
@@ -59,6 +64,7 @@ def inherit(
     containers: Callable[[], Sequence[Container]],
     *,
     version_from_tag: bool = False,
+    hashed: str = "",
 ) -> Tracking | None:
     """For a pod that names no workload, by its parent; None where that names none either.
 
@@ -70,17 +76,21 @@ def inherit(
     found = {WORKLOAD_KEY: workload, VERSION_KEY: parent.get(VERSION_KEY)}
     missing = ""
     if not found[VERSION_KEY]:
-        missing = _add_version(found, containers(), parent, from_tag=version_from_tag)
+        missing = _add_version(found, containers(), parent, version_from_tag, hashed)
     found.update(inheritable(parent))
     return _tracking(pod, workload, found, missing)
 
 
 def _add_version(
-    found: dict[str, str], containers: Sequence[Container], named_by: Metadata, *, from_tag: bool
+    found: dict[str, str],
+    containers: Sequence[Container],
+    named_by: Metadata,
+    from_tag: bool,  # noqa: FBT001 - private
+    hashed: str,
 ) -> str:
     """Compute the version; returns the container that was to give it, where that is not there."""
     container = named_by.get(CONTAINER_KEY)
-    version = version_of(containers, container, from_tag=from_tag)
+    version = version_of(containers, container, from_tag=from_tag, hashed=hashed)
     found[VERSION_KEY] = version.text
     return container if version.misses_container else ""
 

@@ -42,12 +42,17 @@ class Version(Struct, frozen=True, gc=False):
 
 
 def version_of(
-    containers: Sequence[Container], container: str = "", *, from_tag: bool = False
+    containers: Sequence[Container],
+    container: str = "",
+    *,
+    from_tag: bool = False,
+    hashed: str = "",
 ) -> Version:
     """The version of a pod with these containers, init containers left out.
 
     The image of the container of that name gives it by its tag, or digest; so does, with
-    ``from_tag``, the only container of a pod that names none. Otherwise it is a hash.
+    ``from_tag``, the only container of a pod that names none. Otherwise it is a hash; ``hashed``
+    is that, where the containers are not all there any more.
     """
     named = [each for each in containers if each.name == container] if container else []
     if from_tag and not container and len(containers) == 1:
@@ -56,7 +61,12 @@ def version_of(
         tag = image_version(each.image or "")
         if tag:
             return Version(tag)
-    return Version(str(fnv1a(_running_text(containers))), bool(container) and not named)
+    return Version(hashed or hash_of(containers), bool(container) and not named)
+
+
+def hash_of(containers: Sequence[Container]) -> str:
+    """What names a version that nothing else does."""
+    return str(fnv1a(_running_text(containers)))
 
 
 def image_version(image: str) -> str:

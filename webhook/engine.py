@@ -74,16 +74,17 @@ class Engine:
         "_kept",
         "_kept_bytes",
         "_options",
-        "_settings",
         "gates",
+        "settings",
         "snapshot",
     )
 
-    def __init__(self, snapshot: Snapshot, settings: AdmissionSettings) -> None:
+    def __init__(self, snapshot: Snapshot, settings: AdmissionSettings, hashed: str = "") -> None:
+        """``hashed`` is for a recorded review: the hash of a pod that is not whole any more."""
         self.snapshot = snapshot
-        self.gates = GateMemory(settings.gate_rules())
+        self.gates = GateMemory(replace(settings.gate_rules(), hashed=hashed))
+        self.settings = settings
         self._has_policies = "policies" in settings.features
-        self._settings = settings
         self._options = {
             (as_field, waits): settings.merge_options(node_name_as_field=as_field, waits=waits)
             for as_field in (False, True)
@@ -94,7 +95,7 @@ class Engine:
 
     def succeeded(self, snapshot: Snapshot) -> Engine:
         """The engine of the next snapshot; it remembers the merges while the policies stay."""
-        successor = Engine(snapshot, self._settings)
+        successor = Engine(snapshot, self.settings)
         if snapshot.policies is self.snapshot.policies:
             successor._kept, successor._kept_bytes = self._kept, self._kept_bytes
         successor.gates = self.gates
@@ -102,7 +103,7 @@ class Engine:
 
     def with_gating(self, gating: Literal["schedulingGates", "schedulerName"]) -> Engine:
         """An engine of the same snapshot and settings whose pods wait there."""
-        return Engine(self.snapshot, replace(self._settings, gating=gating))
+        return Engine(self.snapshot, replace(self.settings, gating=gating))
 
     def has_gates(self, name: str, namespace: Namespace) -> bool:
         """Whether pods of that namespace may have to wait at a gate."""

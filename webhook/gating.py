@@ -92,6 +92,8 @@ class GateRules(Struct, frozen=True):
     scheduler_name: str = SCHEDULER_NAME
     denies_foreign: bool = False
     """Deny a pod that can't wait because it names a scheduler of its own."""
+    hashed: str = ""
+    """The hash of the pod's containers, in a recorded review that has not all of them."""
 
     def apply_in(self, namespace: str) -> bool:
         """Whether the settings let the namespace have gates."""
@@ -145,7 +147,12 @@ def gate(
     lineage = None
     metadata = Metadata(annotations, labels)
     try:
-        tracking = own(metadata, containers.read, version_from_tag=rules.version_from_tag)
+        tracking = own(
+            metadata,
+            containers.read,
+            version_from_tag=rules.version_from_tag,
+            hashed=rules.hashed,
+        )
         if tracking is None:
             lineage = parents.of(owner, namespace)
             tracking = _inherited(metadata, lineage, containers, rules)
@@ -167,8 +174,13 @@ def _inherited(
 ) -> Tracking | None:
     if lineage.metadata is None:
         return None
-    from_tag = rules.version_from_tag
-    return inherit(pod, lineage.metadata, containers.read, version_from_tag=from_tag)
+    return inherit(
+        pod,
+        lineage.metadata,
+        containers.read,
+        version_from_tag=rules.version_from_tag,
+        hashed=rules.hashed,
+    )
 
 
 class _Containers:

@@ -1,0 +1,107 @@
+"""A review with all that admission knew when it came: one JSON object a line, answered anywhere.
+
+``replay`` reads such lines, and ``--record`` writes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from policies.decoding import MalformedError, decode
+from policies.index import policy_set
+from webhook.engine import Engine
+from webhook.handlers import answer
+from webhook.parents import ParentObject, parents_of
+from webhook.review import MAX_BODY_BYTES
+from webhook.settings import AdmissionSettings
+from webhook.snapshot import NamespaceObject, Snapshot
+from webhook.sources import namespaces_of, read_policy
+
+HTTP_OK: Final = 200
+HTTP_TOO_LARGE: Final = 413
+DEFAULTS: Final = AdmissionSettings()
+
+
+class Case(Struct, frozen=True, rename="camel"):
+    """One line; what it does not say is as where nothing is known."""
+
+    review: Raw
+    id: Any = None
+    namespaces: list[NamespaceObject] = []
+    policies: list[dict[str, Any]] = []
+    parents: list[ParentObject] = []
+    settings: AdmissionSettings | None = None
+    excluded: frozenset[str] = frozenset()
+    """Namespaces in which nothing is ever changed."""
+    may_patch: bool = True
+    """Off where the review came to a validating webhook."""
+    hash: str = ""
+    """Of the pod's containers as they were; those of the review may lack what it was made of."""
+    response: Raw | None = None
+    """What was answered."""
+
+
+class Result(Struct, frozen=True, rename="camel"):
+    """What is answered to a case."""
+
+    id: Any
+    http_status: int
+    response: Raw | None
+
+
+class Failure(Struct, frozen=True):
+    """Why a line is no case."""
+
+    id: Any
+    error: str
+
+
+class _Identified(Struct, frozen=True):
+    id: Any = None
+
+
+class _Response(Struct, frozen=True):
+    response: Raw
+
+
+_case_decoder: Final = msgspec.json.Decoder(Case)
+_id_decoder: Final = msgspec.json.Decoder(_Identified)
+_response_decoder: Final = msgspec.json.Decoder(_Response)
+
+
+def read_case(line: bytes) -> Case | Failure:
+    """The case in a line, or why it is none."""
+    try:
+        return decode(_case_decoder, line, "")
+    except MalformedError as error:
+        return Failure(_id_of(line), str(error))
+
+
+def answer_case(case: Case, settings: AdmissionSettings = DEFAULTS) -> Result:
+    """Answer a case; ``settings`` are for one without its own."""
+    if len(bytes(case.review)) > MAX_BODY_BYTES:
+        return Result(case.id, HTTP_TOO_LARGE, None)
+    snapshot = Snapshot(
+        policy_set(read_policy(policy)[0] for policy in case.policies),
+        namespaces_of(case.namespaces),
+        case.excluded,
+        parents_of(case.parents),
+    )
+    engine = Engine(snapshot, case.settings or settings, hashed=case.hash)
+    result, _ = answer(bytes(case.review), engine, may_patch=case.may_patch)
+    return Result(case.id, HTTP_OK, response_of(result))
+
+
+def response_of(review: bytes) -> Raw:
+    """The response in an AdmissionReview of ours, as it stands there."""
+    return _response_decoder.decode(review).response
+
+
+def _id_of(line: bytes) -> Any:  # noqa: ANN401
+    try:
+        return decode(_id_decoder, line, "").id
+    except MalformedError:
+        return None
