@@ -1,4 +1,4 @@
-"""What a check has come to that a gated pod waits for, as people and programs are told. Pure."""
+"""What a check has come to that a gated pod waits for, as people and programs are told."""
 
 from __future__ import annotations
 

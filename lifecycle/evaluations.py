@@ -6,12 +6,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from evaluation.course import Course
 from evaluation.durations import format_duration, parse_duration
+from evaluation.objectives import Result
 from gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from lifecycle.model import SUCCEEDED, AppVersion
 
 if TYPE_CHECKING:
-    from lifecycle.model import Evaluation, EvaluationDefinition, WorkloadVersion
+    from lifecycle.model import (
+        Evaluation,
+        EvaluationDefinition,
+        EvaluationStatus,
+        WorkloadVersion,
+    )
 
 PRE: Final = "pre-eval"
 POST: Final = "post-eval"
@@ -19,6 +26,8 @@ POST: Final = "post-eval"
 RETRIES: Final = 10
 INTERVAL: Final = "5s"
 """The schema's defaults."""
+SHORTEST: Final = 0.1
+"""Seconds between two measurements, whatever the interval: each of them is a write."""
 _API_VERSION: Final = "lifecycle.keptn.sh/v1"
 
 
@@ -65,6 +74,27 @@ def failure_text(evaluation: Evaluation) -> str:
         if result.status != SUCCEEDED
     )
     return "\n".join(("evaluation failed", *failed))
+
+
+def interval_of(found: Evaluation) -> tuple[float, str]:
+    """Seconds between two measurements, and what is wrong with the interval as it stands."""
+    text = found.spec.retry_interval or INTERVAL
+    try:
+        return max(parse_duration(text), SHORTEST), ""
+    except ValueError as error:
+        return parse_duration(INTERVAL), f"retryInterval {error}; {INTERVAL} is used instead"
+
+
+def course_of(status: EvaluationStatus) -> Course:
+    """How far an evaluation with this status is."""
+    return Course(
+        tries=status.retry_count,
+        results={
+            key: Result(each.value, each.status, each.message)
+            for key, each in status.evaluation_status.items()
+        },
+        state=status.overall_status,
+    )
 
 
 def _of(parent: AppVersion | WorkloadVersion) -> dict[str, str]:

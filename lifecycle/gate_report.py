@@ -1,48 +1,33 @@
-"""Why a pod waits, or does not: one report for ``why``, ``gate list`` and the dashboard. Pure.
+"""How a pod stands with its gate: one report for ``why``, ``gate list`` and the dashboard. Pure.
 
-One code always wins. In this order, the first that holds:
-
-=====================  ==========================================================================
-``ending``             the pod is being deleted, and nobody sees to its gate any more
-``not-gated``          it neither has our gate nor waits in a scheduler for us
-``foreign-gates-only`` as before, but gates of others hold it
-``released``           its checks passed, or its time is over and it goes without: due, or done
-``waits-in-scheduler`` its checks passed, and its scheduler has no node for it yet
-``waits-for-owner``    its owner is to be looked at, or to be recorded in its version
-``orphaned``           no check will ever release it
-``waits-for-version``  its KeptnWorkloadVersion is not there yet
-``checks-failed``      a check before its deployment failed; this version stays where it is
-``app-failed``         a check of its app failed; only a new version of the app lets it go
-``waits-for-app``      the checks of its app, which come first
-``checks-pending``     its own checks
-``deployment-due``     all checks passed, and the deployment is about to begin
-=====================  ==========================================================================
+Which code it has is decided in ``gate_verdict``, which lists them all.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from evaluation.times import parse, stamp
+from gates.gate import GATE
+from gates.workload import workload_of
+from lifecycle.check_facts import check_reports, expected
 from lifecycle.check_report import CheckReport
+from lifecycle.gate_verdict import Case, Code, Place, verdict_on
+from lifecycle.phases import WORKLOAD_PHASES
+from lifecycle.workloads import names_of_pod, version_of_pod
 
-Code: TypeAlias = Literal[
-    "ending",
-    "not-gated",
-    "foreign-gates-only",
-    "released",
-    "waits-in-scheduler",
-    "waits-for-owner",
-    "orphaned",
-    "waits-for-version",
-    "checks-failed",
-    "app-failed",
-    "waits-for-app",
-    "checks-pending",
-    "deployment-due",
-]
-Place: TypeAlias = Literal["", "gate", "scheduler"]
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gates.workload import WorkloadMetadata
+    from lifecycle.check_facts import Facts
+    from lifecycle.gate_verdict import GatedPod, GateRules
+    from lifecycle.model import WorkloadVersion
+
+_PRE_TASKS, _PRE_EVALUATIONS = WORKLOAD_PHASES[:2]
 
 
 class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
@@ -84,3 +69,81 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     def is_waiting(self) -> bool:
         """Whether it waits for us."""
         return bool(self.place)
+
+
+def gate_report(pod: GatedPod, facts: Facts, rules: GateRules, now: datetime) -> GateReport:
+    """What there is to say of a pod, by all that is known."""
+    described = workload_of(pod.annotations, pod.labels)
+    version = _version(described, facts)
+    case = Case(pod, described, version, facts, rules, _age(pod, now))
+    code, text, advice = verdict_on(case)
+    names = names_of_pod(described) if described is not None else None
+    app = facts.app if version is not None else None
+    checks = _checks(case, now) if case.place else ()
+    is_bounded = bool(case.place and rules.max_age_seconds and pod.creation_timestamp)
+    tries = [each.next_try for each in checks if each.is_open and each.next_try]
+    return GateReport(
+        namespace=pod.namespace,
+        pod=pod.name,
+        code=code,
+        text=text,
+        place=case.place,
+        app=names.app if names is not None else "",
+        workload=described.workload if described is not None else "",
+        version=described.version if described is not None else "",
+        version_object=names.version if names is not None else "",
+        app_version_object=app.metadata.name if app is not None else "",
+        since=pod.creation_timestamp,
+        age=case.age,
+        deadline=_deadline(pod, rules) if is_bounded else "",
+        on_expiry=rules.on_expiry if is_bounded else "",
+        is_overdue=is_bounded and case.is_overdue,
+        next_try=min(tries, default=""),
+        advice=advice,
+        checks=checks,
+        foreign_gates=tuple(each for each in pod.gates if each != GATE),
+    )
+
+
+def _version(described: WorkloadMetadata | None, facts: Facts) -> WorkloadVersion | None:
+    """The version that the pod is of, unless its workload is about to go."""
+    is_going = facts.workload is not None and facts.workload.metadata.deletion_timestamp
+    if described is None or is_going:
+        return None
+    return version_of_pod(described, facts.version, facts.workload)
+
+
+def _checks(case: Case, now: datetime) -> tuple[CheckReport, ...]:
+    """Those of the app, then the workload's; as the pod names them where there is no version."""
+    if case.version is not None:
+        versions = (case.facts.app, case.version)
+        stale_after = case.rules.stale_after_intervals
+        return tuple(
+            report
+            for each in versions
+            if each is not None
+            for report in check_reports(each, case.facts, now, stale_after=stale_after)
+        )
+    if case.described is None:
+        return ()
+    tasks, evaluations = (
+        case.described.pre_deployment_tasks,
+        case.described.pre_deployment_evaluations,
+    )
+    return (
+        *expected(tasks, "task", _PRE_TASKS.name),
+        *expected(evaluations, "evaluation", _PRE_EVALUATIONS.name),
+    )
+
+
+def _age(pod: GatedPod, now: datetime) -> int:
+    if not pod.creation_timestamp:
+        return 0
+    return max(int((now - parse(pod.creation_timestamp)).total_seconds()), 0)
+
+
+def _deadline(pod: GatedPod, rules: GateRules) -> str:
+    try:
+        return stamp(parse(pod.creation_timestamp) + timedelta(seconds=rules.max_age_seconds))
+    except OverflowError:
+        return ""

@@ -176,6 +176,21 @@ def is_of_former(version: WorkloadVersion, workload: Workload) -> bool:
     return controller is not None and controller.uid != workload.metadata.uid
 
 
+def version_of_pod(
+    described: WorkloadMetadata, version: WorkloadVersion | None, workload: Workload | None
+) -> WorkloadVersion | None:
+    """The version of that name, if the pod so described is of it and it is not about to go."""
+    names = names_of_pod(described)
+    if (
+        version is None
+        or version.metadata.deletion_timestamp
+        or not is_version_of(version, names.app, names.workload, described.version)
+        or (workload is not None and is_of_former(version, workload))
+    ):
+        return None
+    return version
+
+
 def synchronised(
     version: WorkloadVersion, workload: Workload
 ) -> tuple[WorkloadVersion, list[dict[str, Any]]]:

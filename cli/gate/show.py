@@ -16,17 +16,14 @@ import msgspec
 from msgspec import Struct
 
 from cli.cluster import DONE, LEFT, collect, complain, run_with_client, say
-from controller.lifecycle.gated_pods import PENDING_PODS, decode_pod, why_orphaned
-from evaluation.times import parse
+from controller.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from gates.gate import GATE
 from gates.metadata import PARENT_KEY
-from gates.owners import supported_owner
 from gates.release import (
     BY_HAND,
     RELEASED_BY_KEY,
     RELEASED_KEY,
     RELEASED_REASON_KEY,
-    may_go,
     nudge,
     removal,
 )
@@ -35,9 +32,11 @@ from kube.errors import ApiError, ConflictError, ForbiddenError, InvalidError, N
 from kube.lease import micro_time
 from kube.patches import JsonPatch
 from kube.resources import EVENTS, PODS, WORKLOAD_VERSIONS
-from lifecycle.gate_waits import waits_for
+from lifecycle.check_facts import Facts
+from lifecycle.gate_report import gate_report
+from lifecycle.gate_verdict import Code, GateRules
 from lifecycle.model import WorkloadVersion
-from lifecycle.workloads import approval, is_version_of, names_of_pod
+from lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 TRIES: Final = 3
 """Times that a pod is looked at anew after it changed under our hands."""
 _REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-_A_NODE: Final = "a node: its checks passed, and its scheduler has none for it yet"
+_UNREAD: Final = frozenset(("KeptnAppVersion",))
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -62,6 +61,7 @@ class Waiting(Struct, frozen=True, rename="camel"):
     app: str
     workload: str
     version: str
+    code: Code
     waits_for: str
     orphaned: bool
 
@@ -129,31 +129,21 @@ def waiting(
 
 
 def _waiting(pod: Pod, versions: dict[str, WorkloadVersion], now: datetime) -> Waiting:
-    age = int((now - parse(pod.creation_timestamp)).total_seconds())
-    orphaned = why_orphaned(pod)
-    text = f"nothing: {orphaned}" if orphaned else "its owner to be found out"
-    app = workload = version = ""
     described = workload_of(pod.annotations, pod.labels)
-    if described is not None:
-        names = names_of_pod(described)
-        app, workload, version = names.app, described.workload, described.version
-        if not orphaned and PARENT_KEY not in pod.annotations:
-            found = versions.get(f"{pod.namespace}/{names.version}")
-            if found is not None and not is_version_of(found, app, names.workload, version):
-                found = None
-            owner = supported_owner(pod.owner_references)
-            uid = owner.uid if owner is not None else ""
-            is_free = found is not None and may_go(approval(found), uid)
-            text = _A_NODE if pod.is_in_scheduler and is_free else waits_for(found, uid)
+    name = names_of_pod(described).version if described is not None else ""
+    # One list of versions is enough for thousands of pods; ``why`` tells more of a single one.
+    facts = Facts(version=versions.get(f"{pod.namespace}/{name}"), unread=_UNREAD)
+    found = gate_report(pod, facts, GateRules(), now)
     return Waiting(
         namespace=pod.namespace,
         pod=pod.name,
-        age=max(age, 0),
-        app=app,
-        workload=workload,
-        version=version,
-        waits_for=text,
-        orphaned=bool(orphaned),
+        age=found.age,
+        app=found.app,
+        workload=found.workload,
+        version=found.version,
+        code=found.code,
+        waits_for=found.text,
+        orphaned=found.code == "orphaned",
     )
 
 

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from controller.lifecycle.writes import write_status
 from evaluation.course import (
-    Course,
     allowed,
     exhausted,
     measure,
@@ -23,13 +22,12 @@ from evaluation.course import (
     time_left,
     undefined,
 )
-from evaluation.durations import parse_duration
 from evaluation.freshness import read
-from evaluation.objectives import Objective, Result, missing
+from evaluation.objectives import Objective, missing
 from evaluation.times import parse, stamp
 from kube.errors import ApiError, ConflictError, NotFoundError
 from kube.resources import EVALUATIONS
-from lifecycle.evaluations import INTERVAL, RETRIES
+from lifecycle.evaluations import RETRIES, course_of, interval_of
 from lifecycle.model import EvaluationStatus, Measurement
 from telemetry.logging import get_logger
 
@@ -38,11 +36,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.lifecycle.context import Context
+    from evaluation.course import Course
     from evaluation.objectives import Reading
     from lifecycle.model import Evaluation, EvaluationDefinition
 
-SHORTEST: Final = 0.1
-"""Seconds between two measurements, whatever the interval: each of them is a write."""
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -83,7 +80,7 @@ class Evaluations:
             if left > 0:
                 return left
             now = self._context.now()
-            before = _course(found.status)
+            before = course_of(found.status)
             after = self._advanced(found, before)
             if not await self._write(found, before, after, now):
                 return None
@@ -209,26 +206,6 @@ class _Managed(Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Managed).decode
 
 
-def interval_of(found: Evaluation) -> tuple[float, str]:
-    """Seconds between two measurements, and what is wrong with the interval as it stands."""
-    text = found.spec.retry_interval or INTERVAL
-    try:
-        return max(parse_duration(text), SHORTEST), ""
-    except ValueError as error:
-        return parse_duration(INTERVAL), f"retryInterval {error}; {INTERVAL} is used instead"
-
-
-def _course(status: EvaluationStatus) -> Course:
-    return Course(
-        tries=status.retry_count,
-        results={
-            key: Result(each.value, each.status, each.message)
-            for key, each in status.evaluation_status.items()
-        },
-        state=status.overall_status,
-    )
-
-
 def _is_over(found: Evaluation) -> bool:
     """A verdict stays whatever happens to its object; and what ends needs none."""
-    return bool(found.metadata.deletion_timestamp) or _course(found.status).is_over
+    return bool(found.metadata.deletion_timestamp) or course_of(found.status).is_over

@@ -13,7 +13,6 @@ from msgspec import Struct
 from evaluation.objects import Metadata, OwnerReference
 from gates.gate import GATE
 from gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
-from gates.owners import supported_owner
 from gates.release import CHECKS_KEY, RELEASED_KEY, is_told_passed
 from gates.workload import workload_of
 from lifecycle.scheduling import is_refusal
@@ -169,18 +168,6 @@ def versions_of_pod(pod: Pod) -> list[tuple[str, str]]:
         (namespace, app_mark(names.app)),
         (namespace, workload_mark(names.workload)),
     ]
-
-
-def why_orphaned(pod: Pod) -> str:
-    """Why no check will ever release a waiting pod; empty where one may."""
-    if pod.annotations.get(PARENT_KEY) == UNRESOLVED:
-        return ""
-    if workload_of(pod.annotations, pod.labels) is None:
-        return "it carries no workload any more"
-    owner = supported_owner(pod.owner_references)
-    if owner is None or not owner.uid:
-        return "no ReplicaSet, StatefulSet or DaemonSet owns it"
-    return ""
 
 
 def app_mark(name: str) -> str:

@@ -31,12 +31,12 @@ from lifecycle.model import (
 )
 from lifecycle.workloads import (
     follow,
-    is_of_former,
     is_to_follow,
     is_version_of,
     names_of_pod,
     new_workload,
     recorded_owners,
+    version_of_pod,
     wanted,
     with_owners,
 )
@@ -99,14 +99,7 @@ class PodWorkloads:
         names = names_of_pod(described)
         version = self._versions.get(f"{pod.namespace}/{names.version}")
         workload = self._workloads.get(f"{pod.namespace}/{names.workload}")
-        if (
-            version is None
-            or version.metadata.deletion_timestamp
-            or not is_version_of(version, names.app, names.workload, described.version)
-            or (workload is not None and is_of_former(version, workload))
-        ):
-            return None
-        return version
+        return version_of_pod(described, version, workload)
 
     async def ensure(
         self, pod: Pod, owner: OwnerReference, described: WorkloadMetadata

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from controller.lifecycle.gated_pods import decode_pod, why_orphaned
+from controller.lifecycle.gated_pods import decode_pod
 from controller.lifecycle.nudges import Nudges
 from controller.lifecycle.pod_owners import OwnerGoneError, inherited
 from controller.lifecycle.pod_workloads import PATIENCE, Obstacle, ObstacleError, PodWorkloads
@@ -27,6 +27,7 @@ from gates.workload import workload_of
 from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from kube.patches import JsonPatch
 from kube.resources import PODS
+from lifecycle.gate_waits import why_orphaned
 from lifecycle.workloads import approval, names_of_pod
 from telemetry.logging import get_logger
 

@@ -194,6 +194,7 @@ async def test_the_list_as_json(api, run):
         "app": "shop",
         "workload": "waiter",
         "version": "1.0",
+        "code": "waits-for-version",
         "waitsFor": "its workload version, which is not there yet",
         "orphaned": False,
     }

@@ -1,0 +1,237 @@
+"""How the checks stand that lie before a deployment, by all that is known of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
+
+from evaluation.course import Course, allowed
+from evaluation.freshness import newest, read
+from evaluation.metric_status import value_time
+from evaluation.model import Metric
+from evaluation.objectives import Objective, Result, keyed
+from evaluation.times import parse, stamp
+from lifecycle.check_report import CheckReport, ObjectiveReport
+from lifecycle.evaluations import RETRIES, course_of, interval_of
+from lifecycle.model import (
+    COMPLETED,
+    PENDING,
+    SUCCEEDED,
+    AppVersion,
+    Evaluation,
+    EvaluationDefinition,
+    ItemStatus,
+    MetricReference,
+    Task,
+    Workload,
+    WorkloadVersion,
+)
+from lifecycle.phases import TASK, phases_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lifecycle.check_report import Kind
+    from lifecycle.model import Version
+    from lifecycle.phases import Phase
+
+_BEFORE: Final = 2
+"""Phases before a deployment: its tasks and its evaluations."""
+STALE_AFTER: Final = 2.0
+"""As ``staleAfterIntervals`` by default."""
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What is known besides a pod. What could not be read is named in ``unread``, by kind."""
+
+    workload: Workload | None = None
+    version: WorkloadVersion | None = None
+    """Of the name that the pod stands for."""
+    app: AppVersion | None = None
+    """As ``waiting.app_version_of`` chooses it."""
+    tasks: Mapping[str, Task] = {}
+    evaluations: Mapping[str, Evaluation] = {}
+    """Both by name, of the pod's namespace."""
+    task_definitions: Collection[str] = ()
+    definitions: Mapping[str, EvaluationDefinition] = {}
+    metrics: Mapping[MetricReference, Metric] = {}
+    """By the references of objectives."""
+    measured: Mapping[str, datetime] = {}
+    """When evaluations were measured last, by name; without it that is reckoned."""
+    unread: Collection[str] = ()
+    """Kinds such as KeptnAppVersion."""
+
+
+class _Look(NamedTuple):
+    """All that a check is judged by, besides its version."""
+
+    facts: Facts
+    now: datetime
+    stale_after: float
+
+
+def check_reports(
+    version: Version, facts: Facts, now: datetime, *, stale_after: float = STALE_AFTER
+) -> list[CheckReport]:
+    """The checks before the deployment of an app or workload, in their order.
+
+    ``stale_after`` is the setting ``staleAfterIntervals``.
+    """
+    look = _Look(facts, now, stale_after)
+    return [
+        _check(phase, definition, version, look)
+        for phase in phases_of(version)[:_BEFORE]
+        for definition in _definitions(phase, version)
+    ]
+
+
+def expected(definitions: Iterable[str], kind: Kind, phase: str) -> list[CheckReport]:
+    """The checks that a pod names and of which there is no more to tell yet."""
+    return [CheckReport(kind=kind, phase=phase, name=each, state=PENDING) for each in definitions]
+
+
+def _definitions(phase: Phase, version: Version) -> Iterable[str]:
+    """Those that are listed; and those that were, and have run."""
+    listed = getattr(version.spec, phase.checks)
+    items: tuple[ItemStatus, ...] = getattr(version.status, phase.items)
+    return dict.fromkeys((*listed, *(each.definition_name for each in items)))
+
+
+def _check(phase: Phase, definition: str, version: Version, look: _Look) -> CheckReport:
+    items: tuple[ItemStatus, ...] = getattr(version.status, phase.items)
+    # The first of two counts, as for the controller.
+    item = next((each for each in items if each.definition_name == definition), ItemStatus())
+    if phase.kind == TASK:
+        return _task(phase, definition, item, look.facts)
+    return _evaluation(phase, definition, item, look)
+
+
+def _task(phase: Phase, definition: str, item: ItemStatus, facts: Facts) -> CheckReport:
+    found = facts.tasks.get(item.name)
+    message = ""
+    retries = None
+    if found is not None:
+        retries = found.spec.retries
+        message = found.status.message or found.status.reason
+        if not message and found.status.job_name and item.status not in COMPLETED:
+            message = f"its Job {found.status.job_name} runs"
+    elif not item.name and definition not in facts.task_definitions:
+        message = _missing("KeptnTaskDefinition", definition, facts)
+    return CheckReport(
+        kind="task",
+        phase=phase.name,
+        name=definition,
+        state=item.status or PENDING,
+        object=item.name,
+        since=item.start_time,
+        ended=item.end_time,
+        message=message,
+        retries=retries,
+    )
+
+
+def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) -> CheckReport:
+    facts = look.facts
+    found = facts.evaluations.get(item.name)
+    defined = facts.definitions.get(definition)
+    course = course_of(found.status) if found is not None else Course()
+    objectives = tuple(_objectives(course, defined, look))
+    shown = next((each for each in objectives if each.state != SUCCEEDED), None)
+    message = "" if shown is None else shown.message
+    if defined is None and not course.is_over:
+        message = _missing("KeptnEvaluationDefinition", definition, facts) or message
+    retries, next_try = None, ""
+    if found is not None:
+        retries = allowed(RETRIES if found.spec.retries is None else found.spec.retries)
+        due = _due(found, course, look)
+        if due and course.tries < retries:
+            # Without its definition nothing is tried.
+            next_try = due if defined is not None or course.tries else ""
+        elif due:
+            message = f"its last try is done, and it fails at {due}" + (message and f": {message}")
+    first = shown or next(iter(objectives), None)
+    return CheckReport(
+        kind="evaluation",
+        phase=phase.name,
+        name=definition,
+        state=item.status or PENDING,
+        object=item.name,
+        since=item.start_time,
+        ended=item.end_time,
+        value=first.value if first is not None else "",
+        threshold=first.threshold if first is not None else "",
+        message=message,
+        next_try=next_try,
+        tries=course.tries,
+        retries=retries,
+        objectives=objectives,
+    )
+
+
+def _due(found: Evaluation, course: Course, look: _Look) -> str:
+    """When it is looked at again; empty where it is over."""
+    if course.is_over or found.metadata.deletion_timestamp:
+        return ""
+    if not course.tries:
+        return stamp(look.now)
+    seconds, _ = interval_of(found)
+    last = look.facts.measured.get(found.metadata.name)
+    if last is None:
+        try:
+            begun = parse(found.status.start_time)
+        except ValueError:
+            return ""
+        # The first try is its beginning, and then one comes in each interval.
+        last = begun + timedelta(seconds=seconds) * (course.tries - 1)
+    # What is late is due now.
+    return stamp(max(last + timedelta(seconds=seconds), look.now))
+
+
+def _objectives(
+    course: Course, defined: EvaluationDefinition | None, look: _Look
+) -> Iterator[ObjectiveReport]:
+    facts = look.facts
+    wanted = {
+        Objective(
+            metric=each.keptn_metric_ref.name,
+            namespace=each.keptn_metric_ref.namespace,
+            target=each.evaluation_target,
+        ): each.keptn_metric_ref
+        for each in (defined.spec.objectives if defined is not None else ())
+    }
+    by_key = keyed(wanted)
+    for key in dict.fromkeys((*by_key, *(course.results if defined is None else ()))):
+        result = course.results.get(key, Result("", PENDING))
+        objective = by_key.get(key)
+        metric = facts.metrics.get(wanted[objective]) if objective is not None else None
+        if metric is None:
+            lacks = objective is not None and "KeptnMetric" not in facts.unread
+            yield ObjectiveReport(
+                name=key,
+                state=result.status,
+                value=result.value,
+                threshold=objective.target if objective is not None else "",
+                message=result.message,
+                fault=f"no KeptnMetric {objective.metric} is found" if objective and lacks else "",
+            )
+            continue
+        reading = read(metric, look.stale_after, look.now)
+        yield ObjectiveReport(
+            name=key,
+            state=result.status,
+            value=result.value,
+            threshold=objective.target if objective is not None else "",
+            query=metric.spec.query,
+            provider=metric.spec.provider.name,
+            message=result.message,
+            current=newest(metric).text,
+            updated=value_time(metric.status),
+            fault=reading.fault,
+        )
+
+
+def _missing(kind: str, name: str, facts: Facts) -> str:
+    return "" if kind in facts.unread else f"no {kind} {name} is found, and it is waited for"

@@ -1,0 +1,232 @@
+"""Which of the reasons for which a pod waits is the one that is told. Pure.
+
+One code always wins. In this order, the first that holds:
+
+======================  =========================================================================
+``ending``              the pod is being deleted, and nobody sees to its gate any more
+``foreign-gates-only``  it has no gate of ours, and gates of others hold it
+``released``            due: its checks passed, or its time is over and it goes without; or done
+``not-gated``           it neither has our gate nor waits in a scheduler for us
+``waits-in-scheduler``  its checks passed, and its scheduler has no node for it yet
+``waits-for-owner``     it is to be found out whose it is, or its version is to record its owner
+``orphaned``            no check will ever release it
+``waits-for-version``   its KeptnWorkloadVersion is not there yet
+``app-failed``          a check of its app failed: only another version of the app lets it go
+``waits-for-app``       the checks of its app, which come first
+``checks-failed``       a check of its own failed: its version stays where it is
+``checks-pending``      its own checks
+``deployment-due``      all checks passed, and its deployment is about to begin
+======================  =========================================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from gates.gate import GATE
+from gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
+from gates.owners import supported_owner
+from gates.release import (
+    EXPIRED,
+    RELEASED_BY_KEY,
+    RELEASED_KEY,
+    RELEASED_REASON_KEY,
+    may_go,
+)
+from lifecycle.check_facts import STALE_AFTER
+from lifecycle.gate_waits import Owned, pre_checks, wait_of, why_orphaned
+from lifecycle.model import FAILED
+from lifecycle.phases import APP_PRE_EVALUATIONS, state_of
+from lifecycle.waiting import may_begin
+from lifecycle.workloads import approval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gates.workload import WorkloadMetadata
+    from lifecycle.check_facts import Facts
+    from lifecycle.model import WorkloadVersion
+
+Code: TypeAlias = Literal[
+    "ending",
+    "foreign-gates-only",
+    "released",
+    "not-gated",
+    "waits-in-scheduler",
+    "waits-for-owner",
+    "orphaned",
+    "waits-for-version",
+    "app-failed",
+    "waits-for-app",
+    "checks-failed",
+    "checks-pending",
+    "deployment-due",
+]
+Place: TypeAlias = Literal["", "gate", "scheduler"]
+
+A_NODE: Final = "a node: its checks passed, and its scheduler has none for it yet"
+_PATIENCE: Final = 60
+"""Seconds after which somebody should look why a pod has no version."""
+
+
+class GatedPod(Owned, Protocol):
+    """A pod as far as its gate matters, as ``controller.lifecycle.gated_pods`` decodes it."""
+
+    @property
+    def namespace(self) -> str: ...  # noqa: D102 - as the API has it
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - as the API has it
+
+    @property
+    def creation_timestamp(self) -> str: ...  # noqa: D102 - as the API has it
+
+    @property
+    def is_ending(self) -> bool: ...  # noqa: D102 - whether it is being deleted
+
+    @property
+    def gates(self) -> Sequence[str]: ...  # noqa: D102 - as the API has it
+
+    @property
+    def is_in_scheduler(self) -> bool:
+        """Whether it has no gate of ours, and a scheduler asks us about it."""
+
+
+class GateRules(Struct, frozen=True, gc=False, kw_only=True):
+    """What the controller's settings say of waiting pods; see its ``lifecycle`` settings."""
+
+    max_age_seconds: float = 0.0
+    """0 is for ever."""
+    on_expiry: Literal["Keep", "Release"] = "Keep"
+    stale_after_intervals: float = STALE_AFTER
+
+
+class Verdict(NamedTuple):
+    """``text`` is to be read after "waits for"; ``advice`` is what somebody may do about it."""
+
+    code: Code
+    text: str
+    advice: str = ""
+
+
+class Case(NamedTuple):
+    """A pod with all that decides on it; ``version`` is the one that it is of, if that is there."""
+
+    pod: GatedPod
+    described: WorkloadMetadata | None
+    version: WorkloadVersion | None
+    facts: Facts
+    rules: GateRules
+    age: int
+    """Seconds."""
+
+    @property
+    def place(self) -> Place:
+        """Where it waits."""
+        if GATE in self.pod.gates:
+            return "gate"
+        return "scheduler" if self.pod.is_in_scheduler else ""
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether the controller has yet to find out what admission could not."""
+        if self.pod.annotations.get(PARENT_KEY) == UNRESOLVED:
+            return True
+        return self.described is not None and not self.described.version
+
+    @property
+    def owner(self) -> str:
+        """The uid of the owner that counts."""
+        owner = supported_owner(self.pod.owner_references)
+        return owner.uid if owner is not None else ""
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it has waited too long."""
+        limit = self.rules.max_age_seconds
+        return bool(limit and self.pod.creation_timestamp and self.age >= limit)
+
+    @property
+    def release(self) -> str:
+        """The command that lets it go."""
+        return f"harbourmaster gate release {self.pod.namespace}/{self.pod.name} --reason ..."
+
+
+def verdict_on(case: Case) -> Verdict:
+    """The first that holds, in the order of the table above."""
+    if case.pod.is_ending:
+        return Verdict("ending", "nothing: it is being deleted")
+    if not case.place:
+        return _ungated(case.pod)
+    orphaned = "" if case.is_provisional else why_orphaned(case.pod)
+    is_settled = not case.is_provisional and not orphaned
+    if is_settled and case.version is not None and may_go(approval(case.version), case.owner):
+        if case.place == "scheduler":
+            return Verdict("waits-in-scheduler", A_NODE)
+        return Verdict(*wait_of(case.version, case.owner))
+    if case.is_overdue and case.rules.on_expiry == "Release":
+        waited = f"it has waited {case.age} s, longer than {case.rules.max_age_seconds:g} s"
+        return Verdict("released", f"its release without its checks, which is due: {waited}")
+    if case.is_provisional:
+        is_owner = case.described is None or case.described.version
+        return Verdict(
+            "waits-for-owner", f"its {'owner' if is_owner else 'version'} to be found out"
+        )
+    if orphaned:
+        return Verdict("orphaned", f"nothing: {orphaned}", f"{case.release} lets it go")
+    return _tracked(case)
+
+
+def _tracked(case: Case) -> Verdict:
+    """Of a pod that a workload is known of, and that may not go."""
+    wait = wait_of(case.version, case.owner)
+    if case.version is None:
+        late = "its events, and harbourmaster doctor, tell what hinders the controller"
+        return Verdict(wait.code, wait.text, late if case.age > _PATIENCE else "")
+    if wait.code == "waits-for-app":
+        return _of_app(case, case.version, wait.text)
+    if wait.code == "checks-failed":
+        advice = "another version of the workload is checked anew"
+        return Verdict(wait.code, wait.text, f"{advice}; {case.release} lets this pod go")
+    return Verdict(wait.code, wait.text)
+
+
+def _ungated(pod: GatedPod) -> Verdict:
+    """Of a pod that does not wait for us."""
+    if pod.gates:
+        text = f"the gates of others: {', '.join(pod.gates)}"
+        return Verdict("foreign-gates-only", text, "whoever set these gates takes them away")
+    how = pod.annotations.get(RELEASED_KEY, "")
+    if how == EXPIRED:
+        return Verdict("released", "nothing: it waited too long, and went without its checks")
+    if how:
+        who = pod.annotations.get(RELEASED_BY_KEY) or "somebody"
+        why = pod.annotations.get(RELEASED_REASON_KEY) or "no reason is given"
+        return Verdict("released", f"nothing: {who} released it without its checks: {why}")
+    if pod.annotations.get(REMOVED_KEY):
+        return Verdict("released", "nothing: its gate was taken away")
+    return Verdict("not-gated", "nothing: it has no gate of ours")
+
+
+def _of_app(case: Case, version: WorkloadVersion, text: str) -> Verdict:
+    """Of a pod whose app comes first; ``text`` is what its version alone says."""
+    app = case.facts.app
+    if app is None:
+        if "KeptnAppVersion" in case.facts.unread:
+            return Verdict("waits-for-app", text)
+        which = f"{version.spec.workload_name} in version {version.spec.version}"
+        advice = f"KeptnApp {version.spec.app} must list the workload in this version"
+        return Verdict("waits-for-app", f"{text}: no KeptnAppVersion has {which} yet", advice)
+    if may_begin(app):
+        return Verdict("waits-for-app", f"{text}, which passed: its own are about to begin")
+    wait = pre_checks(app)
+    detail = wait.text if wait is not None else "about to end"
+    if FAILED in {app.status.status, state_of(app.status, APP_PRE_EVALUATIONS)}:
+        advice = (
+            f"another version or revision of KeptnApp {version.spec.app} is checked anew; "
+            f"{case.release} lets this pod go"
+        )
+        return Verdict("app-failed", f"{text}: {detail}", advice)
+    return Verdict("waits-for-app", f"{text}: {detail}")
