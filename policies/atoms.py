@@ -1,0 +1,54 @@
+"""The owned fields of a pod spec, one by one, by their paths as people write them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from policies.affinity import required_terms
+from policies.compiled import NODE_TERMS, SLOTS
+from policies.field_errors import quoted
+from policies.model import REQUIRED
+from policies.patch import AFFINITY, NODE_NAME, NODE_SELECTOR, SCHEDULER_NAME, TOLERATIONS
+
+Json: TypeAlias = "dict[str, Any]"
+
+REQUIRED_TERMS: Final = f"{AFFINITY}.nodeAffinity.{REQUIRED}.{NODE_TERMS}"
+
+
+class Fields(Struct, frozen=True):
+    """What a pod spec has: each value by its path below the spec, and the lists as a whole."""
+
+    values: dict[str, Any]
+    lists: dict[str, list[Json]]
+
+    @staticmethod
+    def of(spec: Json) -> Fields:
+        """The fields of a spec, of which only those that policies own are looked at."""
+        values: dict[str, Any] = {
+            label_path(key): value for key, value in (spec.get(NODE_SELECTOR) or {}).items()
+        }
+        lists = {TOLERATIONS: spec.get(TOLERATIONS) or []}
+        affinity = spec.get(AFFINITY)
+        for name, slot in SLOTS:
+            found = ((affinity or {}).get(name) or {}).get(slot)
+            lists[list_path(name, slot)] = found or []
+        for path, items in lists.items():
+            values.update((f"{path}[{index}]", item) for index, item in enumerate(items))
+        if terms := required_terms(affinity):
+            values[REQUIRED_TERMS] = list(terms)
+        for name in (NODE_NAME, SCHEDULER_NAME):
+            if value := spec.get(name):
+                values[name] = value
+        return Fields(values, lists)
+
+
+def label_path(key: str) -> str:
+    """Where a label of the node selector stands."""
+    return f"{NODE_SELECTOR}[{quoted(key)}]"
+
+
+def list_path(name: str, slot: str) -> str:
+    """Where a list of affinity terms stands."""
+    return f"{AFFINITY}.{name}.{slot}"

@@ -1,0 +1,296 @@
+"""What each policy did to a pod, or why it did nothing, and who set each field of it.
+
+Nothing is merged here: the server's own ``merge`` runs on the first policy, the first two, and so
+on, and what differs from one step to the next is what the step's policy contributed. Pure.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from msgspec import Struct, structs
+
+from policies.atoms import REQUIRED_TERMS, Fields, label_path, list_path
+from policies.compiled import SLOTS, CompiledPolicy
+from policies.index import policy_set
+from policies.keys import node_term_key, toleration_key
+from policies.merge import Note, merge
+from policies.model import Policy
+from policies.patch import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Operation, apply
+from policies.pods import PodSpec
+from policies.unmatched import Mismatch, Place, why_unmatched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from policies.merge import MergeOptions
+    from policies.pods import PodView
+
+    Json = dict[str, Any]
+
+Rule: TypeAlias = Literal[
+    "added",
+    "replaced",
+    "multiplied",
+    "as-affinity",
+    "already-there",
+    "kept-own",
+    "won-by",
+    "left-out",
+]
+"""``replaced``: default-scheduler by another. ``multiplied``: ANDed with required terms that were
+there. ``as-affinity``: a nodeName as required node affinity, for the pod has a gate. ``kept-own``:
+the pod's own value stays; ``won-by``: an earlier policy's. ``left-out``: ``why`` says why."""
+CHANGES: Final = frozenset(("added", "replaced", "multiplied"))
+"""The rules by which the field becomes ``value``."""
+OWN: Final = ""
+"""Among sources: the object itself."""
+
+
+class Contribution(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What became of one thing that a policy asks for."""
+
+    path: str
+    value: Any
+    """What the policy asks for; of ``multiplied`` and ``replaced`` what the field becomes."""
+    rule: Rule
+    by: tuple[str, ...] = ()
+    """Who had set the field before; an empty text is the object itself."""
+    present: Any = None
+    """What stands there instead."""
+    why: str = ""
+
+
+class Candidate(Struct, frozen=True):
+    """A policy: compiled, and as it stands in the API, where that could be decoded."""
+
+    compiled: CompiledPolicy
+    source: Policy | None = None
+
+
+class PolicyReport(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is to be said of one policy."""
+
+    reference: str
+    matched: bool
+    fault: str = ""
+    """Why it is skipped wherever it matches."""
+    mismatch: Mismatch | None = None
+    contributions: tuple[Contribution, ...] = ()
+    notes: tuple[Note, ...] = ()
+    """What the user is warned of because of it."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes the object."""
+        return any(each.rule in CHANGES for each in self.contributions)
+
+
+class FieldReport(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One field as it ends, and who made it so."""
+
+    path: str
+    value: Any
+    set_by: tuple[str, ...]
+    """References of policies; an empty text is the object itself."""
+    asked_by: tuple[str, ...] = ()
+    """Policies that ask for just that and found it there."""
+
+
+class Explanation(Struct, frozen=True, rename="camel"):
+    """Why the policies leave an object as they do."""
+
+    policies: tuple[PolicyReport, ...]
+    """Those that match first, in the order in which they apply; then the others in that order."""
+    fields: tuple[FieldReport, ...]
+    operations: tuple[Operation, ...]
+    notes: tuple[Note, ...]
+    """As the server gives them."""
+
+
+def explain(
+    pod: PodView,
+    pointer: str,
+    namespace: str,
+    namespace_labels: dict[str, str],
+    candidates: Sequence[Candidate],
+    options: MergeOptions,
+) -> Explanation:
+    """Explain what ``candidates`` do to the pod whose spec stands at ``pointer``."""
+    compiled = [each.compiled for each in candidates]
+    matched = policy_set(compiled).match(namespace, namespace_labels, pod.labels)
+    steps = _Steps(pod, pointer, options)
+    reports = [steps.take(matched[: index + 1]) for index in range(len(matched))]
+    place = Place(namespace, namespace_labels, pod.labels)
+    selecting = set(map(id, matched))
+    others = sorted(
+        (each for each in candidates if id(each.compiled) not in selecting),
+        key=lambda each: each.compiled.rank,
+    )
+    reports += [_unmatched(each, place) for each in others]
+    merged = merge(pod, pointer, matched, options)
+    final = set(merged.notes)
+    return Explanation(
+        tuple(
+            structs.replace(each, notes=tuple(note for note in each.notes if note in final))
+            for each in reports
+        ),
+        tuple(steps.fields(reports)),
+        tuple(merged.operations),
+        tuple(merged.notes),
+    )
+
+
+def _unmatched(candidate: Candidate, place: Place) -> PolicyReport:
+    compiled = candidate.compiled
+    mismatch = why_unmatched(compiled, candidate.source, place)
+    return PolicyReport(compiled.reference, False, compiled.fault or "", mismatch)
+
+
+class _Steps:
+    """The pod after none, one, two, ... of its policies."""
+
+    def __init__(self, pod: PodView, pointer: str, options: MergeOptions) -> None:
+        spec = pod.spec or PodSpec()
+        self._pod = structs.replace(pod, spec=spec)
+        self._at = pointer[1:].replace("/", ".")
+        self._options = options
+        found = {
+            "affinity": pod.affinity,
+            NODE_NAME: spec.node_name,
+            "nodeSelector": spec.node_selector,
+            SCHEDULER_NAME: spec.scheduler_name,
+            TOLERATIONS: pod.tolerations,
+        }
+        self._original: Json = {key: value for key, value in found.items() if value is not None}
+        self._fields = Fields.of(self._original)
+        self._notes: list[Note] = []
+        self._sources: dict[str, tuple[str, ...]] = dict.fromkeys(self._fields.values, (OWN,))
+        self._node_name_by = self._scheduler_by = OWN
+
+    def take(self, policies: Sequence[CompiledPolicy]) -> PolicyReport:
+        """Report on the last of ``policies``; the others were reported on before."""
+        policy = policies[-1]
+        merged = merge(self._pod, "", policies, self._options)
+        document = copy.deepcopy(self._original)
+        apply(document, merged.operations)
+        before, after = self._fields, Fields.of(document)
+        notes = [note for note in merged.notes if note not in self._notes]
+        if policy.fault is None:
+            found = tuple(self._contributions(policy, before, after, notes))
+        else:
+            found = ()
+        for path, value in after.values.items():
+            if path not in before.values:
+                self._sources[path] = (policy.reference,)
+            elif before.values[path] != value:
+                kept = self._sources[path] if path == REQUIRED_TERMS else ()
+                self._sources[path] = (*kept, policy.reference)
+        self._fields, self._notes = after, merged.notes
+        return PolicyReport(
+            policy.reference,
+            True,
+            policy.fault or "",
+            contributions=found,
+            notes=tuple(notes),
+        )
+
+    def fields(self, reports: Sequence[PolicyReport]) -> Iterator[FieldReport]:
+        """Each field as it is now."""
+        asked: dict[str, list[str]] = {}
+        for report in reports:
+            for each in report.contributions:
+                if each.rule == "already-there":
+                    asked.setdefault(each.path, []).append(report.reference)
+        for path, value in self._fields.values.items():
+            full = self._full(path)
+            yield FieldReport(full, value, self._sources[path], tuple(asked.get(full, ())))
+
+    def _full(self, path: str) -> str:
+        return f"{self._at}.{path}"
+
+    def _contributions(
+        self, policy: CompiledPolicy, before: Fields, after: Fields, notes: list[Note]
+    ) -> Iterator[Contribution]:
+        whys = {note.code: note.text for note in notes}
+        for key, value in policy.node_selector:
+            yield self._single(label_path(key), value, before, after)
+        yield from self._listed(TOLERATIONS, policy.tolerations, toleration_key, before, after)
+        yield from self._required(policy, before, after, whys)
+        for slot, entries in policy.lists:
+            yield from self._listed(list_path(*slot), entries, SLOTS[slot], before, after)
+        if policy.node_name:
+            yield self._named_node(policy.reference, policy.node_name, before, after)
+        if policy.scheduler_name:
+            yield self._scheduler(policy.reference, policy.scheduler_name, before, after, whys)
+
+    def _single(self, path: str, value: str, before: Fields, after: Fields) -> Contribution:
+        full = self._full(path)
+        was, now = before.values.get(path), after.values.get(path)
+        if now != was:
+            if was is None:
+                return Contribution(full, value, "added")
+            return Contribution(full, value, "replaced", self._sources[path], was)
+        if was is None:
+            return Contribution(full, value, "left-out")
+        sources = self._sources[path]
+        if was == value:
+            return Contribution(full, value, "already-there", sources)
+        return Contribution(full, value, "kept-own" if OWN in sources else "won-by", sources, was)
+
+    def _named_node(self, reference: str, name: str, before: Fields, after: Fields) -> Contribution:
+        if not self._options.node_name_as_field or NODE_NAME in before.values:
+            return self._single(NODE_NAME, name, before, after)
+        full = self._full(NODE_NAME)
+        if self._node_name_by:
+            return Contribution(full, name, "won-by", (self._node_name_by,))
+        self._node_name_by = reference
+        return Contribution(full, name, "as-affinity", why="a pod with a gate may name no node")
+
+    def _scheduler(
+        self, reference: str, name: str, before: Fields, after: Fields, whys: dict[str, str]
+    ) -> Contribution:
+        full = self._full(SCHEDULER_NAME)
+        if self._scheduler_by:
+            return Contribution(full, name, "won-by", (self._scheduler_by,))
+        if why := whys.get("policy-scheduler-name"):
+            self._scheduler_by = reference
+            return Contribution(full, name, "left-out", why=why)
+        return self._single(SCHEDULER_NAME, name, before, after)
+
+    def _listed(
+        self,
+        path: str,
+        entries: Sequence[tuple[Json, Hashable]],
+        key_of: Callable[[Json], Hashable],
+        before: Fields,
+        after: Fields,
+    ) -> Iterator[Contribution]:
+        """What became of the items of a list, which only grows."""
+        old, new = before.lists.get(path, []), after.lists.get(path, [])
+        found = {key_of(item): index for index, item in reversed(list(enumerate(old)))}
+        added = {key_of(item) for item in new[len(old) :]}
+        for index in range(len(old), len(new)):
+            yield Contribution(self._full(f"{path}[{index}]"), new[index], "added")
+        for item, key in {key: (item, key) for item, key in entries}.values():
+            if key in found and key not in added:
+                at = f"{path}[{found[key]}]"
+                yield Contribution(self._full(at), item, "already-there", self._sources[at])
+
+    def _required(
+        self, policy: CompiledPolicy, before: Fields, after: Fields, whys: dict[str, str]
+    ) -> Iterator[Contribution]:
+        full = self._full(REQUIRED_TERMS)
+        was, now = before.values.get(REQUIRED_TERMS), after.values.get(REQUIRED_TERMS)
+        sources = self._sources.get(REQUIRED_TERMS, ())
+        why = whys.get("affinity-too-large") or whys.get("affinity-conflict", "")
+        if now != was:
+            rule: Rule = "multiplied" if was else "added"
+            yield Contribution(full, now, rule, sources, was, why)
+        elif policy.required:
+            asked = list(policy.required.terms.terms)
+            if why and not all(policy.required.absorbs(node_term_key(term)) for term in was or ()):
+                yield Contribution(full, asked, "left-out", why=why)
+            else:
+                yield Contribution(full, asked, "already-there", sources)

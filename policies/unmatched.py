@@ -1,0 +1,104 @@
+"""Why a policy does not select a pod: the first part of its selectors that fails, in its manifest.
+
+Each part is compiled and asked alone, by what the server compiles and asks whole ones with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from policies.field_errors import quoted
+from policies.model import LabelSelector, PolicySpec
+from policies.selectors import compile_selector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policies.compiled import CompiledPolicy
+    from policies.model import LabelSelectorRequirement, Policy
+    from policies.selectors import Matcher
+
+_SHOWN: Final = 5
+"""Values of one expression that are written out."""
+_ABSENT: Final = "is absent, which selects nothing; an empty one selects everything"
+
+
+class Mismatch(Struct, frozen=True, rename="camel"):
+    """Where in the policy it fails, what that asks for, and what is there instead."""
+
+    path: str
+    wants: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.wants}{', ' if self.found else ''}{self.found}"
+
+
+class Place(Struct, frozen=True):
+    """Where a pod is, and the labels that selectors are asked about."""
+
+    namespace: str
+    namespace_labels: dict[str, str]
+    labels: dict[str, str]
+
+
+def why_unmatched(compiled: CompiledPolicy, source: Policy | None, place: Place) -> Mismatch | None:
+    """The first part that fails; None where there is none, so that the policy selects the pod.
+
+    ``source`` is the policy as it stands in the API; without it the selector is named as a whole.
+    """
+    spec = (source.spec if source else None) or PolicySpec()
+    if compiled.namespace is None:
+        selector = spec.namespace_selector, "spec.namespaceSelector"
+        found = _first(compiled.namespaces, *selector, place.namespace_labels, "the namespace")
+        if found is not None:
+            return found
+    elif compiled.namespace != place.namespace:
+        where = f"of the namespace {quoted(compiled.namespace)} only"
+        return Mismatch("metadata.namespace", f"is {where}", f"the pod is in {place.namespace}")
+    return _first(compiled.pods, spec.pod_selector, "spec.podSelector", place.labels, "the pod")
+
+
+def _first(
+    matcher: Matcher | None,
+    selector: LabelSelector | None,
+    path: str,
+    labels: Mapping[str, str],
+    whose: str,
+) -> Mismatch | None:
+    if matcher is None:
+        return Mismatch(path, _ABSENT, "")
+    if matcher.matches(labels):
+        return None
+    for part, at, key, wants in _parts(selector or LabelSelector(), path):
+        alone = compile_selector(part)
+        if alone is not None and not alone.matches(labels):
+            has = f"{whose} has {quoted(labels[key])}" if key in labels else _without(whose, key)
+            return Mismatch(at, f"wants {wants}", has)
+    return Mismatch(path, "does not match", whose)
+
+
+def _without(whose: str, key: str) -> str:
+    return f"{whose} has no label {key if key.isprintable() else quoted(key)}"
+
+
+def _parts(selector: LabelSelector, path: str) -> Iterator[tuple[LabelSelector, str, str, str]]:
+    """Each part as a selector of its own, its path, its key, and what it asks for in words."""
+    for key, value in (selector.match_labels or {}).items():
+        at = f"{path}.matchLabels[{quoted(key)}]"
+        yield LabelSelector(match_labels={key: value}), at, key, quoted(value)
+    for index, asked in enumerate(selector.match_expressions or ()):
+        at = f"{path}.matchExpressions[{index}]"
+        yield LabelSelector(match_expressions=[asked]), at, asked.key or "", _wanted(asked)
+
+
+def _wanted(asked: LabelSelectorRequirement) -> str:
+    key = asked.key or ""
+    text = f"{key if key.isprintable() else quoted(key)} {asked.operator}"
+    values = asked.values or []
+    if not values:
+        return text
+    shown = [*map(quoted, values[:_SHOWN]), *(["..."] if len(values) > _SHOWN else [])]
+    return f"{text} [{', '.join(shown)}]"

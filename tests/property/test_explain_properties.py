@@ -1,0 +1,186 @@
+"""What ``why`` says of policies is what the merge did, on random pods and policies.
+
+The object is built once more from nothing but the contributions, by rules written here.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+
+import jsonpatch
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.generated import labels, pod_specs, policies, selectors, with_unknown_fields
+from policies.compiled import compile_policy
+from policies.explain import CHANGES, OWN, Candidate, explain
+from policies.index import policy_set
+from policies.merge import MergeOptions, merge
+from policies.model import Policy
+from policies.pods import KINDS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
+
+many = settings(
+    max_examples=CASES,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+OPTIONS = st.builds(
+    MergeOptions,
+    treat_default_scheduler_as_unset=st.booleans(),
+    skip_conflicts=st.booleans(),
+    node_name_as_field=st.booleans(),
+    waiting_scheduler=st.sampled_from(["", "s1"]),
+    keeps_scheduler=st.booleans(),
+)
+STEP = re.compile(r'\.?([A-Za-z]+)|\["((?:[^"\\])*)"\]|\[(\d+)\]')
+SHAPES = {("", "v1", "Pod"): ("spec",), ("apps", "v1", "Deployment"): ("spec", "template", "spec")}
+
+
+@st.composite
+def selected(draw):
+    """Policies of which some select the pod and some don't; some are broken."""
+    found = draw(policies())
+    for policy in found:
+        for name in ("podSelector", "namespaceSelector"):
+            choice = draw(st.sampled_from(["all", "none", "some", "some", "broken"]))
+            if choice == "none":
+                del policy["spec"][name]
+            elif choice == "some":
+                policy["spec"][name] = draw(selectors)
+            elif choice == "broken" and draw(st.booleans()):
+                broken = {"key": "a", "operator": "Sometimes"}
+                policy["spec"][name] = {"matchExpressions": [broken]}
+    return found
+
+
+def document_of(kind, spec, found_labels):
+    pod = {"metadata": {"labels": found_labels}, "spec": spec}
+    if kind.name == "Pod":
+        return {"apiVersion": "v1", "kind": "Pod", **pod}
+    return {"apiVersion": "apps/v1", "kind": kind.name, "spec": {"template": pod}}
+
+
+def put(document, path, value):
+    """Set one field by the path that people read, making what is missing on the way."""
+    steps = [name or key if index == "" else int(index) for name, key, index in STEP.findall(path)]
+    node = document
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        new = value if following is None else ([] if isinstance(following, int) else {})
+        if isinstance(step, int):
+            if step == len(node):
+                node.append(new)
+            elif following is None:
+                raise AssertionError(f"{path} is there already")
+        elif following is None or node.get(step) is None:
+            node[step] = new
+        node = node[step]
+
+
+def owned(document, steps):
+    for step in steps:
+        document = document[step]
+    names = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
+    return {name: document[name] for name in names if document.get(name) is not None}
+
+
+@many
+@given(
+    kind=st.sampled_from(list(SHAPES)),
+    spec=pod_specs,
+    found=selected(),
+    pod_labels=labels,
+    namespace=st.sampled_from(["ns1", "ns2"]),
+    namespace_labels=labels,
+    options=OPTIONS,
+    data=st.data(),
+)
+def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0917 - drawn
+    kind, spec, found, pod_labels, namespace, namespace_labels, options, data
+):
+    steps, kind = SHAPES[kind], KINDS[kind]
+    before = with_unknown_fields(document_of(kind, spec, pod_labels), data.draw)
+    pod = kind.read(json.dumps(before).encode())
+    sources = [msgspec.convert(each, Policy) for each in found]
+    candidates = [Candidate(compile_policy(source), source) for source in sources]
+    explained = explain(pod, kind.pointer, namespace, namespace_labels, candidates, options)
+
+    everything = policy_set(each.compiled for each in candidates)
+    matched = everything.match(namespace, namespace_labels, pod.labels)
+    merged = merge(pod, kind.pointer, matched, options)
+    after = jsonpatch.apply_patch(before, json.loads(msgspec.json.encode(merged.operations)))
+    assert list(explained.operations) == merged.operations
+    assert list(explained.notes) == merged.notes
+
+    # The same policies match, in the same order, and only of the others is there a mismatch.
+    told = [report for report in explained.policies if report.matched]
+    assert [report.reference for report in told] == [policy.reference for policy in matched]
+    assert len(explained.policies) == len(found)
+    for report in explained.policies:
+        assert (report.mismatch is None) == report.matched
+        if not report.matched:
+            assert report.mismatch.path.startswith(("spec.", "metadata.namespace"))
+            assert report.contributions == ()
+
+    # Nothing but what is told was done, and all of it.
+    rebuilt = copy.deepcopy(before)
+    for report in told:
+        for each in report.contributions:
+            if each.rule in CHANGES:
+                put(rebuilt, each.path, copy.deepcopy(each.value))
+    assert owned(rebuilt, steps) == owned(after, steps)
+
+    # Each field is somebody's, and the object's own are as they were.
+    changed_by = {}
+    for report in told:
+        for each in report.contributions:
+            if each.rule in CHANGES:
+                changed_by.setdefault(each.path, set()).add(report.reference)
+    for field in explained.fields:
+        assert field.set_by
+        assert set(field.set_by) - {OWN} == changed_by.get(field.path, set())
+    assert set(changed_by) <= {field.path for field in explained.fields}
+
+
+@many
+@given(spec=pod_specs, found=selected(), pod_labels=labels, data=st.data())
+def test_a_second_look_finds_all_that_the_first_one_added(spec, found, pod_labels, data):
+    kind = KINDS["", "v1", "Pod"]
+    before = with_unknown_fields(document_of(kind, spec, pod_labels), data.draw)
+    sources = [msgspec.convert(each, Policy) for each in found]
+    candidates = [Candidate(compile_policy(source), source) for source in sources]
+
+    def explained(document):
+        pod = kind.read(json.dumps(document).encode())
+        return explain(pod, kind.pointer, "ns1", {}, candidates, MergeOptions())
+
+    first = explained(before)
+    operations = json.loads(msgspec.json.encode(first.operations))
+    second = explained(jsonpatch.apply_patch(before, operations))
+    assert not any(report.changes for report in second.policies)
+    there = {
+        place(each)
+        for report in second.policies
+        for each in report.contributions
+        if each.rule == "already-there"
+    }
+    for report in first.policies:
+        for each in report.contributions:
+            if each.rule in CHANGES:
+                assert place(each) in there
+
+
+def place(contribution):
+    """Where it is; of a list, in which twins may stand, what it is."""
+    path, _, index = contribution.path.rpartition("[")
+    if index[:-1].isdigit():
+        return path, json.dumps(contribution.value, sort_keys=True)
+    return contribution.path
