@@ -103,7 +103,7 @@ def owned(document, steps):
     options=OPTIONS,
     data=st.data(),
 )
-def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0917 - drawn
+def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0913, PLR0917 - drawn
     kind, spec, found, pod_labels, namespace, namespace_labels, options, data
 ):
     steps, kind = SHAPES[kind], KINDS[kind]
