@@ -77,6 +77,13 @@ def load(sources: Sources) -> Loaded:
     return Loaded(snapshot, tuple(problems), len(parents))
 
 
+def load_policies(path: Path) -> tuple[list[CompiledPolicy], list[Problem]]:
+    """The policies of a file or folder, and what is wrong there. Raises StartError without it."""
+    Sources(path).check()
+    problems: list[Problem] = []
+    return _load_policies(path, problems), problems
+
+
 def _documents(path: Path, problems: list[Problem]) -> list[Document]:
     try:
         files = files_in(path) if path.is_dir() else [path]

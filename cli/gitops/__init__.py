@@ -1,0 +1,1 @@
+"""``harbourmaster gitops``: what Argo CD and Flux are to leave alone, as policies set it."""

@@ -1,0 +1,79 @@
+"""The arguments of ``harbourmaster gitops``; what it does is imported when it is run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cli.connection import add_connection
+from policies.pods import KINDS
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from cli.connection import Commands
+
+_EXAMPLES: Final = """examples:
+  harbourmaster gitops argocd
+  harbourmaster gitops argocd --policies deploy/samples --for system
+  harbourmaster gitops flux --policies deploy/samples -n shop
+"""
+_TOOLS: Final = (
+    ("argocd", "for Argo CD: the differences to ignore", ("application", "system")),
+    ("flux", "for Flux: the drift to ignore", ("kustomization", "helmrelease")),
+)
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``gitops`` with one action for each tool."""
+    gitops = commands.add_parser(
+        "gitops",
+        help="print rules by which a GitOps tool leaves alone what policies set",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    tools = gitops.add_subparsers(title="tools", required=True, metavar="TOOL")
+    for tool, text, forms in _TOOLS:
+        action = tools.add_parser(tool, help=text)
+        _add_sources(action)
+        action.add_argument(
+            "--for",
+            dest="form",
+            choices=forms,
+            default=forms[0],
+            help=f"where the rules are to stand [{forms[0]}]",
+        )
+        action.set_defaults(
+            command="cli.gitops.run:run", settings_type=None, tool=tool, installation=False
+        )
+        if tool == "argocd":
+            action.add_argument(
+                "--installation",
+                action="store_true",
+                help="also what is written into Harbourmaster's own objects: authorities",
+            )
+
+
+def _add_sources(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--policies",
+        type=Path,
+        metavar="DIR|FILE",
+        help="policies as they stand in Git; by default those of the cluster",
+    )
+    add_connection(parser)
+    parser.add_argument(
+        "-n", "--namespace", metavar="NAME", help="only what concerns objects of this namespace"
+    )
+    parser.add_argument(
+        "--kind",
+        dest="kinds",
+        action="append",
+        choices=sorted({kind.name for kind in KINDS.values()}),
+        metavar="KIND",
+        help="only for this kind; may be given several times",
+    )
+    parser.add_argument(
+        "-o", "--output", choices=("yaml", "json"), default="yaml", help="how to print it [yaml]"
+    )

@@ -1,0 +1,65 @@
+"""Which fields of which kinds policies may set, and where, for whoever compares with Git."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from policies.injected import Injected, injected
+from policies.pods import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from policies.compiled import CompiledPolicy
+    from policies.pods import Kind
+
+HANDLED: Final[tuple[Kind, ...]] = tuple(
+    {(kind.group, kind.name): kind for kind in reversed(KINDS.values())}.values()
+)[::-1]
+"""Every kind once, whatever its versions."""
+
+
+class Scope(Struct, frozen=True):
+    """What may be set in the objects of one namespace, or of all."""
+
+    namespace: str | None
+    """None for every namespace."""
+    injected: Injected
+
+
+def scopes(policies: Iterable[CompiledPolicy], namespace: str | None = None) -> list[Scope]:
+    """What cluster policies may set, and what the policies of each namespace set besides.
+
+    With a namespace: what concerns that one. Where nothing is set, there is no scope.
+    """
+    by_namespace: dict[str | None, list[CompiledPolicy]] = {}
+    for policy in policies:
+        if namespace is None or policy.namespace in {None, namespace}:
+            by_namespace.setdefault(policy.namespace, []).append(policy)
+    everywhere = by_namespace.pop(None, [])
+    found = [_scope(None, everywhere)]
+    found += [_scope(name, by_namespace[name]) for name in sorted(by_namespace, key=str)]
+    return [scope for scope in found if scope.injected.paths]
+
+
+def joined(policies: Sequence[CompiledPolicy], namespace: str | None = None) -> list[Scope]:
+    """The same as one scope, for who can't tell namespaces apart."""
+    wanted = [each for each in policies if namespace is None or each.namespace in {None, namespace}]
+    found = _scope(None, wanted)
+    return [found] if found.injected.paths else []
+
+
+def _scope(namespace: str | None, policies: Sequence[CompiledPolicy]) -> Scope:
+    return Scope(namespace, injected(policies))
+
+
+def kinds_of(resources: Collection[tuple[str, str]]) -> tuple[Kind, ...]:
+    """The kinds among API resources, given by group and plural."""
+    return tuple(kind for kind in HANDLED if (kind.group, plural(kind)) in resources)
+
+
+def plural(kind: Kind) -> str:
+    """The name of a handled kind in URLs: all have the regular one."""
+    return f"{kind.name.lower()}s"

@@ -1,0 +1,159 @@
+"""``harbourmaster gitops argocd|flux``: rules from the policies of a cluster, or of files.
+
+It only reads, by the caller's rights, and needs nothing of ours to run in the cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from cli.batches import many
+from cli.cluster import DONE, LEFT, collect, complain, run_with_client
+from cli.gitops import argocd, flux
+from cli.gitops.rules import HANDLED, joined, kinds_of, scopes
+from kube.errors import ApiError, ForbiddenError, NotFoundError
+from kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
+from policies.decoding import MalformedError, decode
+from telemetry.logging import clean
+from webhook.sources import load_policies, read_policy
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+
+    from kube.client import Client
+    from policies.compiled import CompiledPolicy
+    from policies.pods import Kind
+
+_CONFIGURATION: Final = "harbourmaster"
+_NOTHING: Final = "nothing has to be ignored: "
+
+
+class _Rule(Struct, frozen=True, rename="camel"):
+    api_groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+
+
+class _Entry(Struct, frozen=True):
+    rules: tuple[_Rule, ...] = ()
+
+
+class _Configuration(Struct, frozen=True):
+    webhooks: tuple[_Entry, ...] | None = None
+
+
+_decode_configuration: Final = msgspec.json.Decoder(_Configuration)
+_decode_object: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+def run(arguments: Arguments) -> int:
+    """Print the rules; 1 where a policy is broken or can't be read, 2 where there is no cluster."""
+    if arguments.policies is None:
+        return run_with_client(arguments, partial(_live, arguments))
+    policies, problems = load_policies(arguments.policies)
+    for problem in problems:
+        complain(str(problem))
+    _print(arguments, policies, _wanted(arguments, HANDLED))
+    return LEFT if problems else DONE
+
+
+async def _live(arguments: Arguments, client: Client) -> int:
+    try:
+        found = [
+            *await collect(client, CLUSTER_POLICIES, _decode_object.decode),
+            *await collect(client, POLICIES, _decode_object.decode, namespace=arguments.namespace),
+        ]
+    except NotFoundError:
+        complain(
+            "the cluster has no scheduling policies: install Harbourmaster, or give --policies"
+        )
+        return LEFT
+    except ForbiddenError as error:
+        complain(f"no rules, for you may not read all policies: {error.message}")
+        return LEFT
+    except ApiError as error:
+        complain(f"no rules: {error}")
+        return LEFT
+    policies = [read_policy(each)[0] for each in found]
+    _print(arguments, policies, _wanted(arguments, await _kinds(client)))
+    broken = [policy for policy in policies if policy.fault is not None]
+    for policy in broken:
+        complain(f"{policy.reference} sets nothing, it is invalid: {policy.fault}")
+    return LEFT if broken else DONE
+
+
+async def _kinds(client: Client) -> tuple[Kind, ...]:
+    """The kinds that the API server sends to the webhook; all where nobody can tell."""
+    try:
+        raw = await client.get(MUTATING_WEBHOOKS, _CONFIGURATION)
+        found = decode(_decode_configuration, raw, "")
+    except (ApiError, MalformedError) as error:
+        complain(f"rules for every kind, for what is registered can't be read: {error}")
+        return HANDLED
+    return kinds_of(
+        {
+            (group, resource)
+            for entry in found.webhooks or ()
+            for rule in entry.rules
+            for group in rule.api_groups
+            for resource in rule.resources
+        }
+    )
+
+
+def _wanted(arguments: Arguments, kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+    return tuple(kind for kind in kinds if not arguments.kinds or kind.name in arguments.kinds)
+
+
+def _print(arguments: Arguments, policies: list[CompiledPolicy], kinds: tuple[Kind, ...]) -> None:
+    if arguments.form == "system":
+        found = joined(policies, arguments.namespace)
+    else:
+        found = scopes(policies, arguments.namespace)
+    if arguments.tool == "argocd":
+        make = argocd.system if arguments.form == "system" else argocd.application
+        rules = make(found, kinds, installation=arguments.installation)
+    else:
+        rules = (flux.helm_release if arguments.form == "helmrelease" else flux.kustomization)(
+            found, kinds
+        )
+    if arguments.output == "json":
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(rules), indent=2) + b"\n")
+        return
+    for line in _comments(found, kinds, policies):
+        print(f"# {clean(line)}")
+    sys.stdout.write(_yaml(rules))
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Texts of several lines as they are, and each expression on one line, to be searched for."""
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    ),
+)
+
+
+def _yaml(rules: dict[str, Any]) -> str:
+    text: str = yaml.dump(
+        rules, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=sys.maxsize >> 33
+    )
+    return text
+
+
+def _comments(found: object, kinds: tuple[Kind, ...], policies: list[CompiledPolicy]) -> list[str]:
+    """What stands above the rules."""
+    if not found:
+        return [f"{_NOTHING}{many(len(policies), 'policy', 'policies')}, and none sets anything"]
+    if [kind.name for kind in kinds] == ["Pod"]:
+        return ["for pods that stand in Git themselves; others never differ from it"]
+    count = many(len(policies), "policy", "policies")
+    return [f"what {count} may set; print it again when policies change"]

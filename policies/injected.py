@@ -1,0 +1,80 @@
+"""What a set of policies may set in a pod spec at all, whichever pods they select."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from policies import patch
+from policies.merge import DEFAULT_SCHEDULER
+from policies.model import REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from policies.compiled import CompiledPolicy
+
+Path: TypeAlias = "tuple[str, ...]"
+"""Names of fields below a pod spec, outermost first."""
+
+REQUIRED_NODES: Path = (patch.AFFINITY, "nodeAffinity", REQUIRED)
+"""The one field that is multiplied: nothing in it can be told from the pod's own."""
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Injected(Struct, frozen=True):
+    """The fields that policies may set, with the values that they may put there.
+
+    ``fields`` are set or changed as a whole; ``items`` are appended to the list at their path,
+    ``entries`` added to the map at theirs, ``scalars`` set where they stand.
+    """
+
+    fields: tuple[Path, ...] = ()
+    items: tuple[tuple[Path, Any], ...] = ()
+    entries: tuple[tuple[Path, str, str], ...] = ()
+    scalars: tuple[tuple[Path, str], ...] = ()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every path once, an entry's with its key."""
+        found = (
+            *self.fields,
+            *(path for path, _ in self.items),
+            *((*path, key) for path, key, _ in self.entries),
+            *(path for path, _ in self.scalars),
+        )
+        return tuple(dict.fromkeys(found))
+
+
+def injected(policies: Iterable[CompiledPolicy]) -> Injected:
+    """What the policies may set; a broken one sets nothing. Sorted, and each thing once."""
+    fields: set[Path] = set()
+    items: dict[tuple[Path, bytes], Any] = {}
+    entries: set[tuple[Path, str, str]] = set()
+    scalars: set[tuple[Path, str]] = set()
+    for policy in policies:
+        if policy.fault is not None:
+            continue
+        if policy.required:
+            fields.add(REQUIRED_NODES)
+        lists = [((patch.AFFINITY, *slot), found) for slot, found in policy.lists]
+        for path, found in (*lists, ((patch.TOLERATIONS,), policy.tolerations)):
+            items.update(((path, _encode(item)), item) for item, _ in found)
+        entries.update(((patch.NODE_SELECTOR,), key, value) for key, value in policy.node_selector)
+        if policy.node_name:
+            scalars.add(((patch.NODE_NAME,), policy.node_name))
+            # So it ends where there are scheduling gates, beside which no nodeName may stand.
+            fields.add(REQUIRED_NODES)
+        if policy.scheduler_name:
+            # What is replaced may be written out where the object comes from.
+            names = (policy.scheduler_name, DEFAULT_SCHEDULER)
+            scalars.update(((patch.SCHEDULER_NAME,), name) for name in names)
+    return Injected(
+        tuple(sorted(fields)),
+        tuple((path, items[path, text]) for path, text in sorted(items)),
+        tuple(sorted(entries)),
+        tuple(sorted(scalars)),
+    )

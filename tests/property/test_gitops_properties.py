@@ -1,0 +1,83 @@
+"""Whatever policies do to an object: with our ignore rules it is what stands in Git."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cli.gitops import argocd, flux
+from cli.gitops.rules import HANDLED, joined, scopes
+from cli.render import rendered
+from helpers.generated import pod_specs, policies
+from helpers.ignoring import forget, forget_pointers, without_empty
+from policies.index import policy_set
+from webhook.engine import Engine
+from webhook.settings import AdmissionSettings
+from webhook.snapshot import Snapshot
+from webhook.sources import read_policy
+
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "5000"))
+KINDS = {kind.name: kind for kind in HANDLED if kind.name in {"Pod", "Deployment", "CronJob"}}
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 5000 else 900)]
+
+many = settings(
+    max_examples=CASES,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def manifest(kind, spec):
+    """An object of the kind in ns1, as somebody writes it: nothing that is null or empty."""
+    pod = {"metadata": {"labels": {"app": "a"}}, "spec": spec}
+    group = f"{kind.group}/" if kind.group else ""
+    found = {"apiVersion": f"{group}{kind.version}", "kind": kind.name}
+    metadata = {"name": "one", "namespace": "ns1"}
+    if kind.shape == "pod":
+        return {**found, **without_empty(pod), "metadata": {**pod["metadata"], **metadata}}
+    if kind.shape == "job template":
+        pod = {"jobTemplate": {"spec": {"template": pod}}}
+    else:
+        pod = {"template": pod}
+    return {**found, "metadata": metadata, "spec": without_empty(pod)}
+
+
+@many
+@given(name=st.sampled_from(sorted(KINDS)), spec=pod_specs, found=policies(), data=st.data())
+def test_what_is_ignored_is_all_that_policies_set(name, spec, found, data):
+    kind = KINDS[name]
+    compiled = [read_policy(policy)[0] for policy in found]
+    conflict = data.draw(st.sampled_from(["and", "skip"]))
+    options = AdmissionSettings(on_required_affinity_conflict=conflict)
+    before = manifest(kind, spec)
+    after, _ = rendered(before, Engine(Snapshot(policy_set(compiled)), options))
+
+    for some in (scopes(compiled, "ns1"), joined(compiled)):
+        injected = [scope.injected for scope in some]
+        said = [each for one in injected for each in argocd.expressions(kind.pointer, one)]
+        assert forget(after, said) == forget(before, said)
+        said = [each for one in injected for each in flux.pointers(kind.pointer, one)]
+        assert forget_pointers(after, said) == forget_pointers(before, said)
+
+
+@many
+@given(spec=pod_specs, found=policies())
+def test_what_git_sets_and_no_policy_does_is_compared(spec, found):
+    kind = KINDS["Deployment"]
+    compiled = [read_policy(policy)[0] for policy in found]
+    before = manifest(kind, spec)
+    said = [
+        each
+        for scope in joined(compiled)
+        for each in argocd.expressions(kind.pointer, scope.injected)
+    ]
+    changed = manifest(kind, {**spec, "tolerations": [{"key": "only", "operator": "Exists"}]})
+    changed["spec"]["template"]["spec"]["nodeSelector"] = {"only": "here"}
+    assert forget(before, said) != forget(changed, said)
+    spec = forget(changed, said)["spec"]["template"]["spec"]
+    assert spec["tolerations"] == [{"key": "only", "operator": "Exists"}]
+    assert spec["nodeSelector"] == {"only": "here"}

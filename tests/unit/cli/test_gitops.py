@@ -1,0 +1,293 @@
+"""``harbourmaster gitops``: its rules, where they stand, and whose policies they are from."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from cli.gitops.argocd import INSTALLATION
+from cli.gitops.rules import HANDLED, plural
+from cli.main import main
+from cli.render import rendered
+from helpers.fake_api import FakeApi
+from helpers.ignoring import forget, without_empty
+from helpers.manifests import DEPLOY, objects, of_kind
+from kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
+from serving.documents import files_in, read_documents
+from webhook.engine import Engine
+from webhook.settings import AdmissionSettings
+from webhook.sources import Sources, load
+
+SAMPLES = DEPLOY / "samples"
+WORKLOADS = SAMPLES / "workloads"
+FORMS = [("argocd", "application"), ("argocd", "system")]
+FORMS += [("flux", "kustomization"), ("flux", "helmrelease")]
+
+
+def policy(name, namespace=None, **spec):
+    kind = "PodSchedulingPolicy" if namespace else "ClusterPodSchedulingPolicy"
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    spec = {"podSelector": {}, **({} if namespace else {"namespaceSelector": {}}), **spec}
+    return {
+        "apiVersion": "kupid.gardener.cloud/v1alpha1",
+        "kind": kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+SSD = policy("ssd", nodeSelector={"disk": "ssd"})
+SHOP = policy("shop", "shop", schedulerName="packer")
+BROKEN = policy("broken", nodeSelector={"": "x"})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def write(*found):
+        path = tmp_path / "policies.yaml"
+        path.write_text(yaml.safe_dump_all(found))
+        return str(path)
+
+    return write
+
+
+def printed(capsys, *arguments, code=0):
+    """What it printed, read again, and what it complained of."""
+    assert main(["gitops", *arguments]) == code
+    said = capsys.readouterr()
+    return yaml.safe_load(said.out), said.err
+
+
+def kinds(rules):
+    return [(rule["group"], rule["kind"], rule.get("namespace")) for rule in rules]
+
+
+def test_with_the_rules_the_samples_differ_in_nothing(capsys):
+    rules, _ = printed(capsys, "argocd", "--policies", str(SAMPLES))
+    by_kind = {}
+    for rule in rules["ignoreDifferences"]:
+        by_kind.setdefault((rule["group"], rule["kind"]), []).extend(rule["jqPathExpressions"])
+    engine = Engine(load(Sources(SAMPLES)).snapshot, AdmissionSettings())
+    changed = 0
+    for file in files_in(WORKLOADS):
+        for document in read_documents(file):
+            before = document.value
+            after, _ = rendered(before, engine)
+            group = before["apiVersion"].rpartition("/")[0]
+            said = by_kind.get((group, before["kind"]), [])
+            changed += after != before
+            assert forget(after, said) == forget(before, said)
+    assert changed > 1
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not on PATH")
+def test_jq_reads_the_rules_as_we_do(capsys):
+    rules, _ = printed(capsys, "argocd", "--policies", str(SAMPLES), "--kind", "StatefulSet")
+    said = [each for rule in rules["ignoreDifferences"] for each in rule["jqPathExpressions"]]
+    engine = Engine(load(Sources(SAMPLES)).snapshot, AdmissionSettings())
+    found = [
+        document.value
+        for file in files_in(WORKLOADS)
+        for document in read_documents(file)
+        if document.value["kind"] == "StatefulSet"
+    ]
+    assert found
+    program = " | ".join(f"del({each})" for each in said)
+    for before in (*found, {"spec": {"template": {"spec": None}}}):
+        after = rendered(before, engine)[0] if "kind" in before else before
+        result = subprocess.run(
+            ["jq", "-c", program],
+            input=json.dumps(after),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        assert without_empty(json.loads(result.stdout)) == forget(after, said)
+
+
+def test_argo_cd_is_told_of_cluster_policies_everywhere_and_of_others_where_they_are(
+    capsys, folder
+):
+    arguments = ("argocd", "--policies", folder(SSD, SHOP), "--kind", "Deployment")
+    rules, _ = printed(capsys, *arguments)
+    everywhere, shop = rules["ignoreDifferences"]
+    assert kinds([everywhere, shop]) == [
+        ("apps", "Deployment", None),
+        ("apps", "Deployment", "shop"),
+    ]
+    assert everywhere["jqPathExpressions"] == [
+        '.spec.template.spec.nodeSelector | select(.["disk"]? == "ssd") | .["disk"]'
+    ]
+    assert shop["jqPathExpressions"] == [
+        '.spec.template.spec.schedulerName | select(. == "default-scheduler")',
+        '.spec.template.spec.schedulerName | select(. == "packer")',
+    ]
+
+
+def test_argo_cd_s_own_settings_know_no_namespace(capsys, folder):
+    arguments = ("argocd", "--policies", folder(SSD, SHOP), "--for", "system")
+    found, _ = printed(capsys, *arguments)
+    assert (found["kind"], found["metadata"]["name"]) == ("ConfigMap", "argocd-cm")
+    prefix = "resource.customizations.ignoreDifferences."
+    assert set(found["data"]) == {
+        prefix + (f"{kind.group}_" if kind.group else "") + kind.name for kind in HANDLED
+    }
+    rules = yaml.safe_load(found["data"][f"{prefix}apps_StatefulSet"])
+    assert len(rules["jqPathExpressions"]) == 3
+
+
+def test_flux_is_told_by_pointers(capsys, folder):
+    arguments = ("flux", "--policies", folder(SSD, SHOP), "--kind", "CronJob")
+    found, _ = printed(capsys, *arguments)
+    pointer = "/spec/jobTemplate/spec/template/spec"
+    target = {"group": "batch", "kind": "CronJob"}
+    expected = [
+        {"paths": [f"{pointer}/nodeSelector/disk"], "target": target},
+        {"paths": [f"{pointer}/schedulerName"], "target": {**target, "namespace": "shop"}},
+    ]
+    assert found == {"ignore": expected}
+    found, _ = printed(capsys, *arguments, "--for", "helmrelease")
+    assert found == {"driftDetection": {"ignore": expected}}
+
+
+@pytest.mark.parametrize(("tool", "form"), FORMS)
+def test_json_is_the_same_and_a_namespace_leaves_others_out(capsys, folder, tool, form):
+    arguments = (tool, "--for", form, "--policies", folder(SSD, SHOP), "-n", "other")
+    as_yaml, _ = printed(capsys, *arguments)
+    assert main(["gitops", *arguments, "-o", "json"]) == 0
+    as_json = json.loads(capsys.readouterr().out)
+    assert as_json == as_yaml
+    assert "packer" not in json.dumps(as_json)
+    assert "disk" in json.dumps(as_json)
+
+
+def test_nothing_is_said_where_nothing_is_set(capsys, folder):
+    path = folder(policy("idle"))
+    assert main(["gitops", "argocd", "--policies", path]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("# nothing has to be ignored: 1 policy, and none sets anything\n")
+    assert yaml.safe_load(said) == {"ignoreDifferences": []}
+
+
+def test_a_broken_policy_is_told_and_the_others_count(capsys, folder):
+    rules, said = printed(
+        capsys, "argocd", "--policies", folder(SSD, BROKEN), "--kind", "Pod", code=1
+    )
+    assert len(rules["ignoreDifferences"]) == 1
+    assert "policies.yaml" in said
+    assert "nodeSelector" in said
+
+
+def test_what_is_written_into_the_installation_can_be_left_alone(capsys, folder):
+    rules, _ = printed(capsys, "argocd", "--policies", folder(SSD), "--installation")
+    own = [rule for rule in rules["ignoreDifferences"] if "caBundle" in str(rule)]
+    assert [(rule["group"], rule["kind"]) for rule in own] == [
+        (group, kind) for group, kind, _ in INSTALLATION
+    ]
+    # Each kind of the manifests that has an authority of somebody's, and no other.
+    with_authority = {
+        each["kind"]
+        for each in objects("with-certmanager")
+        if each["kind"].endswith(("WebhookConfiguration", "CustomResourceDefinition", "APIService"))
+    }
+    assert {rule["kind"] for rule in own} == with_authority
+    assert of_kind(objects("with-certmanager"), "APIService")
+
+
+def configuration(*resources):
+    rules = [{"apiGroups": [group], "resources": [name]} for group, name in resources]
+    return {"metadata": {"name": "harbourmaster"}, "webhooks": [{"rules": rules}]}
+
+
+@pytest.fixture
+def cluster(capsys, tmp_path):
+    """Runs the command with the policies of an API server."""
+
+    def run(*arguments, put=(), code=0, faults=()):
+        async def ask():
+            async with FakeApi() as api:
+                for resource, found in put:
+                    api.put(resource, found)
+                for fault in faults:
+                    api.fail(**fault)
+                return await asyncio.to_thread(
+                    main, ["gitops", *arguments, "--kubeconfig", kubeconfig(tmp_path, api.port)]
+                )
+
+        assert asyncio.run(ask()) == code
+        said = capsys.readouterr()
+        return yaml.safe_load(said.out), said.err
+
+    return run
+
+
+def kubeconfig(folder, port):
+    path = folder / "kubeconfig"
+    cluster = {"server": f"http://127.0.0.1:{port}"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "it", "cluster": cluster}],
+        "users": [{"name": "it", "user": {"token": "secret"}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "current-context": "it",
+    }
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def test_the_policies_of_a_cluster_and_the_kinds_that_are_registered_there(cluster):
+    put = [
+        (CLUSTER_POLICIES, SSD),
+        (POLICIES, SHOP),
+        (MUTATING_WEBHOOKS, configuration(("", "pods"), ("apps", "deployments"))),
+    ]
+    rules, said = cluster("argocd", put=put)
+    assert kinds(rules["ignoreDifferences"]) == [
+        ("", "Pod", None),
+        ("apps", "Deployment", None),
+        ("", "Pod", "shop"),
+        ("apps", "Deployment", "shop"),
+    ]
+    assert not said
+
+
+def test_every_kind_where_nobody_can_tell_what_is_registered(cluster):
+    rules, said = cluster("flux", put=[(CLUSTER_POLICIES, SSD)])
+    assert len(rules["ignore"]) == len(HANDLED)
+    assert "rules for every kind" in said
+
+
+def test_a_broken_policy_of_a_cluster_is_named(cluster):
+    put = [
+        (CLUSTER_POLICIES, SSD),
+        (CLUSTER_POLICIES, BROKEN),
+        (MUTATING_WEBHOOKS, configuration(("", "pods"))),
+    ]
+    rules, said = cluster("argocd", put=put, code=1)
+    assert len(rules["ignoreDifferences"]) == 1
+    assert "ClusterPodSchedulingPolicy broken sets nothing" in said
+
+
+def test_no_file_is_one_line(capsys):
+    assert main(["gitops", "flux", "--policies", "nowhere.yaml"]) == 2
+    assert capsys.readouterr().err == "harbourmaster: nowhere.yaml: no such file or directory\n"
+
+
+def test_the_plurals_are_those_of_the_api():
+    page = {
+        (group, name)
+        for configuration in of_kind(objects("with-certmanager"), "MutatingWebhookConfiguration")
+        for entry in configuration["webhooks"]
+        for rule in entry["rules"]
+        for group in rule["apiGroups"]
+        for name in rule["resources"]
+    }
+    # Pods are changed, and ReplicaSets only where they are made by hand.
+    assert page | {("apps", "replicasets")} == {(kind.group, plural(kind)) for kind in HANDLED}
