@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from cli.terminal import Tone
 from kube.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 State: TypeAlias = Literal["fine", "waits", "fault", "unknown", "note"]
 """``fine``: nothing to be done; ``waits``: for something that will come; ``fault``: somebody has to
 act; ``unknown``: it can't be read; ``note``: neither good nor bad."""
-Tone: TypeAlias = Literal["", "good", "bad", "waiting", "dim", "strong"]
-"""How a terminal shows a line; nothing is told by colour alone."""
 
 
 class Line(Struct, frozen=True):

@@ -1,0 +1,70 @@
+"""What people read at a terminal: colours where they are wanted, columns, and lines that fit.
+
+Text of strangers goes through ``clean`` before any of our own controls are put around it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from telemetry.logging import clean
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+Tone: TypeAlias = Literal["", "good", "bad", "waiting", "dim", "strong"]
+"""How a line is shown; nothing is told by colour alone."""
+_CODES: Final[dict[str, str]] = {
+    "good": "32",
+    "bad": "31",
+    "waiting": "33",
+    "dim": "2",
+    "strong": "1",
+}
+NARROWEST: Final = 60
+WIDEST: Final = 120
+
+
+class Terminal:
+    """How lines are written to one stream."""
+
+    def __init__(self, *, has_colours: bool = False, width: int = 0) -> None:
+        """``width`` 0 is for a reader that is no terminal: nothing is folded."""
+        self._has_colours = has_colours
+        self.width = width
+
+    @staticmethod
+    def of(stream: TextIO) -> Terminal:
+        """As the stream and the environment ask: NO_COLOR, and TERM=dumb, want no colours."""
+        if not stream.isatty():
+            return Terminal()
+        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        columns = shutil.get_terminal_size().columns
+        return Terminal(has_colours=not plain, width=min(max(columns, NARROWEST), WIDEST))
+
+    def line(self, text: str, tone: Tone = "", *, indent: int = 0, hanging: int = 0) -> str:
+        """The line, cleaned, folded where it is too long; what is folded hangs further in."""
+        shown = clean(text)
+        first = " " * indent
+        if self.width and len(first) + len(shown) > self.width:
+            rest = " " * (indent + hanging)
+            folded = textwrap.wrap(
+                shown,
+                self.width,
+                initial_indent=first,
+                subsequent_indent=rest,
+                break_long_words=False,
+                break_on_hyphens=False,
+                drop_whitespace=True,
+            )
+            return "\n".join(self._toned(part, tone) for part in folded)
+        return self._toned(first + shown, tone)
+
+    def _toned(self, text: str, tone: Tone) -> str:
+        if not (self._has_colours and tone):
+            return text
+        bare = text.lstrip(" ")
+        return f"{' ' * (len(text) - len(bare))}\x1b[{_CODES[tone]}m{bare}\x1b[0m"

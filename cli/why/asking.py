@@ -1,0 +1,196 @@
+"""What the server decides about one object, and why: its own engine is asked, and listened to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from policies.compiled import compile_policy, undecodable_policy
+from policies.decoding import MalformedError
+from policies.explain import Candidate, Explanation, explain
+from policies.index import policy_set
+from policies.patch import Operation
+from policies.pods import KINDS, MIRROR_ANNOTATION
+from webhook.engine import Engine, Verdict
+from webhook.gating import Gating
+from webhook.handlers import answer
+from webhook.policy_objects import convert_policy, decode_policy
+from webhook.review import V1, GroupVersionKind, Request, RequestHead, decode_review
+from webhook.reviewed import read_object
+from webhook.sources import read_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from policies.compiled import CompiledPolicy
+    from policies.pods import Kind, PodView
+    from webhook.gate_memory import Remembered
+    from webhook.settings import AdmissionSettings
+    from webhook.snapshot import Namespace, Snapshot
+
+_encode: Final = msgspec.json.Encoder().encode
+_operations: Final = msgspec.json.Decoder(tuple[Operation, ...])
+
+
+class Answered(Struct, frozen=True):
+    """What was decided, and what led to it."""
+
+    request: RequestHead
+    verdict: Verdict
+    explanation: Explanation | None
+    """None where no policy was looked at."""
+    gating: Gating | None
+    """None where gates were not asked about."""
+    left_alone: str
+    """Why no policy was looked at."""
+
+    @property
+    def patch(self) -> tuple[Operation, ...]:
+        """All that is done to the object."""
+        encoded = self.verdict.response.patch
+        return _operations.decode(encoded) if encoded else ()
+
+
+class _Listening(Engine):
+    """Decides as any engine does, and remembers what it was asked."""
+
+    def __init__(self, snapshot: Snapshot, settings: AdmissionSettings, hashed: str = "") -> None:
+        super().__init__(snapshot, settings, hashed)
+        self.place: tuple[str, dict[str, str]] | None = None
+        self.options = settings.merge_options(node_name_as_field=False)
+        self.gating: Gating | None = None
+
+    def match(
+        self, name: str, namespace: Namespace, labels: dict[str, str]
+    ) -> tuple[CompiledPolicy, ...]:
+        self.place = name, namespace.labels
+        return super().match(name, namespace, labels)
+
+    def merge(
+        self,
+        kind: Kind,
+        pod: PodView,
+        policies: tuple[CompiledPolicy, ...],
+        *,
+        node_name_as_field: bool,
+        waits: str = "",
+    ) -> Verdict:
+        self.options = self._options[node_name_as_field, waits]
+        return super().merge(
+            kind, pod, policies, node_name_as_field=node_name_as_field, waits=waits
+        )
+
+    def fuse(self, decided: Remembered, merged: Verdict | None) -> Verdict:
+        self.gating = decided.gating
+        return super().fuse(decided, merged)
+
+
+def ask(
+    body: bytes,
+    snapshot: Snapshot,
+    settings: AdmissionSettings,
+    candidates: Sequence[Candidate],
+    *,
+    may_patch: bool = True,
+    hashed: str = "",
+) -> Answered:
+    """Answer the review in ``body`` and explain the answer; the snapshot's policies don't count."""
+    if "policies" not in settings.features:
+        candidates = ()
+    snapshot = msgspec.structs.replace(
+        snapshot, policies=policy_set(each.compiled for each in candidates)
+    )
+    engine = _Listening(snapshot, settings, hashed)
+    _, decision = answer(body, engine, may_patch=may_patch)
+    explanation = None
+    if engine.place is not None:
+        found = decode_review(body).request or Request()
+        kind = KINDS[key_of(found)]
+        pod = kind.view(read_object(found.object))
+        assert pod is not None, "the engine was asked about it"  # noqa: S101 - a defect of ours
+        explanation = explain(pod, kind.pointer, *engine.place, candidates, engine.options)
+    left_alone = (
+        ""
+        if explanation is not None
+        else _left_alone(body, decision.request, decision.verdict, snapshot)
+    )
+    return Answered(decision.request, decision.verdict, explanation, engine.gating, left_alone)
+
+
+def key_of(request: RequestHead) -> tuple[str, str, str]:
+    """Group, version and name of the kind that a review is about."""
+    kind = request.kind or GroupVersionKind()
+    return kind.group, kind.version, kind.kind
+
+
+def _left_alone(body: bytes, request: RequestHead, verdict: Verdict, snapshot: Snapshot) -> str:
+    """Why no policy was looked at, in words; what decided it is read from the same fields."""
+    if verdict.notes:
+        return verdict.notes[0].text
+    kind = KINDS.get(key_of(request))
+    if kind is None or verdict.response.reason:
+        return verdict.response.reason or f"objects of kind {request.kind} are not handled"
+    if request.namespace in snapshot.excluded:
+        return f"nothing is ever changed in the namespace {request.namespace}, which is our own"
+    if request.sub_resource:
+        return f"a review of {request.sub_resource} changes nothing"
+    if kind.create_only and request.operation not in {"CREATE", "", None}:
+        return f"the pod spec of a {kind.name} can't be changed after its creation"
+    pod = kind.view(read_object((decode_review(body).request or Request()).object))
+    if pod is None:
+        return f"the {kind.name} has no template of pods"
+    if pod.is_left_alone:
+        return f"it is being deleted, or it is a mirror pod ({MIRROR_ANNOTATION}) of a kubelet"
+    return "a validating webhook changes nothing"
+
+
+def review_of(manifest: dict[str, Any], namespace: str) -> bytes:
+    """The review of a creation of the object."""
+    group, _, version = str(manifest.get("apiVersion") or "").rpartition("/")
+    metadata = manifest.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return _encode(
+        {
+            "apiVersion": V1,
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "why",
+                "kind": {
+                    "group": group,
+                    "version": version,
+                    "kind": str(manifest.get("kind") or ""),
+                },
+                "namespace": namespace,
+                "name": name if isinstance(name, str) else None,
+                "operation": "CREATE",
+                "object": manifest,
+            },
+        }
+    )
+
+
+def candidates_of(values: Iterable[dict[str, Any]]) -> list[Candidate]:
+    """Policies as they stand in files and records; of two of the same name the first counts."""
+    found: dict[str, Candidate] = {}
+    for value in values:
+        compiled, _ = read_policy(value)
+        try:
+            source = convert_policy(value)
+        except MalformedError:
+            source = None
+        found.setdefault(compiled.reference, Candidate(compiled, source))
+    return list(found.values())
+
+
+def candidate_of(
+    raw: bytes | msgspec.Raw, kind: str, name: str, namespace: str | None
+) -> Candidate:
+    """A policy as the API server gave it; one that can't be decoded stands in for itself."""
+    try:
+        policy = decode_policy(raw)
+    except MalformedError as error:
+        key = f"{namespace}/{name}" if namespace else name
+        return Candidate(undecodable_policy(f"{kind} {key}", namespace, str(error)))
+    return Candidate(compile_policy(policy), policy)
