@@ -65,6 +65,8 @@ class CompiledPolicy(Struct, frozen=True, gc=False, eq=False):
     node_selector: tuple[tuple[str, str], ...] = ()
     scheduler_name: str | None = None
     tolerations: Entries = ()
+    source: bytes = b""
+    """The object as JSON, without what no answer depends on; only where reviews are recorded."""
 
 
 def compile_policy(policy: Policy) -> CompiledPolicy:

@@ -30,6 +30,8 @@ _CAPITAL: Final = re.compile(r"(?=[A-Z])")
 _BOOLEANS: Final = {"true": True, "false": False}
 _UNPREFIXED: Final = frozenset(("cluster", "server"))
 """Subjects whose keys are clear without them."""
+_MAIN: Final = frozenset((("record", "directory"),))
+"""Keys for which their subject alone is the flag."""
 
 
 class SettingsError(Exception):
@@ -142,7 +144,7 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: object) -> None:
 
 def _flag(path: tuple[str, ...]) -> str:
     """``--log-level`` for ``log.level``; some subjects are left out."""
-    names = path[1:] if path[0] in _UNPREFIXED else path
+    names = path[1:] if path[0] in _UNPREFIXED else path[:1] if path in _MAIN else path
     return "--" + "-".join(part for name in names for part in _CAPITAL.split(name)).lower()
 
 

@@ -36,6 +36,7 @@ CONVERSIONS: Final = "harbourmaster_conversions_total"
 CONNECTIONS: Final = "harbourmaster_connections"
 BUILD_INFO: Final = "harbourmaster_build_info"
 SPANS: Final = "harbourmaster_spans_total"
+RECORDED_REVIEWS: Final = "harbourmaster_recorded_reviews_total"
 
 OUTCOMES: Final = (
     "mutated",
@@ -51,6 +52,14 @@ OUTCOMES: Final = (
 SHED_REASONS: Final = ("requests", "bytes", "lag")
 CONVERSION_OUTCOMES: Final = ("converted", "failed")
 CERTIFICATE_ROLES: Final = ("authority", "leaf")
+WRITTEN: Final = "written"
+NOT_KEPT: Final = "not_kept"
+TOO_LARGE: Final = "too_large"
+QUEUE_FULL: Final = "queue_full"
+UNFAITHFUL: Final = "unfaithful"
+FAILED: Final = "failed"
+RECORD_OUTCOMES: Final = (WRITTEN, NOT_KEPT, TOO_LARGE, QUEUE_FULL, UNFAITHFUL, FAILED)
+"""What becomes of a review that was to be recorded."""
 
 
 class Metrics(Struct, frozen=True):
@@ -75,6 +84,8 @@ class Metrics(Struct, frozen=True):
     connections: Gauge
     spans: Counter
     """Label ``outcome``, see SPAN_OUTCOMES."""
+    recorded: Mapping[str, Counter]
+    """By outcome, see RECORD_OUTCOMES."""
 
 
 def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
@@ -96,6 +107,12 @@ def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
     )
     for outcome in CONVERSION_OUTCOMES:
         conversions.labels(outcome)
+    recorded = Counter(
+        RECORDED_REVIEWS,
+        "Reviews that were to be recorded, by what became of them.",
+        ("outcome",),
+        registry=registry,
+    )
     return Metrics(
         registry=registry,
         admission=admission,
@@ -130,6 +147,7 @@ def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
         conversions=conversions,
         connections=Gauge(CONNECTIONS, "Open connections of the TLS port.", registry=registry),
         spans=span_counter(registry),
+        recorded={outcome: recorded.labels(outcome) for outcome in RECORD_OUTCOMES},
     )
 
 

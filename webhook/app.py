@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from serving.routes import Handler
     from serving.settings import ServerSettings
     from webhook.conversion import Conversions
-    from webhook.engine import EngineHolder
+    from webhook.engine import Engine, EngineHolder
     from webhook.handlers import Decision
+    from webhook.recording import Recorder
     from webhook.records import Records
 
 MUTATE_PATHS: Final = ("/mutate", "/webhook", "/mutate-v1-pod")
@@ -52,12 +53,14 @@ class Reviews:
         limits: Limits,
         records: Records,
         arrival: Arrival | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._holder = holder
         self._settings = settings
         self._limits = limits
         self._records = records
         self._arrival = arrival
+        self._recorder = recorder
         self._log = get_logger("admission")
 
     async def mutate(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -84,15 +87,20 @@ class Reviews:
             )
             if clock() > deadline:
                 text = "the time for this request ran out, nothing was decided"
+                engine = self._holder.current
                 result, decision = answer_failed(
-                    body, self._holder.current, "deadline", text, may_patch=may_patch
+                    body, engine, "deadline", text, may_patch=may_patch
                 )
             else:
-                result, decision = self._answer(body, may_patch=may_patch)
+                engine = self._holder.current
+                result, decision = self._answer(body, engine, may_patch=may_patch)
                 if NAMESPACE_UNKNOWN in decision.verdict.codes and await self._arrives(
                     decision.request.namespace, deadline
                 ):
-                    result, decision = self._answer(body, may_patch=may_patch)
+                    engine = self._holder.current
+                    result, decision = self._answer(body, engine, may_patch=may_patch)
+        if self._recorder is not None:
+            self._recorder.take(body, result, decision, engine, may_patch=may_patch)
         trace = _trace_of(request) if self._records.are_traced else None
         self._records.add(decision, perf_counter() - started, trace)
         return json_reply(request, result)
@@ -101,8 +109,7 @@ class Reviews:
         # The API server tells of a new namespace and asks about its first pod at the same time.
         return self._arrival is not None and await self._arrival(namespace or "", deadline)
 
-    def _answer(self, body: bytes, *, may_patch: bool) -> tuple[bytes, Decision]:
-        engine = self._holder.current
+    def _answer(self, body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:
         try:
             return answer(body, engine, may_patch=may_patch)
         except Exception:  # noqa: BLE001 - logged with its traceback

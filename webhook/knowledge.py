@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gates.owners import ROLLOUT
 from kube.backoff import Backoff
@@ -29,7 +30,7 @@ from policies.compiled import compile_policy, undecodable_policy
 from policies.decoding import MalformedError
 from policies.index import policy_set
 from webhook.parents import Parents, decode_parent
-from webhook.policy_objects import decode_policy
+from webhook.policy_objects import decode_policy, source_of
 from webhook.snapshot import NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
@@ -71,15 +72,19 @@ class Knowledge:
         *,
         features: Collection[str] = ("policies", "gates"),
         metrics: WatchMetrics | None = None,
+        keeps_policies: bool = False,
         on_policies: Callable[[PolicySet], None],
         on_return: Callable[[], None] | None = None,
     ) -> None:
         """Only what the features need is watched. ``on_policies`` gets each new set.
 
+        ``keeps_policies`` keeps them as they were written, too.
+
         ``on_return`` is called when the API server is there again after it was away.
         """
         self._holder = holder
         self._settings = settings
+        self._keeps_policies = keeps_policies
         self._on_policies = on_policies
         self._on_return = on_return
         self._is_away = False
@@ -129,8 +134,8 @@ class Knowledge:
         return Reflector(
             client,
             resource,
-            _policy,
-            undecodable=_broken(resource.kind),
+            _kept_policy if self._keeps_policies else _policy,
+            undecodable=_broken(resource.kind, keeps=self._keeps_policies),
             on_change=self._policies_changed,
             backoff=_BACKOFF,
             metrics=metrics,
@@ -259,12 +264,17 @@ def _policy(raw: msgspec.Raw) -> CompiledPolicy:
     return compile_policy(decode_policy(raw))
 
 
-def _broken(kind: str) -> Callable[[str, msgspec.Raw, Exception], CompiledPolicy]:
+def _kept_policy(raw: msgspec.Raw) -> CompiledPolicy:
+    return replace(_policy(raw), source=source_of(raw))
+
+
+def _broken(kind: str, *, keeps: bool) -> Callable[[str, msgspec.Raw, Exception], CompiledPolicy]:
     """What stands in for a policy that does not decode: it warns wherever it might reach."""
 
-    def stand_in(key: str, _raw: msgspec.Raw, error: Exception) -> CompiledPolicy:
+    def stand_in(key: str, raw: msgspec.Raw, error: Exception) -> CompiledPolicy:
         namespace, _, _ = key.rpartition("/")
         fault = str(error) if isinstance(error, MalformedError) else "it can't be compiled"
-        return undecodable_policy(f"{kind} {key}", namespace or None, fault)
+        found = undecodable_policy(f"{kind} {key}", namespace or None, fault)
+        return replace(found, source=source_of(raw)) if keeps else found
 
     return stand_in

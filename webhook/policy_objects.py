@@ -18,6 +18,18 @@ MAX_SPEC_BYTES: Final = 128 * 1024
 """Of the JSON of ``spec``; managed fields and annotations are no matter."""
 
 
+class _SourceMeta(Struct, frozen=True, gc=False):
+    name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    namespace: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Source(Struct, frozen=True, gc=False, rename="camel"):
+    api_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    kind: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    metadata: _SourceMeta | msgspec.UnsetType = msgspec.UNSET
+    spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
 class OversizedError(MalformedError):
     """A policy that is too large; the text is one line."""
 
@@ -28,6 +40,7 @@ class _Spec(Struct, frozen=True, gc=False):
 
 _spec_decoder: Final = msgspec.json.Decoder(_Spec)
 _policy_decoder: Final = msgspec.json.Decoder(Policy)
+_source_decoder: Final = msgspec.json.Decoder(_Source)
 
 
 def decode_policy(raw: bytes | msgspec.Raw) -> Policy:
@@ -47,6 +60,17 @@ def convert_policy(value: dict[str, Any]) -> Policy:
         raise MalformedError(describe(error)) from None
     _check_size(len(msgspec.json.encode(value.get("spec"))))
     return policy
+
+
+def source_of(raw: bytes | msgspec.Raw) -> bytes:
+    """The object with no more than what answers depend on; empty for what nobody could read."""
+    try:
+        found = decode(_source_decoder, raw, "")
+        if isinstance(found.spec, msgspec.Raw):
+            _check_size(memoryview(found.spec).nbytes)
+    except MalformedError:
+        return b""
+    return msgspec.json.encode(found)
 
 
 def _check_size(size: int) -> None:

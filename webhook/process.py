@@ -100,6 +100,7 @@ class _Process:
             settings.watch,
             features=settings.features,
             metrics=self._watches,
+            keeps_policies=settings.record.directory is not None,
             on_policies=self._server.note_policies,
             on_return=None if self._choice is None else self._choice.look_again,
         )

@@ -21,6 +21,8 @@ from telemetry.metrics import create_metrics, set_certificate_expiry
 from webhook.app import Reviews, create_app
 from webhook.conversion import Conversions
 from webhook.handlers import OUTCOMES
+from webhook.record_files import RecordFiles
+from webhook.recording import Recorder
 from webhook.records import Records
 
 if TYPE_CHECKING:
@@ -29,9 +31,10 @@ if TYPE_CHECKING:
     from certs.bundle import Bundle
     from policies.index import PolicySet
     from serving.settings import ServerSettings
+    from telemetry.metrics import Metrics
     from webhook.app import Arrival
     from webhook.engine import EngineHolder
-    from webhook.settings import Settings
+    from webhook.settings import RecordSettings, Settings
 
 _LAST_CONNECTIONS: Final = 3
 """Times the drain that connections may take in all to end by themselves; then they are cut."""
@@ -52,7 +55,7 @@ class ReviewServer:
         """``stream`` takes the reviews' log lines; ``arrival`` waits for an unknown namespace.
 
         Raises CertificateError where the client authority can't be used, and StartError where
-        nothing can be traced.
+        nothing can be traced or recorded.
         """
         release = version("harbourmaster")
         server = settings.server
@@ -73,8 +76,9 @@ class ReviewServer:
         )
         self._tracer = start_tracing(settings.tracing, _SERVICE, release, self.metrics.spans)
         self._records = Records(self.metrics, asyncio.get_running_loop(), stream, self._tracer)
+        self._recorder = _recorder(settings.record, self.metrics)
         self._app = create_app(
-            Reviews(holder, server, self._limits, self._records, arrival),
+            Reviews(holder, server, self._limits, self._records, arrival, self._recorder),
             Conversions(server, self._limits, self.metrics.conversions),
         )
         self._log = get_logger("server")
@@ -90,6 +94,8 @@ class ReviewServer:
             tls=certificates.context,
         )
         self._limits.start()
+        if self._recorder is not None:
+            self._recorder.start()
         await site.start()
         self.reviews = site
         self.readiness.add_probe("serving", tls_probe(site, lambda: certificates.bundle.leaf_der))
@@ -113,6 +119,8 @@ class ReviewServer:
             await self.reviews.stop()
         await self.health.stop()
         self._records.flush()
+        if self._recorder is not None:
+            await self._recorder.close()
         if self._tracer is not None:
             await self._tracer.close()
 
@@ -137,6 +145,15 @@ class ReviewServer:
         set_certificate_expiry(self.metrics, "leaf", bundle.not_after)
         if bundle.authority_not_after is not None:
             set_certificate_expiry(self.metrics, "authority", bundle.authority_not_after)
+
+
+def _recorder(settings: RecordSettings, metrics: Metrics) -> Recorder | None:
+    if settings.directory is None:
+        return None
+    files = RecordFiles(
+        Path(settings.directory), max_bytes=settings.max_bytes, max_files=settings.max_files
+    )
+    return Recorder(files, settings.sample, metrics.recorded)
 
 
 def _tls_options(settings: ServerSettings) -> TlsOptions:

@@ -118,6 +118,27 @@ class AdmissionSettings(
         )
 
 
+class RecordSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Which reviews are written to files, and how much of them."""
+
+    directory: Annotated[
+        str | None,
+        Meta(
+            description="folder for samples of reviews that replay answers, without values of "
+            "variables and annotations; by default nothing is recorded"
+        ),
+    ] = None
+    sample: Annotated[
+        float, Meta(ge=0, le=1, description="share of the reviews that is recorded")
+    ] = 0.01
+    max_bytes: Annotated[
+        int, Meta(ge=1024, description="bytes of a file, after which the next one begins")
+    ] = 16 * 1024 * 1024
+    max_files: Annotated[
+        int, Meta(ge=1, description="files in the folder; the oldest give way to new ones")
+    ] = 4
+
+
 class Settings(
     AdmissionSettings, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
 ):
@@ -126,6 +147,7 @@ class Settings(
     server: ServerSettings = ServerSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
+    record: RecordSettings = RecordSettings()
 
 
 class WatchSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from policies.compiled import compile_policy, undecodable_policy
 from policies.decoding import MalformedError, describe
@@ -19,7 +20,7 @@ from policies.validation import validate
 from serving.documents import Problem, files_in, read_documents
 from serving.settings import StartError
 from webhook.parents import ParentObject, parents_of
-from webhook.policy_objects import convert_policy
+from webhook.policy_objects import convert_policy, source_of
 from webhook.snapshot import NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Sources(Struct, frozen=True, gc=False):
     policies: Path
     namespaces: Path | None = None
     parents: Path | None = None
+    keeps_policies: bool = False
+    """Whether policies are kept as they were written, too."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -66,7 +69,7 @@ def load(sources: Sources) -> Loaded:
     """Read every source anew. Raises StartError where one of them is not there."""
     sources.check()
     problems: list[Problem] = []
-    compiled = _load_policies(sources.policies, problems)
+    compiled = _load_policies(sources.policies, problems, keeps=sources.keeps_policies)
     namespaces = None
     if sources.namespaces is not None:
         namespaces = _load_namespaces(sources.namespaces, problems)
@@ -99,7 +102,9 @@ def _documents(path: Path, problems: list[Problem]) -> list[Document]:
     return found
 
 
-def _load_policies(path: Path, problems: list[Problem]) -> list[CompiledPolicy]:
+def _load_policies(
+    path: Path, problems: list[Problem], *, keeps: bool = False
+) -> list[CompiledPolicy]:
     documents = _documents(path, problems)
     policies: dict[str, CompiledPolicy] = {}
     for document in documents:
@@ -111,6 +116,8 @@ def _load_policies(path: Path, problems: list[Problem]) -> list[CompiledPolicy]:
                 problems.append(document.problem(f"kind: expected {expected}, got {found}"))
             continue
         policy, errors = read_policy(document.value)
+        if keeps:
+            policy = replace(policy, source=source_of(msgspec.json.encode(document.value)))
         problems.extend(document.problem(text) for text in errors)
         if policy.reference in policies:
             problems.append(document.problem(f"{policy.reference} was defined before: ignored"))

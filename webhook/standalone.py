@@ -50,7 +50,12 @@ def serve(arguments: Arguments) -> int:
     settings: Settings = arguments.settings
     disable_core_dumps()
     stream = configure_logging(settings.log.level, settings.log.format)
-    sources = Sources(arguments.policies, arguments.namespaces, arguments.parents)
+    sources = Sources(
+        arguments.policies,
+        arguments.namespaces,
+        arguments.parents,
+        keeps_policies=settings.record.directory is not None,
+    )
     sources.check()
     if arguments.example is not None and settings.server.client_ca is not None:
         raise StartError("--try sends no client certificate: leave out --client-ca, or --try")

@@ -1,0 +1,84 @@
+"""The files of recorded cases: for their owner's eyes only, no larger and no more than was said."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+import time
+from typing import TYPE_CHECKING, Final
+
+from serving.settings import StartError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NAME: Final = re.compile(r"^reviews-\d{8}T\d{6}-[0-9a-f]{8}\.jsonl$")
+_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PRIVATE: Final = 0o600
+_PRIVATE_DIRECTORY: Final = 0o700
+
+
+class RecordFiles:
+    """Files in a directory, of which the oldest give way; every call may wait for the disk."""
+
+    def __init__(self, directory: Path, *, max_bytes: int, max_files: int) -> None:
+        """Make the directory where there is none. Raises StartError where it can't be used."""
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._max_files = max_files
+        self._file: int | None = None
+        self._size = 0
+        try:
+            directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(f"{directory}: nothing can be recorded: {error.strerror}") from None
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise StartError(f"{directory}: nothing can be recorded: it is not writable")
+
+    def write(self, lines: list[bytes]) -> None:
+        """Write whole lines, each ending in a line end. Raises OSError; then none is half there."""
+        for line in lines:
+            if self._file is not None and self._size + len(line) > self._max_bytes:
+                self.close()
+            if self._file is None:
+                self._file, self._size = self._opened(), 0
+            self._append(self._file, line)
+
+    def close(self) -> None:
+        """Begin no more."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _append(self, file: int, line: bytes) -> None:
+        done = 0
+        try:
+            while done < len(line):
+                done += os.write(file, line[done:])
+        except OSError:
+            # A full disk may have taken a part of it; the next attempt begins a new file.
+            os.ftruncate(file, self._size)
+            self.close()
+            raise
+        self._size += done
+
+    def _opened(self) -> int:
+        self._make_room()
+        moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        # Nobody can have put a link there: the name is not to be guessed, and must be new.
+        path = self._directory / f"reviews-{moment}-{secrets.token_hex(4)}.jsonl"
+        file = os.open(path, _FLAGS, _PRIVATE)
+        os.fchmod(file, _PRIVATE)
+        return file
+
+    def _make_room(self) -> None:
+        """Remove the oldest files, also those of processes before this one."""
+        found = sorted(
+            (seen.st_mtime_ns, path)
+            for path in self._directory.iterdir()
+            if _NAME.match(path.name) and stat.S_ISREG((seen := path.lstat()).st_mode)
+        )
+        for _, path in found[: max(len(found) - self._max_files + 1, 0)]:
+            path.unlink(missing_ok=True)

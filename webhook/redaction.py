@@ -1,0 +1,190 @@
+"""What of a review may be written to a file: what decides, and nothing that could be a secret.
+
+Only what is named here is kept, so a field that nobody thought of is left out. A value that must
+not be seen gives way to one of its type, for the type may decide, and an empty one stays empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from gates.metadata import APP_TYPE_KEY, PARENT_KEY, READ_KEYS, REMOVED_KEY
+from policies.model import is_policy_kind
+from policies.pods import KINDS, MIRROR_ANNOTATION
+from webhook.checked_objects import is_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+REDACTED: Final = "redacted"
+_CRITICAL: Final = "scheduler.alpha.kubernetes.io/critical-pod"
+DECIDING_ANNOTATIONS: Final = READ_KEYS | {
+    REMOVED_KEY,
+    PARENT_KEY,
+    APP_TYPE_KEY,
+    MIRROR_ANNOTATION,
+    _CRITICAL,
+}
+"""Annotations whose value is kept; of all others only the key is."""
+
+_Rule: TypeAlias = Callable[[Any], Any]
+
+
+def redacted(review: Any) -> Any:  # noqa: ANN401
+    """What may be kept of a decoded AdmissionReview; None where nothing of its kind may be."""
+    request = review.get("request") if isinstance(review, dict) else None
+    kind = request.get("kind") if isinstance(request, dict) else None
+    found = kind if isinstance(kind, dict) else {}
+    group, version, name = (_text(found.get(part)) for part in ("group", "version", "kind"))
+    if is_checked(group, name):
+        # They hold scripts, addresses and manifests, any of which may be why they are refused.
+        return None
+    if is_policy_kind(group, version, name):
+        return _POLICY_REVIEW(review)
+    return (_WORKLOAD_REVIEW if (group, version, name) in KINDS else _HEAD_REVIEW)(review)
+
+
+def blank(value: Any) -> Any:  # noqa: ANN401
+    """A value of the same type that says nothing, but for being empty."""
+    if isinstance(value, str):
+        return REDACTED if value else ""
+    # In this order: to Python, true is a number.
+    if value is None or isinstance(value, bool):
+        return None if value is None else False
+    if isinstance(value, int | float):
+        return 0 if isinstance(value, int) else 0.5
+    return [] if isinstance(value, list) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _keep(value: Any) -> Any:  # noqa: ANN401
+    return value
+
+
+def _fields(rules: dict[str, _Rule]) -> _Rule:
+    def apply(value: Any) -> Any:  # noqa: ANN401
+        if not isinstance(value, dict):
+            return blank(value)
+        return {name: rules[name](each) for name, each in value.items() if name in rules}
+
+    return apply
+
+
+def _each(rule: _Rule) -> _Rule:
+    def apply(value: Any) -> Any:  # noqa: ANN401
+        return [rule(each) for each in value] if isinstance(value, list) else blank(value)
+
+    return apply
+
+
+def _annotations(value: Any) -> Any:  # noqa: ANN401
+    if not isinstance(value, dict):
+        return blank(value)
+    return {
+        key: each if key in DECIDING_ANNOTATIONS else blank(each) for key, each in value.items()
+    }
+
+
+def _kept(names: Iterable[str]) -> dict[str, _Rule]:
+    return dict.fromkeys(names, _keep)
+
+
+_VARIABLE: Final = _fields({**_kept(("name", "valueFrom")), "value": blank})
+_CONTAINER: Final = _fields(
+    {
+        **_kept(("name", "image", "envFrom", "ports", "resources", "restartPolicy")),
+        "env": _each(_VARIABLE),
+    }
+)
+_META: Final = {
+    **_kept(
+        (
+            "name",
+            "generateName",
+            "namespace",
+            "uid",
+            "labels",
+            "ownerReferences",
+            "creationTimestamp",
+            "deletionTimestamp",
+        )
+    ),
+    "annotations": _annotations,
+}
+_POD: Final = {
+    **_kept(
+        (
+            "affinity",
+            "nodeName",
+            "nodeSelector",
+            "schedulerName",
+            "tolerations",
+            "schedulingGates",
+            "priority",
+            "priorityClassName",
+            "preemptionPolicy",
+            "topologySpreadConstraints",
+            "terminationGracePeriodSeconds",
+            "restartPolicy",
+            "runtimeClassName",
+            "serviceAccountName",
+            "hostNetwork",
+            "overhead",
+            "os",
+        )
+    ),
+    "containers": _each(_CONTAINER),
+    "initContainers": _each(_CONTAINER),
+    "ephemeralContainers": _each(_CONTAINER),
+}
+_TEMPLATE: Final = _fields({"metadata": _fields(_META), "spec": _fields(_POD)})
+_WORKLOAD: Final = _fields(
+    {
+        **_kept(("apiVersion", "kind")),
+        "metadata": _fields(_META),
+        "spec": _fields(
+            {
+                **_POD,
+                **_kept(("replicas", "selector", "schedule", "suspend")),
+                "template": _TEMPLATE,
+                "jobTemplate": _fields({"spec": _fields({"template": _TEMPLATE})}),
+            }
+        ),
+    }
+)
+_MANAGED: Final = _each(
+    _fields(_kept(("manager", "operation", "apiVersion", "fieldsType", "subresource", "time")))
+)
+_POLICY: Final = _fields(
+    {
+        **_kept(("apiVersion", "kind", "spec")),
+        "metadata": _fields(
+            {**_META, **_kept(("generation", "finalizers")), "managedFields": _MANAGED}
+        ),
+    }
+)
+_HEAD: Final = _fields(
+    {
+        **_kept(("apiVersion", "kind")),
+        "metadata": _fields(_kept(("name", "namespace"))),
+    }
+)
+
+
+def _review(thing: _Rule) -> _Rule:
+    request = {
+        **_kept(("uid", "kind", "resource", "subResource", "name", "namespace", "operation")),
+        # Who asked is nobody's business who reads the file.
+        "dryRun": _keep,
+        "object": thing,
+    }
+    return _fields({**_kept(("apiVersion", "kind")), "request": _fields(request)})
+
+
+_WORKLOAD_REVIEW: Final = _review(_WORKLOAD)
+_POLICY_REVIEW: Final = _review(_POLICY)
+_HEAD_REVIEW: Final = _review(_HEAD)
