@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from lifecycle.phases import Phase
 
 _BEFORE: Final = 2
-"""Phases before a deployment: its tasks and its evaluations."""
 STALE_AFTER: Final = 2.0
 """As ``staleAfterIntervals`` by default."""
 
@@ -83,9 +82,14 @@ def check_reports(
     look = _Look(facts, now, stale_after)
     return [
         _check(phase, definition, version, look)
-        for phase in phases_of(version)[:_BEFORE]
+        for phase in phases_before(version)
         for definition in _definitions(phase, version)
     ]
+
+
+def phases_before(version: Version) -> tuple[Phase, ...]:
+    """The phases before the version's deployment: its tasks and its evaluations."""
+    return phases_of(version)[:_BEFORE]
 
 
 def expected(definitions: Iterable[str], kind: Kind, phase: str) -> list[CheckReport]:

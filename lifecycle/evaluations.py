@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from evaluation.course import Course
 from evaluation.durations import format_duration, parse_duration
 from evaluation.objectives import Result
+from evaluation.times import parse
 from gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from lifecycle.model import SUCCEEDED, AppVersion
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from lifecycle.model import (
         Evaluation,
         EvaluationDefinition,
@@ -29,6 +33,24 @@ INTERVAL: Final = "5s"
 SHORTEST: Final = 0.1
 """Seconds between two measurements, whatever the interval: each of them is a write."""
 _API_VERSION: Final = "lifecycle.keptn.sh/v1"
+
+
+class _ManagedField(Struct, frozen=True, gc=False):
+    """Who wrote what, as the API server keeps it."""
+
+    time: str = ""
+    subresource: str = ""
+
+
+class _ManagedMetadata(Struct, frozen=True, rename="camel"):
+    managed_fields: tuple[_ManagedField, ...] = ()
+
+
+class _Managed(Struct, frozen=True):
+    metadata: _ManagedMetadata
+
+
+_decode: Final = msgspec.json.Decoder(_Managed).decode
 
 
 def evaluation_for(
@@ -83,6 +105,13 @@ def interval_of(found: Evaluation) -> tuple[float, str]:
         return max(parse_duration(text), SHORTEST), ""
     except ValueError as error:
         return parse_duration(INTERVAL), f"retryInterval {error}; {INTERVAL} is used instead"
+
+
+def written_at(raw: bytes) -> datetime | None:
+    """When a KeptnEvaluation's status was written last, by what the API server keeps of it."""
+    fields = _decode(raw).metadata.managed_fields
+    times = [parse(each.time) for each in fields if each.subresource == "status" and each.time]
+    return max(times, default=None)
 
 
 def course_of(status: EvaluationStatus) -> Course:

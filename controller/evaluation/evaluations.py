@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from controller.lifecycle.writes import write_status
 from evaluation.course import (
@@ -24,10 +23,10 @@ from evaluation.course import (
 )
 from evaluation.freshness import read
 from evaluation.objectives import Objective, missing
-from evaluation.times import parse, stamp
+from evaluation.times import stamp
 from kube.errors import ApiError, ConflictError, NotFoundError
 from kube.resources import EVALUATIONS
-from lifecycle.evaluations import RETRIES, course_of, interval_of
+from lifecycle.evaluations import RETRIES, course_of, interval_of, written_at
 from lifecycle.model import EvaluationStatus, Measurement
 from telemetry.logging import get_logger
 
@@ -169,10 +168,9 @@ class Evaluations:
         """When the status was written, by what the API server keeps; now where it does not tell."""
         metadata, now = found.metadata, self._context.now()
         raw = await self._context.client.get(EVALUATIONS, metadata.name, metadata.namespace)
-        fields = _decode(raw).metadata.managed_fields
-        times = [parse(each.time) for each in fields if each.subresource == "status" and each.time]
+        written = written_at(raw)
         # It is cut to its second, and the clocks may differ.
-        return min(max(times) + _SECOND, now) if times else now
+        return min(written + _SECOND, now) if written is not None else now
 
     def _definition(self, found: Evaluation) -> EvaluationDefinition | None:
         namespaces = self._context.definition_namespaces(found.metadata.namespace)
@@ -186,24 +184,6 @@ class Evaluations:
         if found is None:
             return missing(objective.metric)
         return read(found, self._context.settings.stale_after_intervals, self._context.now())
-
-
-class _ManagedField(Struct, frozen=True, gc=False):
-    """Who wrote what, as the API server keeps it."""
-
-    time: str = ""
-    subresource: str = ""
-
-
-class _ManagedMetadata(Struct, frozen=True, rename="camel"):
-    managed_fields: tuple[_ManagedField, ...] = ()
-
-
-class _Managed(Struct, frozen=True):
-    metadata: _ManagedMetadata
-
-
-_decode: Final = msgspec.json.Decoder(_Managed).decode
 
 
 def _is_over(found: Evaluation) -> bool:

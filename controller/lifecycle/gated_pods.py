@@ -127,11 +127,21 @@ _decode: Final = msgspec.json.Decoder(_Pod).decode
 def decode_pod(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
     """A pod from its JSON; ``scheduler``: the one that asks us about its pods, if one does."""
     found = _decode(raw)
-    gates = tuple(each.name for each in found.spec.scheduling_gates)
-    is_in_scheduler = GATE not in gates and _is_in(scheduler, found)
-    if GATE not in gates and not is_in_scheduler:
+    is_gated = any(each.name == GATE for each in found.spec.scheduling_gates)
+    if not is_gated and not _is_in(scheduler, found):
         elsewhere = found.spec.scheduler_name
         return Pod(elsewhere=elsewhere) if _may_wait_in(elsewhere, found) else _UNGATED
+    return _whole(found, scheduler)
+
+
+def decode_whole(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
+    """The same of any pod, whether or not it waits for us."""
+    return _whole(_decode(raw), scheduler)
+
+
+def _whole(found: _Pod, scheduler: str) -> Pod:
+    gates = tuple(each.name for each in found.spec.scheduling_gates)
+    is_in_scheduler = GATE not in gates and _is_in(scheduler, found)
     metadata = found.metadata
     return Pod(
         name=metadata.name,

@@ -1,0 +1,178 @@
+"""Why a pod waits at our gate or in its scheduler: which check, since when, and until when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from cli.gate.show import short_age
+from cli.installed import CONTROLLER
+from cli.why.gate_facts import GateFacts
+from cli.why.model import Line, Section
+from cli.why.shipped import shipped
+from cli.why.told import Told, told_of
+from controller.lifecycle.gated_pods import decode_whole
+from controller.settings import ControllerSettings
+from evaluation.times import parse
+from lifecycle.gate_report import GateReport, gate_report
+from lifecycle.gate_verdict import GateRules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from cli.terminal import Tone
+    from cli.why.model import State, WhyContext
+    from lifecycle.check_report import CheckReport, ObjectiveReport
+    from lifecycle.gate_verdict import Code
+
+_FAULTS: Final[frozenset[Code]] = frozenset(("orphaned", "app-failed", "checks-failed"))
+_TONES: Final[dict[str, Tone]] = {
+    "Succeeded": "good",
+    "Warning": "good",
+    "Failed": "bad",
+    "Pending": "waiting",
+    "Progressing": "waiting",
+}
+
+
+class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
+    """What programs read."""
+
+    report: GateReport
+    deadline_unknown: str = ""
+    """Why nobody can tell the deadline; empty where it is known, be it never."""
+    unread: tuple[str, ...] = ()
+    events: tuple[Told, ...] = ()
+    """Of ours about the pod, the newest first."""
+
+
+async def section(context: WhyContext) -> Section | None:
+    """Of a pod that is in the cluster; its template waits for nothing."""
+    client = context.client
+    if client is None or not context.is_pod:
+        return None
+    settings, unknown = await shipped(context, "controller", ControllerSettings, CONTROLLER)
+    pod = decode_whole(context.subject.raw, settings.scheduler.scheduler_name)
+    if not pod.uid:
+        # It has never been in the cluster: a manifest.
+        return None
+    lifecycle = settings.lifecycle
+    places = (context.installed_in, *lifecycle.definition_namespaces)
+    reader = GateFacts(context, pod.namespace, places)
+    facts = await reader.of(pod)
+    rules = GateRules(
+        max_age_seconds=0.0 if unknown else lifecycle.max_gate_age_seconds,
+        on_expiry=lifecycle.on_expiry,
+        stale_after_intervals=lifecycle.stale_after_intervals,
+    )
+    report = gate_report(pod, facts, rules, context.now)
+    events: tuple[Told, ...] = ()
+    if report.is_waiting:
+        events = await told_of(client, pod.namespace, pod.uid, of="lifecycle")
+    detail = GateDetail(
+        report=report,
+        deadline_unknown=unknown if report.is_waiting else "",
+        unread=tuple(reader.notes.values()),
+        events=events,
+    )
+    return Section(
+        name="gate",
+        title="Gate",
+        state=_state(report),
+        summary=summary(report),
+        code=report.code,
+        lines=tuple(lines(detail, context.now)),
+        detail=detail,
+    )
+
+
+def summary(report: GateReport) -> str:
+    """One line for people."""
+    if not report.is_waiting:
+        return f"waits for {report.text}"
+    where = "at our gate" if report.place == "gate" else "in its scheduler"
+    return f"waits {where}, for {short_age(report.age)} now, for {report.text}"
+
+
+def lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
+    """What stands below the summary."""
+    report = detail.report
+    if report.is_waiting:
+        if report.workload:
+            of_app = f" of the app {report.app}" if report.app else ""
+            yield Line(f"{report.workload}@{report.version}{of_app}", label="workload")
+        yield Line(f"{report.since}, {short_age(report.age)} ago", label="since")
+        yield Line(_deadline(detail), label="deadline")
+        if report.next_try:
+            yield Line(_at(report.next_try, now), label="next try")
+    if report.foreign_gates:
+        names = ", ".join(report.foreign_gates)
+        yield Line(f"{names}: others hold it too, and we leave that to them", label="other gates")
+    for each in report.checks:
+        yield from _check(each, now)
+    for told in detail.events:
+        tone: Tone = "bad" if told.is_warning else "dim"
+        yield Line(f"{told.time} {told.reason}: {told.message}", label="told", tone=tone)
+    if report.advice:
+        yield Line(report.advice, label="to do", tone="strong")
+    for note in detail.unread:
+        yield Line(note, label="unknown", tone="dim")
+
+
+def _state(report: GateReport) -> State:
+    if report.code in _FAULTS:
+        return "fault"
+    if report.code == "ending":
+        return "note"
+    return "waits" if report.is_waiting or report.code == "foreign-gates-only" else "fine"
+
+
+def _deadline(detail: GateDetail) -> str:
+    report = detail.report
+    if detail.deadline_unknown:
+        return f"not known: {detail.deadline_unknown}"
+    if not report.deadline:
+        return "none (lifecycle.maxGateAgeSeconds is 0)"
+    passed = "has passed" if report.is_overdue else "then"
+    goes = report.on_expiry == "Release"
+    what = "it goes without its checks" if goes else "it is reported, and stays"
+    return f"{report.deadline}, {passed}: {what} (onExpiry {report.on_expiry})"
+
+
+def _check(found: CheckReport, now: datetime) -> Iterator[Line]:
+    whose = "app" if found.phase.startswith("App") else "workload"
+    parts = [f"{found.kind} {found.name} of the {whose}: {found.state}"]
+    if found.kind == "evaluation" and found.retries is not None:
+        parts.append(f"try {found.tries} of {found.retries}")
+    if found.since:
+        ended = f" to {found.ended}" if found.ended else ""
+        parts.append(f"{'' if found.ended else 'since '}{found.since}{ended}")
+    if found.next_try and found.is_open:
+        parts.append(f"next try {_at(found.next_try, now)}")
+    yield Line(", ".join(parts), label="check", tone=_TONES.get(found.state, ""))
+    shown = {each.message for each in found.objectives}
+    if found.message and found.message not in shown:
+        yield Line(found.message, depth=1)
+    for each in found.objectives:
+        yield from _objective(each)
+
+
+def _objective(found: ObjectiveReport) -> Iterator[Line]:
+    name = f"{found.name}: " if found.query else ""
+    yield Line(f"{name}{found.text}: {found.state}", depth=1, tone=_TONES.get(found.state, ""))
+    if found.message and found.state != "Succeeded":
+        yield Line(found.message, depth=2)
+    if found.state == "Succeeded":
+        return
+    if found.fault and found.fault not in found.message:
+        yield Line(f"now: {found.fault}", depth=2)
+    elif found.current and found.current != found.value:
+        fetched = f", fetched {found.updated}" if found.updated else ""
+        yield Line(f"now: {found.current}{fetched}", depth=2)
+
+
+def _at(time: str, now: datetime) -> str:
+    seconds = int((parse(time) - now).total_seconds())
+    return f"{time}, in {short_age(seconds)}" if seconds > 0 else f"{time}, due"
