@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LEADER: Final = "harbourmaster_leader"
 REGISTRATION_REPAIRS: Final = "harbourmaster_registration_repairs_total"
+BREAK_GLASS: Final = "harbourmaster_break_glass"
 FIELD_FIGHTS: Final = "harbourmaster_field_fights_total"
 RECONCILE_ERRORS: Final = "harbourmaster_reconcile_errors_total"
 EVENTS: Final = "harbourmaster_events_total"
@@ -43,6 +44,8 @@ class RegistrationMetrics(Struct, frozen=True):
 
     repairs: Counter
     fights: Counter
+    break_glass: Gauge
+    """Label ``kind`` alone."""
 
 
 class QueueTallies:
@@ -148,6 +151,12 @@ def create_controller_metrics(version: str, controllers: Sequence[str]) -> Contr
                 FIELD_FIGHTS,
                 "Fields that somebody else writes again and again.",
                 repaired,
+                registry=registry,
+            ),
+            break_glass=Gauge(
+                BREAK_GLASS,
+                "1 where webhooks fail open because somebody broke the glass.",
+                ("kind",),
                 registry=registry,
             ),
         ),

@@ -13,6 +13,7 @@ import msgspec
 
 from controller import namespaces
 from controller.references import reference
+from controller.registration.break_glass import opened, standing
 from controller.registration.desired import NAME, Home, desired
 from controller.registration.drift import Repair, compare, describe, repaired
 from controller.registration.fights import Fights
@@ -23,6 +24,7 @@ from telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from controller.registration.break_glass import Glass
     from controller.settings import RegistrationSettings
     from kube.client import Client
     from kube.event_series import ObjectReference
@@ -65,6 +67,7 @@ class Configurations:
         self._fights = Fights()
         # What was wanted when it was last seen or written so: a change of it is not ours.
         self._agreed: dict[Resource, dict[str, Any]] = {}
+        self._glasses: dict[Resource, Glass] = {}
         self._log = get_logger("registration")
 
     def bundles(self) -> list[bytes]:
@@ -100,12 +103,13 @@ class Configurations:
         observed = self._stores[resource].get(NAME)
         if observed is None:
             return await self._create(resource, bundle)
-        wanted = desired(self._settings, self._home, bundle)[resource]
+        glass = self._note_glass(resource, observed)
+        wanted = self._wanted(resource, bundle, glass)
         repairs = compare(observed, wanted)
         if any(repair.field == "metadata.ownerReferences" for repair in repairs):
             # Our namespace may be another one of the same name by now.
             await self._look_home()
-            wanted = desired(self._settings, self._home, bundle)[resource]
+            wanted = self._wanted(resource, bundle, glass)
             repairs = compare(observed, wanted)
         if not repairs:
             self._agreed[resource] = wanted
@@ -189,6 +193,33 @@ class Configurations:
                 f"{subject} is changed again and again by somebody else and is repaired once a "
                 "minute from now on: find out who writes it, or set registerWebhooks to false",
             )
+
+    def _wanted(self, resource: Resource, bundle: bytes, glass: Glass | None) -> dict[str, Any]:
+        wanted = desired(self._settings, self._home, bundle)[resource]
+        return opened(wanted) if glass is not None else wanted
+
+    def _note_glass(self, resource: Resource, observed: dict[str, Any]) -> Glass | None:
+        """Tell where somebody broke the glass, or put a new one in."""
+        before, glass = self._glasses.get(resource), standing(observed)
+        if glass == before:
+            return glass
+        regarding = reference(resource, observed["metadata"])
+        if glass is None:
+            del self._glasses[resource]
+            self._log.warning("break-glass ended, the settings hold again", kind=resource.kind)
+            note = "break-glass ended: failurePolicy is as the settings say again"
+            self._events.emit(regarding, "Normal", "BreakGlassEnded", note)
+            return None
+        self._glasses[resource] = glass
+        self._log.warning(
+            "break-glass: webhooks fail open until it ends", kind=resource.kind, said=str(glass)
+        )
+        note = (
+            f"break-glass {glass}: webhooks fail open, and failurePolicy is not repaired, until "
+            "harbourmaster doctor --break-glass off"
+        )
+        self._events.emit(regarding, "Warning", "BreakGlass", note)
+        return glass
 
     async def _look_home(self) -> bool:
         """Read our namespace, the owner of what we make; False where it is being deleted."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.clock import utc_now
 from controller.job import Job
-from controller.registration import api_services, conversions
+from controller.registration import api_services, break_glass, conversions
 from controller.registration.api_services import SERVED, decode_api_service
 from controller.registration.carried import Carried
 from controller.registration.certificates import Certificates, data_of, decode_object
@@ -77,7 +77,7 @@ class Registration:
                 resource,
                 partial(decode_object, resource),
                 field_selector=f"metadata.name={NAME}",
-                on_change=self.job.changed,
+                on_change=self._configuration_changed,
                 metrics=metrics.watches,
             )
             for resource in RESOURCES
@@ -153,6 +153,13 @@ class Registration:
             clock=self._clock,
         )
         return _Work(certificates, carriers)
+
+    def _configuration_changed(self, keys: frozenset[str]) -> None:
+        self.job.changed(keys)
+        # By every replica: who leads may change, and the glass stays broken.
+        for resource, mirror in self._configurations.items():
+            stands = break_glass.standing(mirror.store.get(NAME)) is not None
+            self._metrics.registration.break_glass.labels(resource.kind).set(stands)
 
     def _secret_changed(self, keys: frozenset[str]) -> None:
         self.job.changed(keys)

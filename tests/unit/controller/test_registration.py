@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from controller.registration import certificates, fights
+from controller.registration import break_glass, certificates, fights
 from controller.registration.registration import Registration
 from controller.settings import ControllerSettings
 from helpers.registered import (
@@ -680,3 +680,53 @@ async def test_no_key_is_in_a_log_or_an_event(setting, events, capfd):
     told = repr(events.sent) + "".join(capfd.readouterr())
     for line in data_of(setting.secret())["tls.key"].decode().splitlines():
         assert line not in told
+
+
+@pytest.mark.parametrize("text", ['{"by": "ada", "reason": "fire"}', "fire"])
+async def test_while_the_glass_is_broken_webhooks_fail_open_and_the_rest_is_kept(
+    setting, events, metrics, text
+):
+    setting.start()
+    before = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    glass = copy.deepcopy(before)
+    glass["metadata"]["annotations"] = {break_glass.ANNOTATION: text}
+    # What was not opened by hand is opened, and what has to do with it alone is left alone.
+    entry(glass)["timeoutSeconds"] = 30
+    setting.put(MUTATING_WEBHOOKS, glass)
+    assert (await events.until("BreakGlass")).endswith(
+        "fire: webhooks fail open, and failurePolicy is not repaired, until harbourmaster doctor "
+        "--break-glass off"
+    )
+    found = await setting.until(
+        lambda: (
+            policies_of(setting.get(MUTATING_WEBHOOKS)) == {"Ignore"}
+            and setting.get(MUTATING_WEBHOOKS)
+        )
+    )
+    assert entry(found)["timeoutSeconds"] == entry(before)["timeoutSeconds"]
+    gauge = metrics.registration.break_glass
+    assert gauge.labels(MUTATING_WEBHOOKS.kind)._value.get() == 1
+    assert gauge.labels(VALIDATING_WEBHOOKS.kind)._value.get() == 0
+    assert policies_of(setting.get(VALIDATING_WEBHOOKS)) == {"Fail", "Ignore"}
+    found = copy.deepcopy(found)
+    del found["metadata"]["annotations"]
+    setting.put(MUTATING_WEBHOOKS, found)
+    await events.until("BreakGlassEnded")
+    await setting.until(lambda: setting.get(MUTATING_WEBHOOKS)["webhooks"] == before["webhooks"])
+    assert gauge.labels(MUTATING_WEBHOOKS.kind)._value.get() == 0
+
+
+async def test_a_glass_broken_before_we_lead_is_respected(setting, events):
+    await setting.stop(await _settled_tasks(setting))
+    glass = break_glass.broken(setting.get(VALIDATING_WEBHOOKS), break_glass.Glass(reason="fire"))
+    setting.put(VALIDATING_WEBHOOKS, glass)
+    setting.start()
+    await events.until("BreakGlass")
+    setting.look()
+    await asyncio.sleep(0.05)
+    assert policies_of(setting.get(VALIDATING_WEBHOOKS)) == {"Ignore"}
+    assert events.of("DriftRepaired") == []
+
+
+def policies_of(configuration):
+    return {each["failurePolicy"] for each in configuration["webhooks"]}
