@@ -16,6 +16,7 @@ from policies.merge import Note
 from policies.model import is_policy_kind
 from policies.pods import KINDS
 from policies.validation import reason, validate, warn
+from webhook.canary import canary_policy, is_canary
 from webhook.checked_objects import is_checked, review_object
 from webhook.engine import DENIED, GATED, MUTATED, SKIPPED, UNCHANGED, UNMATCHED, Verdict, fused
 from webhook.gating import fixed
@@ -182,6 +183,8 @@ def _decide(
     if has_gates and not kind.is_template:
         decided = engine.gates.decide(found, pod.labels, name, snapshot.parents)
     policies = engine.match(name, namespace, pod.labels)
+    if not kind.is_template and is_canary(request, pod.labels):
+        policies = (*policies, canary_policy())
     merged = None
     if policies:
         is_gated = pod.spec is not None and bool(pod.spec.scheduling_gates)

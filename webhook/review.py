@@ -61,6 +61,8 @@ class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
     name: str | None = None
     operation: str | None = None
     sub_resource: str | None = None
+    dry_run: Any = None
+    """True for what is tried and not stored; whatever else it is, it is no reason to refuse."""
 
 
 class Request(RequestHead, frozen=True, gc=False, rename="camel"):
