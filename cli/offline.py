@@ -88,7 +88,7 @@ def compared(
         case = read_case(line)
         if isinstance(case, Failure):
             yield case
-        elif case.response is None:
+        elif not bytes(case.response):
             yield Failure(case.id, "the case has no response to compare with")
         else:
             now = answer_case(case, settings).response

@@ -40,8 +40,8 @@ class Case(Struct, frozen=True, rename="camel"):
     """Off where the review came to a validating webhook."""
     hash: str = ""
     """Of the pod's containers as they were; those of the review may lack what it was made of."""
-    response: Raw | None = None
-    """What was answered."""
+    response: Raw = Raw()
+    """What was answered; empty where nobody wrote it down."""
 
 
 class Result(Struct, frozen=True, rename="camel"):

@@ -13,6 +13,7 @@ from policies.index import policy_set
 from webhook.engine import Engine
 from webhook.handlers import answer
 from webhook.parents import ParentObject, parents_of
+from webhook.policy_objects import source_of
 from webhook.settings import AdmissionSettings
 from webhook.snapshot import NamespaceObject, Snapshot
 from webhook.sources import namespaces_of, read_policy
@@ -107,11 +108,16 @@ def engine_of(parents=(), *policies, namespaces=None, namespace="ns1", **setting
         namespaces = [{"metadata": {"name": namespace, "annotations": OPT_IN}}]
     known = namespaces_of(msgspec.convert(namespaces, list[NamespaceObject]))
     snapshot = Snapshot(
-        policy_set(read_policy(policy)[0] for policy in policies),
+        policy_set(map(_compiled, policies)),
         known,
         parents=parents_of(msgspec.convert(list(parents), list[ParentObject])),
     )
     return Engine(snapshot, msgspec.convert(settings, AdmissionSettings))
+
+
+def _compiled(policy):
+    source = source_of(json.dumps(policy).encode())
+    return msgspec.structs.replace(read_policy(policy)[0], source=source)
 
 
 def admit(document, parents=(), *policies, request=None, **options):

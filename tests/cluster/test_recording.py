@@ -1,0 +1,80 @@
+"""What a server records of a real API server's reviews is answered again, byte by byte."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.main import main
+from helpers.cluster import (
+    by_kind,
+    eventually,
+    pod_spec,
+    registered,
+    selecting,
+    webhook_configuration,
+    workloads,
+)
+from helpers.objects import RESOURCES, cluster_policy
+from helpers.recorded import CANARY
+from helpers.server import Server
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+POLICY = cluster_policy(nodeSelector={"example.com/disk": "ssd"})
+VARIABLES = [{"name": "TOKEN", "value": CANARY}]
+
+
+def with_secrets(text):
+    found = json.loads(text)
+    for item in found["items"]:
+        pod_spec(item)["containers"][0]["env"] = VARIABLES
+    return json.dumps(found)
+
+
+def lines_in(folder):
+    return [line for file in folder.glob("*.jsonl") for line in file.read_bytes().splitlines()]
+
+
+def test_what_a_real_api_server_asked_is_answered_again(kubectl, namespace, tmp_path, capsysbinary):
+    folder = tmp_path / "records"
+    options = (f"--record={folder}", "--record-sample=1")
+    with Server(tmp_path / "server", *options, policies=[POLICY]) as own:
+        configuration = webhook_configuration(
+            "Mutating",
+            own.url,
+            own.bundle,
+            name="harbourmaster-recorded",
+            namespaceSelector=selecting(namespace),
+        )
+        manifest = with_secrets(workloads(namespace))
+        with registered(kubectl, configuration):
+            made = eventually(
+                lambda: by_kind(
+                    kubectl("create", "--dry-run=server", "-o=json", "-f=-", stdin=manifest).stdout
+                ),
+                is_right=lambda found: all(
+                    "nodeSelector" in pod_spec(one) for one in found.values()
+                ),
+            )
+            # Applied, it carries what was applied, secrets and all, in an annotation.
+            kubectl("apply", "-f=-", stdin=manifest)
+            lines = eventually(
+                lambda: lines_in(folder),
+                is_right=lambda found: (
+                    {
+                        json.loads(line)["review"]["request"]["kind"]["kind"]
+                        for line in found
+                        if b"last-applied-configuration" in line
+                    }
+                    >= RESOURCES.keys()
+                ),
+            )
+    assert made.keys() == RESOURCES.keys()
+    assert not [line for line in lines if CANARY.encode() in line]
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(b"\n".join(lines))
+    assert main(["replay", "--check", str(copy)]) == 0
+    assert capsysbinary.readouterr().out == b""
+    assert all(b'"patch"' in line for line in lines)

@@ -1,0 +1,90 @@
+"""S25, S31 on a real server: what it records gives no secret away, and is its owner's alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from cli.offline import replay_case
+from helpers.handshakes import strict_client
+from helpers.objects import body, cluster_policy, review, workload
+from helpers.patience import PATIENCE
+from helpers.raw_http import post
+from helpers.recorded import CANARY, annotated, asked_by, secretive
+from helpers.watched import WatchedServer
+
+POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
+WRITTEN = 'harbourmaster_recorded_reviews_total{outcome="written"}'
+KINDS = ("Pod", "Deployment", "DaemonSet", "CronJob")
+
+
+def secret_of(kind):
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {"name": "credentials", "annotations": annotated()},
+        "data": {"password": CANARY},
+    }
+
+
+def pod():
+    found = workload("Pod")
+    found["metadata"]["annotations"] = annotated()
+    found["spec"] = secretive(found["spec"])
+    return found
+
+
+@pytest.fixture
+def recording(tmp_path):
+    options = ("--log-level=debug", f"--record={tmp_path / 'records'}", "--record-sample=1")
+    with WatchedServer(tmp_path / "server", POLICY, options=options) as found:
+        yield found
+
+
+async def written(server, count):
+    async with asyncio.timeout(PATIENCE):
+        while await asyncio.to_thread(server.metric, WRITTEN) < count:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+
+
+async def test_no_secret_reaches_a_recording_or_the_log_and_every_answer_is_given_again(
+    recording, tmp_path
+):
+    tls = strict_client(recording.bundle)
+    documents = [pod(), *map(secret_of, ("Secret", "ConfigMap"))]
+    documents += [workload(kind, **secretive({})) for kind in KINDS]
+    answers = {}
+    for number, document in enumerate(documents):
+        data = body(document, uid=f"uid-{number}", **asked_by())
+        assert CANARY.encode() in data
+        answer = await recording.ask(post(data, path="/mutate"), tls)
+        answers[f"uid-{number}"] = answer.body.partition(b'"response":')[2][:-1]
+    await recording.ask(post(b'{"secret": "' + CANARY.encode() + b'"', path="/mutate"), tls)
+    await written(recording, len(documents))
+
+    folder = tmp_path / "records"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (file,) = folder.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    text = file.read_bytes()
+    assert CANARY.encode() not in text
+    lines = text.splitlines()
+    assert {json.loads(line)["id"] for line in lines} == answers.keys()
+    for line in lines:
+        found = replay_case(line)
+        assert bytes(found.response) == answers[found.id]
+    assert CANARY not in json.dumps(recording.lines)
+    assert CANARY not in await asyncio.to_thread(recording.get, "/metrics")
+
+
+async def test_what_is_recorded_last_is_written_when_the_server_ends(recording, tmp_path):
+    tls = strict_client(recording.bundle)
+    for number in range(30):
+        data = json.dumps(review(workload(), uid=f"uid-{number}")).encode()
+        await recording.ask(post(data, path="/mutate"), tls)
+    recording.terminate()
+    await asyncio.to_thread(recording._process.wait, PATIENCE)
+    (file,) = (tmp_path / "records").iterdir()
+    assert len(file.read_bytes().splitlines()) == 30

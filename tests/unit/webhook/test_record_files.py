@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from serving.settings import StartError
+from webhook import record_files
+from webhook.record_files import RecordFiles
+
+LINE = b"x" * 99 + b"\n"
+
+
+def files_of(directory):
+    return sorted(directory.glob("reviews-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def made(directory, **caps):
+    return RecordFiles(directory, **{"max_bytes": 1000, "max_files": 3, **caps})
+
+
+def test_only_their_owner_may_read_them(tmp_path):
+    before = os.umask(0)
+    try:
+        files = made(tmp_path / "deep" / "records")
+        files.write([LINE])
+    finally:
+        os.umask(before)
+    files.close()
+    (found,) = files_of(tmp_path / "deep" / "records")
+    assert found.stat().st_mode & 0o777 == 0o600
+    assert found.parent.stat().st_mode & 0o777 == 0o700
+    assert found.read_bytes() == LINE
+
+
+def test_no_file_is_larger_and_there_are_no_more_than_was_said(tmp_path):
+    files = made(tmp_path)
+    for _ in range(50):
+        files.write([LINE] * 3)
+    files.close()
+    found = files_of(tmp_path)
+    assert len(found) == 3
+    assert all(0 < path.stat().st_size <= 1000 for path in found)
+
+
+def test_a_line_that_is_larger_than_a_file_gets_one_of_its_own(tmp_path):
+    files = made(tmp_path)
+    files.write([LINE, LINE * 20, LINE])
+    files.close()
+    assert sorted(path.stat().st_size for path in files_of(tmp_path)) == [100, 100, 2000]
+
+
+def test_files_of_a_process_before_count_too_and_others_are_never_touched(tmp_path):
+    for _ in range(6):
+        files = made(tmp_path)
+        files.write([LINE])
+        files.close()
+    assert len(files_of(tmp_path)) == 3
+    strange = tmp_path / "reviews-of-books.jsonl"
+    strange.write_text("mine")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("theirs")
+    link = tmp_path / "reviews-20260101T000000-00000000.jsonl"
+    link.symlink_to(elsewhere)
+    for _ in range(6):
+        files = made(tmp_path, max_files=1)
+        files.write([LINE])
+        files.close()
+    assert strange.read_text() == "mine"
+    assert link.is_symlink()
+    assert elsewhere.read_text() == "theirs"
+    assert len([path for path in files_of(tmp_path) if path not in {strange, link}]) == 1
+
+
+def test_s31_nothing_is_written_through_a_link_that_somebody_put_there(tmp_path, monkeypatch):
+    victim = tmp_path / "victim"
+    victim.write_text("theirs")
+    monkeypatch.setattr(record_files.secrets, "token_hex", lambda _: "00000000")
+    monkeypatch.setattr(record_files.time, "strftime", lambda *_: "20260101T000000")
+    (tmp_path / "reviews-20260101T000000-00000000.jsonl").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        made(tmp_path).write([LINE])
+    assert victim.read_text() == "theirs"
+
+
+def test_a_disk_that_is_full_leaves_no_half_a_line(tmp_path, monkeypatch):
+    files = made(tmp_path)
+    files.write([LINE])
+    write = os.write
+    pieces = iter([lambda file, data: write(file, data[:10])])
+
+    def full(file, data):
+        piece = next(pieces, None)
+        if piece is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return piece(file, data)
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write([LINE])
+    monkeypatch.setattr(os, "write", write)
+    files.write([LINE])
+    files.close()
+    assert [path.read_bytes() for path in files_of(tmp_path)] == [LINE, LINE]
+
+
+def test_a_place_that_is_no_folder_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StartError, match=r"^\S+/file: nothing can be recorded: File exists$"):
+        made(tmp_path / "file")
+
+
+def test_a_folder_that_is_not_writable_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(StartError, match="nothing can be recorded: it is not writable"):
+        made(tmp_path)

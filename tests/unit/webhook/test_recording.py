@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from cli.main import main
+from cli.offline import replay_case
+from helpers.admitted import engine_of
+from helpers.objects import body, cluster_policy, workload
+from helpers.patience import PATIENCE
+from helpers.recorded import CANARY, taken
+from telemetry.metrics import (
+    FAILED,
+    NOT_KEPT,
+    QUEUE_FULL,
+    RECORD_OUTCOMES,
+    RECORDED_REVIEWS,
+    TOO_LARGE,
+    UNFAITHFUL,
+    WRITTEN,
+    create_metrics,
+)
+from webhook import recording
+from webhook.handlers import answer_failed
+from webhook.record_files import RecordFiles
+from webhook.recording import MAX_BODY, MAX_WAITING, Recorder
+from webhook.server import ReviewServer
+from webhook.settings import RecordSettings, Settings
+
+POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
+
+
+class Files:
+    """Where lines go, which may refuse them, or wait until it is let go."""
+
+    def __init__(self):
+        self.lines = []
+        self.error = None
+        self.free = threading.Event()
+        self.free.set()
+        self.is_closed = False
+
+    def write(self, lines):
+        self.free.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+        self.lines += lines
+
+    def close(self):
+        self.is_closed = True
+
+
+class Stage:
+    """A recorder and what becomes of what it takes."""
+
+    def __init__(self, share=1.0, **options):
+        self.files = Files()
+        self.metrics = create_metrics("0")
+        self.engine = engine_of((), POLICY)
+        self.recorder = Recorder(self.files, share, self.metrics.recorded, **options)
+
+    def take(self, data=None):
+        one = taken(body(workload()) if data is None else data, self.engine)
+        self.recorder.take(one.body, one.result, one.decision, one.engine, may_patch=True)
+
+    @property
+    def outcomes(self):
+        registry = self.metrics.registry
+        found = {
+            each: registry.get_sample_value(RECORDED_REVIEWS, {"outcome": each})
+            for each in RECORD_OUTCOMES
+        }
+        return {each: count for each, count in found.items() if count}
+
+    async def until(self, outcome, count):
+        async with asyncio.timeout(PATIENCE):
+            while self.outcomes.get(outcome, 0) < count:  # noqa: ASYNC110 - a thread writes
+                await asyncio.sleep(0.001)
+
+
+async def test_what_is_taken_is_written_and_answered_again():
+    stage = Stage()
+    stage.recorder.start()
+    for index in range(40):
+        stage.take(body(workload(name=f"web-{index}"), uid=str(index)))
+    await stage.until(WRITTEN, 40)
+    await stage.recorder.close()
+    assert [json.loads(line)["id"] for line in stage.files.lines] == [str(n) for n in range(40)]
+    for line in stage.files.lines:
+        case = json.loads(line)
+        assert json.loads(bytes(replay_case(line).response)) == case["response"]
+    assert stage.outcomes == {WRITTEN: 40}
+    assert stage.files.is_closed
+
+
+async def test_chance_decides_which_are_taken():
+    draws = iter([0.0, 0.24, 0.25, 0.9])
+    stage = Stage(0.25, chance=lambda: next(draws))
+    stage.recorder.start()
+    for _ in range(4):
+        stage.take()
+    await stage.recorder.close()
+    assert stage.outcomes == {WRITTEN: 2}
+
+
+async def test_nothing_is_taken_of_a_share_of_nought():
+    stage = Stage(0.0, chance=lambda: 0.0)
+    stage.take()
+    assert stage.outcomes == {}
+
+
+async def test_what_finds_no_place_is_dropped_and_counted():
+    stage = Stage()
+    for _ in range(MAX_WAITING + 7):
+        stage.take()
+    assert stage.outcomes == {QUEUE_FULL: 7}
+
+
+async def test_what_waits_is_bounded_in_bytes_too(monkeypatch):
+    stage = Stage()
+    monkeypatch.setattr(recording, "MAX_WAITING_BYTES", 3 * len(body(workload())))
+    for _ in range(5):
+        stage.take()
+    assert stage.outcomes == {QUEUE_FULL: 2}
+
+
+async def test_what_would_hold_up_others_or_says_nothing_is_not_kept():
+    stage = Stage()
+    stage.take(body(workload(), note="x" * MAX_BODY))
+    stage.take(b"nonsense")
+    data = body(workload())
+    result, decision = answer_failed(data, stage.engine, "deadline", "it ran out")
+    stage.recorder.take(data, result, decision, stage.engine, may_patch=True)
+    assert stage.outcomes == {TOO_LARGE: 1, NOT_KEPT: 2}
+
+
+async def test_a_fault_in_one_review_harms_no_other(monkeypatch):
+    stage = Stage()
+    line_of, faulty = recording.line_of, iter([True])
+
+    def fail_once(one):
+        if next(faulty, False):
+            raise RuntimeError(CANARY)
+        return line_of(one)
+
+    monkeypatch.setattr(recording, "line_of", fail_once)
+    stage.recorder.start()
+    stage.take()
+    stage.take()
+    await stage.until(WRITTEN, 1)
+    await stage.recorder.close()
+    assert stage.outcomes == {UNFAITHFUL: 1, WRITTEN: 1}
+
+
+async def test_a_disk_that_fails_is_counted_and_told_once(log):
+    stage = Stage()
+    stage.files.error = OSError(28, "No space left on device")
+    stage.recorder.start()
+    stage.take()
+    await stage.until(FAILED, 1)
+    stage.take()
+    await stage.until(FAILED, 2)
+    stage.files.error = None
+    stage.take()
+    await stage.until(WRITTEN, 1)
+    await stage.recorder.close()
+    told = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [(line["event"], line["error"]) for line in told] == [
+        ("reviews can't be recorded", "No space left on device")
+    ]
+
+
+async def test_admission_does_not_wait_for_a_slow_disk():
+    stage = Stage()
+    stage.files.free.clear()
+    stage.recorder.start()
+    stage.take()
+    # The first is being written: it has left the queue, and no outcome is known yet.
+    async with asyncio.timeout(PATIENCE):
+        while stage.recorder._writing is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+    for _ in range(MAX_WAITING + 3):
+        stage.take()
+    assert stage.outcomes == {QUEUE_FULL: 3}
+    stage.files.free.set()
+    await stage.until(WRITTEN, 1)
+    await stage.recorder.close()
+    assert stage.outcomes[WRITTEN] == len(stage.files.lines)
+
+
+async def test_what_waits_at_the_end_is_written():
+    stage = Stage()
+    stage.recorder.start()
+    for _ in range(20):
+        stage.take()
+    await stage.recorder.close()
+    await stage.recorder.close()
+    assert len(stage.files.lines) == 20
+
+
+async def test_a_server_that_is_told_nothing_records_nothing():
+    assert ReviewServer(Settings(), None, None)._recorder is None
+
+
+async def test_a_server_records_where_it_is_told(tmp_path):
+    settings = Settings(record=RecordSettings(directory=str(tmp_path / "records"), sample=1.0))
+    server = ReviewServer(settings, None, None)
+    assert isinstance(server._recorder, Recorder)
+    assert (tmp_path / "records").is_dir()
+
+
+@pytest.fixture
+def recording_of(tmp_path):
+    """A file with what a recorder wrote of some reviews."""
+
+    async def record():
+        stage = Stage()
+        stage.recorder._files = RecordFiles(tmp_path, max_bytes=1 << 20, max_files=1)
+        stage.recorder.start()
+        for index in range(3):
+            stage.take(body(workload(), uid=str(index)))
+        await stage.recorder.close()
+
+    asyncio.run(record())
+    (found,) = tmp_path.glob("*.jsonl")
+    return found
+
+
+def test_replay_checks_a_recording(recording_of, capsysbinary):
+    assert main(["replay", "--check", str(recording_of)]) == 0
+    assert capsysbinary.readouterr().out == b""
+
+
+def test_replay_tells_which_cases_are_answered_otherwise(recording_of, tmp_path, capsysbinary):
+    lines = recording_of.read_text().splitlines()
+    changed = tmp_path / "changed.jsonl"
+    other = json.loads(lines[1])
+    other["policies"][0]["spec"]["nodeSelector"]["disk"] = "hdd"
+    unanswered = json.loads(lines[2])
+    del unanswered["response"]
+    changed.write_text("\n".join((lines[0], *map(json.dumps, (other, unanswered)), "nonsense")))
+    assert main(["replay", "--check", str(changed)]) == 1
+    found = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert found[0]["id"] == "1"
+    assert found[0]["recorded"] == json.loads(lines[1])["response"]
+    assert found[0]["answered"] != found[0]["recorded"]
+    assert found[1] == {"id": "2", "error": "the case has no response to compare with"}
+    assert found[2]["error"].startswith("JSON is malformed")
+    assert len(found) == 3
