@@ -17,6 +17,7 @@ from cli.placement import commands as placement
 from cli.placement import new_commands, why_command
 from cli.reschedule import commands as reschedule
 from cli.uninstall import commands as uninstall
+from cli.why import commands as why
 from controller.settings import ControllerSettings
 from policies.decoding import describe
 from serving.options import add_settings, settings_from
@@ -91,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     why_command.add_why(placing)
     new_commands.add_import(commands)
     reschedule.add_parser(commands)
+    why.add_parser(commands)
 
     review = commands.add_parser("review", help="answer one AdmissionReview")
     _add_sources(review)

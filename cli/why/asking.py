@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from webhook.settings import AdmissionSettings
     from webhook.snapshot import Namespace, Snapshot
 
+ROLLOUT: Final = "Rollout"
 _encode: Final = msgspec.json.Encoder().encode
 _operations: Final = msgspec.json.Decoder(tuple[Operation, ...])
 
@@ -144,6 +145,34 @@ def _left_alone(body: bytes, request: RequestHead, verdict: Verdict, snapshot: S
     if pod.is_left_alone:
         return f"it is being deleted, or it is a mirror pod ({MIRROR_ANNOTATION}) of a kubelet"
     return "a validating webhook changes nothing"
+
+
+class Asked(Struct, frozen=True):
+    """What is reviewed in place of an object."""
+
+    manifest: dict[str, Any]
+    whose: str
+    """How the lines call it."""
+    remarks: tuple[str, ...] = ()
+
+
+def as_asked(manifest: dict[str, Any]) -> Asked:
+    """The object itself; for a Rollout, which nobody changes, the pod that it makes."""
+    kind = manifest.get("kind")
+    if kind != ROLLOUT:
+        return Asked(manifest, "the pod" if kind == "Pod" else "the template")
+    spec = manifest.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
+    pod = template if isinstance(template, dict) else {}
+    remark = "policies change no Rollout: this is what its pods get"
+    return Asked({**pod, "apiVersion": "v1", "kind": "Pod"}, "the pod", (remark,))
+
+
+def is_asked_about(manifest: dict[str, Any]) -> bool:
+    """Whether it is a pod, or makes pods."""
+    group, _, version = str(manifest.get("apiVersion") or "").rpartition("/")
+    kind = str(manifest.get("kind") or "")
+    return (group, version, kind) in KINDS or kind == ROLLOUT
 
 
 def review_of(manifest: dict[str, Any], namespace: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from cli.terminal import Tone
+from cli import terminal
 from kube.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 State: TypeAlias = Literal["fine", "waits", "fault", "unknown", "note"]
 """``fine``: nothing to be done; ``waits``: for something that will come; ``fault``: somebody has to
 act; ``unknown``: it can't be read; ``note``: neither good nor bad."""
+Tone: TypeAlias = terminal.Tone
 
 
 class Line(Struct, frozen=True):
@@ -76,7 +77,7 @@ class Subject(Struct, frozen=True):
 class WhyContext:
     """One question under way. ``get`` asks the API server once for each object."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known at the start
         self,
         subject: Subject,
         *,
@@ -84,8 +85,10 @@ class WhyContext:
         client: Client | None = None,
         owners: tuple[Subject, ...] = (),
         installed_in: str = "harbourmaster-system",
+        is_live: bool = True,
+        has_all: bool = False,
     ) -> None:
-        """``client`` is None where the question is about a file or a record only."""
+        """``client`` is None where no cluster is asked."""
         self.subject = subject
         """A pod, or a workload with a template."""
         self.owners = owners
@@ -94,6 +97,10 @@ class WhyContext:
         self.now = now
         self.installed_in = installed_in
         """The namespace of our own objects."""
+        self.is_live = is_live
+        """Whether the subject is in the cluster; else it is in a file, or recorded."""
+        self.has_all = has_all
+        """Whether lists are printed to their ends."""
         self._answers: dict[str, asyncio.Future[bytes]] = {}
 
     @property

@@ -1,0 +1,131 @@
+"""The arguments of ``harbourmaster why``; what it does is imported when it is run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cli.connection import DEFAULT_NAMESPACE, add_connection
+
+if TYPE_CHECKING:
+    from cli.connection import Commands
+
+_UNSET: Final = argparse.SUPPRESS
+"""What is given before stays."""
+_EXAMPLES: Final = """examples:
+  harbourmaster why pod shop/cart-5d4f8-x7k2p
+  harbourmaster why deployment shop/cart
+  harbourmaster why pod cart-5d4f8-x7k2p -n shop -o json
+  harbourmaster why -f deployment.yaml                            by the policies of the cluster
+  harbourmaster why -f deployment.yaml --policies deploy/samples  by those of files
+  harbourmaster why review tests/fixtures/pod-create.json --policies deploy/samples
+  harbourmaster why review cases.jsonl                            each case with its own policies
+"""
+_DESCRIPTION: Final = """Say why an object is as it is: which policies select it and what each
+did, or the first selector that failed; for each field who set it; for a pod that waits which check
+it waits for, and until when; why an application is on its cluster, and what room is made for whom.
+It asks by your rights, and needs nothing of ours to run in the cluster."""
+_KINDS: Final = (
+    ("pod", ("pods", "po"), "a pod"),
+    ("deployment", ("deployments", "deploy"), "a workload: by its template, as it is now"),
+    ("statefulset", ("statefulsets", "sts"), ""),
+    ("daemonset", ("daemonsets", "ds"), ""),
+    ("replicaset", ("replicasets", "rs"), ""),
+    ("job", ("jobs",), ""),
+    ("cronjob", ("cronjobs", "cj"), ""),
+    ("rollout", ("rollouts", "ro"), ""),
+    ("replicationcontroller", ("replicationcontrollers", "rc"), ""),
+)
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``why``."""
+    why = commands.add_parser(
+        "why",
+        help="say why a pod is as and where it is, or what would become of a manifest",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    why.add_argument(
+        "-f",
+        "--filename",
+        dest="manifests",
+        type=Path,
+        action="append",
+        metavar="FILE|DIR|-",
+        help="manifests, as if they were created now; may be given several times",
+    )
+    subjects = why.add_subparsers(
+        title="of what", metavar="WHAT", dest="what", description="or -f FILE"
+    )
+    for kind, aliases, text in _KINDS:
+        # One without a help is not listed, and works as the others do.
+        shown = {"help": text} if text else {}
+        one = subjects.add_parser(kind, aliases=aliases, argument_default=_UNSET, **shown)
+        one.add_argument("name", metavar="[NAMESPACE/]NAME")
+        one.set_defaults(kind=kind)
+        _add_common(one)
+    workload = subjects.add_parser(
+        "workload", help="the same for a kind given by name", argument_default=_UNSET
+    )
+    known = {name for kind, aliases, _ in _KINDS for name in (kind, *aliases)}
+    workload.add_argument(
+        "kind",
+        type=str.lower,
+        choices=sorted(known),
+        metavar="KIND",
+        help=", ".join(kind for kind, _, _ in _KINDS),
+    )
+    workload.add_argument("name", metavar="[NAMESPACE/]NAME")
+    _add_common(workload)
+    review = subjects.add_parser(
+        "review",
+        help="a recorded AdmissionReview, or cases as replay takes them",
+        argument_default=_UNSET,
+    )
+    review.add_argument("file", metavar="FILE|-")
+    _add_common(review)
+    _add_files(review)
+    _add_common(why)
+    _add_files(why)
+    why.set_defaults(
+        command="cli.why.run:why",
+        settings_type=None,
+        output="text",
+        has_all=False,
+        installed_in=DEFAULT_NAMESPACE,
+    )
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    """Arguments that stand before or after what is asked about; none has a default of its own."""
+    parser.add_argument(
+        "-n", "--namespace", metavar="NAME", help="of a name or manifest without one [default]"
+    )
+    parser.add_argument("-o", "--output", choices=("text", "json"), help="how to print it [text]")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        dest="has_all",
+        help="list all policies that do not match, not only the first",
+    )
+    parser.add_argument(
+        "--installed-in",
+        metavar="NAME",
+        help=f"where Harbourmaster is installed [{DEFAULT_NAMESPACE}]",
+    )
+    add_connection(parser)
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    files = parser.add_argument_group("instead of a cluster")
+    files.add_argument("--policies", type=Path, metavar="DIR|FILE", help="scheduling policies")
+    files.add_argument(
+        "--namespaces",
+        type=Path,
+        metavar="FILE|DIR",
+        help="the namespaces that exist; without it every one does, labelled with its name only",
+    )
+    files.add_argument("--parents", type=Path, metavar="FILE|DIR", help="the owners of pods")

@@ -1,0 +1,172 @@
+"""What policies did to an object, as lines for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cli.why.model import Line
+from cli.why.values import is_default_toleration, shown
+from policies.explain import CHANGES, OWN
+from policies.merge import DEFAULT_SCHEDULER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from cli.terminal import Tone
+    from policies.explain import Contribution, Explanation, FieldReport, PolicyReport
+
+MOST: Final = 20
+"""Policies that do not match and are listed; ``--all`` lists them all."""
+_VERBS: Final = {
+    "added": "adds",
+    "replaced": "sets",
+    "multiplied": "narrows",
+    "as-affinity": "requires",
+    "already-there": "finds",
+    "kept-own": "yields",
+    "won-by": "yields",
+    "left-out": "skips",
+}
+_WOULD: Final = {"added": "would add", "replaced": "would set", "multiplied": "would narrow"}
+
+
+class Wording:
+    """The words for one object: its own, and whether it was only read, long after its admission."""
+
+    def __init__(self, whose: str, at: str, *, is_live: bool) -> None:
+        """``at`` is the path of its pod spec, which is left out of the paths below it."""
+        self.whose = whose
+        self.is_live = is_live
+        self._prefix = f"{at}."
+
+    def short(self, path: str) -> str:
+        """The path below the pod spec, with the long name of required node affinity cut short."""
+        return (
+            path.removeprefix(self._prefix)
+            .replace("requiredDuringSchedulingIgnoredDuringExecution", "required")
+            .replace("preferredDuringSchedulingIgnoredDuringExecution", "preferred")
+            .removesuffix(".nodeSelectorTerms")
+        )
+
+    def by(self, sources: Sequence[str]) -> str:
+        """Who set a field."""
+        return " and ".join(
+            f"{self.whose}'s own" if source == OWN else source for source in sources
+        )
+
+    def contribution(self, found: Contribution) -> Line:
+        """One line of what became of one thing that a policy asks for."""
+        value = shown(found.path, found.value)
+        short = self.short(found.path)
+        text = f"{short} = {value}"
+        tone: Tone = ""
+        match found.rule:
+            case "replaced":
+                text += f", which was {shown(found.path, found.present)}"
+            case "multiplied":
+                text = f"{short} to {value}, ANDed with {self.by(found.by)}"
+            case "as-affinity":
+                text = f"node {value} by node affinity: {found.why}"
+            case "already-there":
+                text += f", there already ({self.by(found.by)})"
+                tone = "dim"
+            case "kept-own" | "won-by":
+                stays = "" if found.present is None else f" {shown(found.path, found.present)}"
+                winner = (
+                    f"{self.whose}'s own value{stays}"
+                    if found.rule == "kept-own"
+                    else f"{self.by(found.by)}{':' if stays else ''}{stays}"
+                )
+                text = f"{short}: {value} to {winner}"
+            case "left-out":
+                text = f"{short} = {value}{': ' if found.why else ''}{found.why}"
+                tone = "bad"
+        verb = _VERBS[found.rule]
+        if found.rule in CHANGES:
+            tone = "good"
+            if self.is_live:
+                verb, tone = _WOULD[found.rule], "waiting"
+        return Line(text, 2, tone, verb)
+
+    def policies(self, explanation: Explanation, hints: Mapping[str, str]) -> Iterator[Line]:
+        """What each matching policy did; ``hints`` are for those that would change something."""
+        for report in explanation.policies:
+            if not report.matched:
+                continue
+            yield Line(report.reference, 1, "strong")
+            if report.fault:
+                yield Line(f"skipped, it is invalid: {report.fault}", 2, "bad")
+            elif not report.contributions:
+                yield Line("matches and asks for nothing", 2, "dim")
+            for each in report.contributions:
+                yield self.contribution(each)
+            for note in report.notes:
+                if note.code == "affinity-conflict":
+                    yield Line(note.text, 2, "bad", "warns")
+            if hint := hints.get(report.reference):
+                yield Line(hint, 2, "waiting", "note")
+
+    def unmatched(self, explanation: Explanation, *, has_all: bool) -> Iterator[Line]:
+        """Why each of the others does not match."""
+        found = [report for report in explanation.policies if not report.matched]
+        if not found:
+            return
+        yield Line(f"Not for {self.whose}", 1, "strong")
+        listed = found if has_all else found[:MOST]
+        for report in listed:
+            yield Line(_mismatch(report), 2, "dim", report.reference)
+        if len(found) > len(listed):
+            yield Line(f"and {len(found) - len(listed)} more; --all lists them", 2, "dim")
+
+    def fields(
+        self, fields: Sequence[FieldReport], template: Mapping[str, Any] | None, owner: str
+    ) -> Iterator[Line]:
+        """Who set each field; ``template`` has those of the owner's pods, where that is known."""
+        found = [each for each in fields if self._is_told(each)]
+        if not found:
+            return
+        yield Line("Fields", 1, "strong")
+        for each in found:
+            value = shown(each.path, each.value)
+            yield Line(
+                f"{value}  ({self._origin(each, template, owner)})", 2, "", self.short(each.path)
+            )
+
+    def _is_told(self, field: FieldReport) -> bool:
+        if self.is_live and field.set_by != (OWN,):
+            # It is not there yet; the policy's lines tell of it.
+            return False
+        is_default = self.short(field.path) == "schedulerName" and field.value == DEFAULT_SCHEDULER
+        return not (is_default and field.set_by == (OWN,) and not field.asked_by)
+
+    def _origin(self, field: FieldReport, template: Mapping[str, Any] | None, owner: str) -> str:
+        if field.set_by != (OWN,):
+            return self.by(field.set_by)
+        if not self.is_live:
+            asked = f"; {' and '.join(field.asked_by)} asks for it too" if field.asked_by else ""
+            return f"{self.whose}'s own{asked}"
+        asked = f"{' and '.join(field.asked_by)} asks for it" if field.asked_by else ""
+        if is_default_toleration(field.value) and not asked:
+            return "Kubernetes gives it to every pod"
+        short = self.short(field.path)
+        if short == "nodeName" and not asked:
+            return "its scheduler chose it, or whoever created the pod"
+        if template is None:
+            return asked or "no policy of now sets it"
+        stem = _stem(field.path.removeprefix(self._prefix))
+        if field.value in [value for path, value in template.items() if _stem(path) == stem]:
+            return f"from the template of {owner}{'; ' if asked else ''}{asked}"
+        return asked or f"not in the template of {owner}, and no policy of now sets it"
+
+
+def _mismatch(report: PolicyReport) -> str:
+    if report.mismatch is None:
+        return "does not match"
+    return str(report.mismatch)
+
+
+def _stem(path: str) -> str:
+    """The list of an item; any other path as it is."""
+    stem, _, index = path.rpartition("[")
+    return stem if index[:-1].isdigit() else path

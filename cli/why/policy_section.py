@@ -1,0 +1,144 @@
+"""The section on policies, from what the server's engine answered; live and offline alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from cli.why.asking import key_of
+from cli.why.model import Line, Section
+from cli.why.policy_lines import Wording
+from policies.explain import FieldReport, PolicyReport
+from policies.patch import Operation
+from policies.pods import KINDS
+from webhook.engine import DENIED, UNMATCHED
+from webhook.handlers import INVALID, MALFORMED, VALID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cli.why.asking import Answered
+    from cli.why.model import State
+    from policies.explain import Explanation
+
+NAME = "policies"
+TITLE = "Policies"
+
+
+class Policies(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What programs read: the server's answer to the object's creation, and why it is that."""
+
+    outcome: str
+    """As in the server's log and metrics: mutated, gated, unchanged, unmatched, skipped, ..."""
+    left_alone: str
+    """Why no policy was looked at; empty where they were."""
+    waits: str
+    """Where a pod has to wait for its checks: ``gate``, ``scheduler`` or empty."""
+    patch: tuple[Operation, ...]
+    """All operations of the answer, gates' too."""
+    warnings: tuple[str, ...]
+    policies: tuple[PolicyReport, ...]
+    fields: tuple[FieldReport, ...]
+    problems: tuple[str, ...]
+    """What could not be read, so that the answer may be another one."""
+    remarks: tuple[str, ...]
+    """What else is to be known about it."""
+
+
+class Words(Struct, frozen=True, kw_only=True):
+    """What the section is made of, besides the answer."""
+
+    whose: str
+    """``the pod``, ``the template``."""
+    is_live: bool
+    problems: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    hints: dict[str, str] = {}
+    """By reference of a policy: why it would change what it should have changed before."""
+    template: dict[str, Any] | None = None
+    """The fields of the owner's template."""
+    owner: str = ""
+    has_all: bool = False
+
+
+def policies_section(answered: Answered, told: Words) -> Section:
+    """The section on policies."""
+    explanation = answered.explanation
+    verdict = answered.verdict
+    detail = Policies(
+        outcome=verdict.outcome,
+        left_alone=answered.left_alone,
+        waits=answered.gating.waits if answered.gating else "",
+        patch=answered.patch,
+        warnings=verdict.response.warnings,
+        policies=explanation.policies if explanation else (),
+        fields=explanation.fields if explanation else (),
+        problems=told.problems,
+        remarks=told.remarks,
+    )
+    state, summary = _summary(answered, told)
+    lines = [Line(text, 1, "waiting", "unsure") for text in told.problems]
+    lines += [Line(text, 1, "", "note") for text in told.remarks]
+    if explanation is not None:
+        lines += _lines(answered, explanation, told)
+    elif verdict.outcome not in {VALID, UNMATCHED}:
+        lines += [Line(note.text, 1, "bad", note.code) for note in verdict.notes]
+    return Section(
+        name=NAME,
+        title=TITLE,
+        state="unknown" if told.problems and state == "fine" else state,
+        summary=summary,
+        code=verdict.outcome,
+        lines=tuple(lines),
+        detail=detail,
+    )
+
+
+def _lines(answered: Answered, explanation: Explanation, told: Words) -> Iterator[Line]:
+    kind = KINDS[key_of(answered.request)]
+    wording = Wording(told.whose, kind.pointer[1:].replace("/", "."), is_live=told.is_live)
+    yield from wording.policies(explanation, told.hints)
+    codes = {note.code for note in explanation.notes}
+    for note in answered.verdict.notes:
+        if note.code not in codes:
+            yield Line(note.text, 1, "waiting", "warns")
+    yield from wording.fields(explanation.fields, told.template, told.owner)
+    yield from wording.unmatched(explanation, has_all=told.has_all)
+
+
+def _summary(answered: Answered, told: Words) -> tuple[State, str]:
+    explanation, verdict = answered.explanation, answered.verdict
+    if explanation is None:
+        if verdict.outcome in {MALFORMED, INVALID, DENIED}:
+            return "fault", verdict.response.reason or "; ".join(
+                note.text for note in verdict.notes
+            ) or "the question could not be understood"
+        if verdict.outcome == VALID:
+            return "fine", "it is a valid object of ours, and no policy changes it"
+        state: State = "note" if verdict.outcome == UNMATCHED else "fault"
+        return state, f"none was looked at: {answered.left_alone}"
+    matched = [report for report in explanation.policies if report.matched]
+    if verdict.outcome == DENIED:
+        return "fault", f"{told.whose} would be denied: {verdict.response.reason}"
+    if not explanation.policies:
+        return "fine", "there are none"
+    if not matched:
+        return "fine", f"none of {len(explanation.policies)} selects {told.whose}"
+    text = f"{_counted(len(matched), len(explanation.policies))} {told.whose}"
+    invalid = sum(bool(report.fault) for report in matched)
+    if invalid:
+        return "fault", f"{text}; {invalid} of them can't be used"
+    paths = {each.path for each in explanation.fields if set(each.set_by) - {""}}
+    fields = f"{len(paths)} field{'s' if len(paths) != 1 else ''}"
+    if not paths:
+        return "fine", f"{text}; all that they ask for is there"
+    if told.is_live:
+        return "note", f"{text}; created now, it would get {fields} more or otherwise"
+    return "fine", f"{text} and {'change' if len(matched) > 1 else 'changes'} {fields}"
+
+
+def _counted(matched: int, total: int) -> str:
+    if total == 1:
+        return "the one policy selects"
+    return f"{matched} of {total} {'select' if matched > 1 else 'selects'}"

@@ -1,0 +1,143 @@
+"""The report of ``why``: for people, and as JSON."""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from cli.why.model import Section, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cli.terminal import Terminal, Tone
+    from cli.why.model import Line
+
+_WIDEST_LABEL: Final = 48
+_INDENT: Final = 2
+_TONES: Final[dict[str, Tone]] = {
+    "fine": "good",
+    "waits": "waiting",
+    "fault": "bad",
+    "unknown": "waiting",
+    "note": "",
+}
+_FIRST: Final[tuple[State, ...]] = ("fault", "waits", "unknown")
+
+
+class SectionReport(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One subject, as programs read it; ``detail`` depends on the name."""
+
+    name: str
+    state: State
+    code: str
+    summary: str
+    detail: Any
+
+
+class Report(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What ``-o json`` prints of one object."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    state: State
+    """The worst of the sections'."""
+    summary: str
+    sections: tuple[SectionReport, ...]
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """Which object it is, what is seen of it at once, and its sections."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    seen: str = ""
+    """Such as ``Pending for 4m, of Deployment cart``."""
+    sections: tuple[Section, ...] = ()
+
+    @property
+    def worst(self) -> Section | None:
+        """The section that is the answer, if there is one."""
+        for state in _FIRST:
+            for each in self.sections:
+                if each.state == state:
+                    return each
+        return None
+
+
+def report(told: Told) -> Report:
+    """The report for programs."""
+    worst = told.worst
+    return Report(
+        api_version=told.api_version,
+        kind=told.kind,
+        namespace=told.namespace,
+        name=told.name,
+        state=worst.state if worst else "fine",
+        summary=worst.summary if worst else told.seen,
+        sections=tuple(
+            SectionReport(
+                name=each.name,
+                state=each.state,
+                code=each.code,
+                summary=each.summary,
+                detail=each.detail,
+            )
+            for each in told.sections
+        ),
+    )
+
+
+def print_json(told: Told) -> None:
+    """The report as one JSON document; several follow each other."""
+    text = msgspec.json.format(msgspec.json.encode(report(told)), indent=2)
+    sys.stdout.buffer.write(text + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def text(told: Told, terminal: Terminal) -> Iterator[str]:
+    """The lines for people."""
+    name = f"{told.namespace}/{told.name}" if told.namespace else told.name
+    yield terminal.line(f"{told.kind} {name}", "strong")
+    if told.seen:
+        yield terminal.line(told.seen, indent=_INDENT)
+    worst = told.worst
+    if worst is not None and len(told.sections) > 1:
+        tone = _TONES[worst.state]
+        yield terminal.line(
+            f"{worst.title}: {worst.summary}", tone, indent=_INDENT, hanging=_INDENT
+        )
+    for each in told.sections:
+        yield ""
+        heading = f"{each.title}: {each.summary}"
+        yield terminal.line(heading, _TONES[each.state] or "strong", hanging=_INDENT)
+        yield from _lines(each.lines, terminal)
+
+
+def _lines(lines: Sequence[Line], terminal: Terminal) -> Iterator[str]:
+    """Neighbours of one depth share a column for their labels."""
+    for depth, group in groupby(lines, key=lambda line: line.depth):
+        neighbours = list(group)
+        widths = [len(line.label) for line in neighbours if line.label]
+        width = min(max(widths, default=0), _WIDEST_LABEL)
+        for line in neighbours:
+            yield _line(line, depth * _INDENT, width, terminal)
+
+
+def _line(line: Line, indent: int, width: int, terminal: Terminal) -> str:
+    if not line.label:
+        return terminal.line(line.text, line.tone, indent=indent, hanging=_INDENT)
+    if len(line.label) > width or (terminal.width and width + indent > terminal.width // 2):
+        # A label that leaves no room for its text stands above it.
+        label = terminal.line(line.label, line.tone, indent=indent)
+        return f"{label}\n{terminal.line(line.text, line.tone, indent=indent + 2 * _INDENT)}"
+    shown = f"{line.label.ljust(width)}  {line.text}"
+    return terminal.line(shown, line.tone, indent=indent, hanging=width + _INDENT)

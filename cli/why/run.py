@@ -1,0 +1,147 @@
+"""``harbourmaster why``: asks a cluster or files, and prints one report for each object."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client
+from cli.terminal import Terminal
+from cli.why import offline
+from cli.why.model import Section, WhyContext, is_kind_missing
+from cli.why.render import Told, print_json, text
+from cli.why.subjects import KINDS, fetched, owners_of, seen
+from cli.why.wording import unreadable
+from kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Callable
+
+    from cli.why.model import Subject
+    from kube.client import Client
+    from kube.resources import Resource
+
+SECTIONS: Final = ("gate", "policies", "placement", "rescheduling")
+"""In the order in which they are printed; each is a module of ``cli.why.sections``."""
+_REVIEW: Final = "review"
+_NAMESPACE: Final = "default"
+
+
+class UsageError(Exception):
+    """Words that are no question; the text is one line."""
+
+
+def why(arguments: Arguments) -> int:
+    """Answer; 0 there is an answer, 1 an object or a file is bad or not there, 2 no cluster."""
+    try:
+        work = _work(arguments)
+    except UsageError as error:
+        complain(f"why: {error}; see harbourmaster why --help")
+        return UNUSABLE
+    return work()
+
+
+def _work(arguments: Arguments) -> Callable[[], int]:
+    """What is to be done. Raises UsageError."""
+    print_one = partial(show, arguments)
+    if arguments.manifests:
+        if arguments.what:
+            raise UsageError(f"give either -f or {arguments.what}, not both")
+        return partial(offline.manifests, arguments, print_one)
+    if not arguments.what:
+        raise UsageError("give a pod, a workload, a review or -f FILE")
+    if arguments.what == _REVIEW:
+        return partial(offline.reviews, arguments, arguments.file, print_one)
+    if arguments.policies or arguments.namespaces or arguments.parents:
+        raise UsageError("--policies, --namespaces and --parents are for -f and review")
+    return partial(run_with_client, arguments, partial(_live, arguments, *_asked(arguments)))
+
+
+def show(arguments: Arguments, told: Told) -> None:
+    """Print one report."""
+    if arguments.output == "json":
+        print_json(told)
+        return
+    for line in text(told, Terminal.of(sys.stdout)):
+        print(line)
+    print(flush=True)
+
+
+def _asked(arguments: Arguments) -> tuple[Resource, str, str]:
+    """Kind, namespace and name of what is asked about. Raises UsageError."""
+    namespace, slash, name = arguments.name.rpartition("/")
+    if not name or "/" in namespace or (slash and not namespace):
+        raise UsageError(f"{arguments.name} is no name: give [NAMESPACE/]NAME")
+    if namespace and arguments.namespace not in {None, namespace}:
+        raise UsageError(f"{arguments.name} is not in the namespace {arguments.namespace}")
+    return KINDS[arguments.kind], namespace or arguments.namespace or _NAMESPACE, name
+
+
+async def _live(
+    arguments: Arguments, resource: Resource, namespace: str, name: str, client: Client
+) -> int:
+    kind = resource.kind
+    try:
+        subject = await fetched(client, resource, namespace, name)
+    except NotFoundError as error:
+        if is_kind_missing(error):
+            complain(f"the cluster does not know the kind {kind}")
+        else:
+            look = f"kubectl -n {namespace} get {resource.plural}"
+            complain(f"there is no {kind} {namespace}/{name} (any more): {look} lists who is there")
+        return LEFT
+    except (UnreachableError, UnauthorizedError):
+        raise
+    except ApiError as error:
+        complain(unreadable(error, f"{kind} {namespace}/{name}"))
+        return LEFT
+    now = datetime.now(UTC)
+    owners: tuple[Subject, ...] = ()
+    doubt = ""
+    try:
+        owners = await owners_of(client, subject)
+    except (UnreachableError, UnauthorizedError):
+        raise
+    except ApiError as error:
+        doubt = unreadable(error, "its owner")
+    context = WhyContext(
+        subject,
+        now=now,
+        client=client,
+        owners=owners,
+        installed_in=arguments.installed_in,
+        has_all=arguments.has_all,
+    )
+    found = await asyncio.gather(*(_section(each, context) for each in SECTIONS))
+    told = Told(
+        api_version=subject.api_version,
+        kind=kind,
+        namespace=namespace,
+        name=name,
+        seen="; ".join(filter(None, (seen(subject, owners, now), doubt))),
+        sections=tuple(each for each in found if each is not None),
+    )
+    show(arguments, told)
+    return DONE
+
+
+async def _section(name: str, context: WhyContext) -> Section | None:
+    """What one section says; of what it could not read, that."""
+    try:
+        section: Section | None = await import_module(f"cli.why.sections.{name}").section(context)
+    except (UnreachableError, UnauthorizedError):
+        raise
+    except ApiError as error:
+        reason = unreadable(error, "it")
+    except (msgspec.MsgspecError, ValueError) as error:
+        reason = f"what the cluster says of it can't be understood: {error}"
+    else:
+        return section
+    return Section(name=name, title=name.capitalize(), state="unknown", summary=reason)

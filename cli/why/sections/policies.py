@@ -1,0 +1,129 @@
+"""Which policies select the subject, what each did or would do, and who set each field."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from cli.why.asking import as_asked, ask, review_of
+from cli.why.known import known
+from cli.why.policy_section import Words, policies_section
+from evaluation.times import parse
+from policies.atoms import Fields
+from policies.decoding import MalformedError
+from policies.pods import KINDS
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cli.why.known import Live
+    from cli.why.model import Section, Subject, WhyContext
+    from policies.explain import Explanation
+    from policies.pods import PodView
+
+_DECODE: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+async def section(context: WhyContext) -> Section | None:
+    """Ask the engine as if the subject were created now, with what the cluster has now."""
+    if context.client is None:
+        return None
+    subject = context.subject
+    found = await known(context, context.client, subject.namespace)
+    asked = as_asked(_DECODE(subject.raw))
+    remarks = asked.remarks
+    manifest = asked.manifest
+    if context.is_live:
+        manifest, ending = _without_end(manifest)
+        remarks = (*remarks, ending) if ending else remarks
+    answered = ask(
+        review_of(manifest, subject.namespace),
+        found.snapshot,
+        found.settings,
+        [each.candidate for each in found.policies],
+    )
+    owner = context.owners[0] if context.owners and context.is_pod else None
+    told = Words(
+        whose=asked.whose,
+        is_live=context.is_live,
+        problems=found.problems,
+        remarks=remarks,
+        hints=_hints(answered.explanation, found.policies, manifest) if context.is_live else {},
+        template=_template(owner),
+        owner=f"{owner.kind} {owner.name}" if owner else "",
+        has_all=context.has_all,
+    )
+    return policies_section(answered, told)
+
+
+def _without_end(manifest: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The object as it was before somebody deleted it; what is being deleted is never changed."""
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict) or "deletionTimestamp" not in metadata:
+        return manifest, ""
+    manifest = copy.copy(manifest)
+    manifest["metadata"] = {
+        key: value for key, value in metadata.items() if key != "deletionTimestamp"
+    }
+    return manifest, "it is being deleted"
+
+
+def _template(owner: Subject | None) -> dict[str, Any] | None:
+    """The scheduling fields of the owner's template; None where they are not known."""
+    if owner is None:
+        return None
+    group, _, version = owner.api_version.rpartition("/")
+    kind = KINDS.get((group, version, owner.kind))
+    try:
+        pod = kind.read(owner.raw) if kind is not None else None
+    except MalformedError:
+        return None
+    return None if pod is None else Fields.of(_spec_of(pod)).values
+
+
+def _spec_of(pod: PodView) -> dict[str, Any]:
+    spec = pod.spec
+    found = {"affinity": pod.affinity, "tolerations": pod.tolerations}
+    if spec is None:
+        return found
+    named = {"nodeName": spec.node_name, "schedulerName": spec.scheduler_name}
+    return {**found, **named, "nodeSelector": spec.node_selector}
+
+
+def _hints(
+    explanation: Explanation | None, policies: tuple[Live, ...], manifest: dict[str, Any]
+) -> dict[str, str]:
+    """Why a policy would change what it should have changed when the object was created."""
+    if explanation is None:
+        return {}
+    by_reference = {each.candidate.compiled.reference: each for each in policies}
+    created = _time((manifest.get("metadata") or {}).get("creationTimestamp"))
+    found: dict[str, str] = {}
+    for report in explanation.policies:
+        policy = by_reference.get(report.reference)
+        if not report.changes or policy is None or created is None:
+            continue
+        made = _time(policy.created)
+        if made is not None and made > created:
+            found[report.reference] = "it was created after the object, which it does not change"
+        elif policy.generation > 1:
+            found[report.reference] = (
+                "it was changed since it was created, perhaps after the object was"
+            )
+        else:
+            found[report.reference] = (
+                "it is older than the object: was the webhook away, or does a component or a label "
+                "keep it from objects like this one? harbourmaster doctor looks"
+            )
+    return found
+
+
+def _time(text: object) -> datetime | None:
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        return parse(text)
+    except ValueError:
+        return None
