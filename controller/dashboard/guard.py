@@ -1,0 +1,73 @@
+"""What every request and every answer of the dashboard goes through, whatever it is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from aiohttp import hdrs
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+NO_STORE: Final = "no-store"
+_LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+_SAME: Final = "same-origin"
+
+
+async def harden(_request: web.Request, response: web.StreamResponse) -> None:
+    """Signal handler ``on_response_prepare``."""
+    for name, value in HEADERS.items():
+        response.headers[name] = value
+    response.headers.setdefault(hdrs.CACHE_CONTROL, NO_STORE)
+
+
+def is_host_of_loopback(request: web.BaseRequest) -> bool:
+    """Whether a plain request names this machine: a name that leads here is not enough.
+
+    A page of somebody else can have its own name resolved to our address.
+    """
+    return _name(request.headers.get(hdrs.HOST, "")) in _LOOPBACK
+
+
+def is_from_our_page(request: web.BaseRequest) -> bool:
+    """Whether a form was sent by a page of ours, as far as the browser tells.
+
+    Pages that send no referrer have a form's origin ``null``; then the browser's own word counts,
+    which no page can forge.
+    """
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site == _SAME
+    origin = request.headers.get(hdrs.ORIGIN)
+    if origin is None:
+        return False
+    try:
+        return urlsplit(origin).netloc == request.headers.get(hdrs.HOST, "")
+    except ValueError:
+        return False
+
+
+def local_path(text: str) -> str:
+    """Where to go after login: a path of ours, or the first page."""
+    is_ours = text.startswith("/") and not text.startswith(("//", "/\\", "/login", "/logout"))
+    return text if is_ours and text.isascii() and text.isprintable() else "/"
+
+
+def _name(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()

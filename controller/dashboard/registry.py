@@ -1,0 +1,138 @@
+"""The pages: where each is, what one must be allowed to list for it, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from controller.dashboard.pages import (
+    applications,
+    clusters,
+    gates,
+    overview,
+    policies,
+    reservations,
+)
+from controller.dashboard.query import Query
+from controller.dashboard.sight import Sight
+from controller.dashboard.world import World
+from kube.resources import (
+    APP_VERSIONS,
+    APPLICATIONS,
+    CLUSTER_POLICIES,
+    CLUSTERS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    KEPTN_METRICS,
+    NODES,
+    PODS,
+    POLICIES,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+    Resource,
+)
+
+Build: TypeAlias = Callable[[World, Sight, Query, datetime], Any]
+
+SOURCES: Final = {
+    APP_VERSIONS: "app_versions",
+    WORKLOADS: "workloads",
+    WORKLOAD_VERSIONS: "workload_versions",
+    TASKS: "tasks",
+    TASK_DEFINITIONS: "task_definitions",
+    EVALUATIONS: "evaluations",
+    EVALUATION_DEFINITIONS: "evaluation_definitions",
+    KEPTN_METRICS: "metrics",
+    PODS: "gated_pods",
+    POLICIES: "policies",
+    CLUSTER_POLICIES: "cluster_policies",
+    APPLICATIONS: "applications",
+    CLUSTERS: "clusters",
+    NODES: "nodes",
+}
+"""Where the objects of a kind are in the world."""
+
+
+class Page(Struct, frozen=True):
+    """One page. It is refused to who may list nothing of any of the ``needed`` groups of kinds."""
+
+    name: str
+    path: str
+    title: str
+    build: Build
+    needed: tuple[tuple[Resource, ...], ...]
+    besides: tuple[Resource, ...] = ()
+    """Kinds that it shows more of, where they may be listed."""
+    counts: bool = False
+    """Whether it shows how many pods policies select."""
+
+    @property
+    def kinds(self) -> tuple[Resource, ...]:
+        """All kinds that may be on it."""
+        return tuple(
+            dict.fromkeys((*(kind for group in self.needed for kind in group), *self.besides))
+        )
+
+    @property
+    def template(self) -> str:
+        """The name of its template."""
+        return f"{self.name}.html"
+
+    def is_refused(self, sight: Sight) -> bool:
+        """Whether there is nothing that may be seen."""
+        return all(any(sight.of(kind).is_empty for kind in group) for group in self.needed)
+
+
+OVERVIEW: Final = Page(
+    "overview",
+    "/",
+    "Overview",
+    overview.overview,
+    (
+        (APP_VERSIONS,),
+        gates.NEEDED,
+        (POLICIES,),
+        (CLUSTER_POLICIES,),
+        (CLUSTERS,),
+        (APPLICATIONS,),
+        (NODES,),
+    ),
+    besides=(PODS, *gates.DETAILS),
+    counts=True,
+)
+APPLICATIONS_PAGE: Final = Page(
+    "applications",
+    applications.PATH,
+    "Applications",
+    applications.applications,
+    ((APP_VERSIONS,),),
+    besides=(WORKLOAD_VERSIONS,),
+)
+PAGES: Final = (
+    OVERVIEW,
+    APPLICATIONS_PAGE,
+    Page("gates", gates.PATH, "Gates", gates.gates, (gates.NEEDED,), besides=gates.DETAILS),
+    Page(
+        "policies",
+        policies.PATH,
+        "Policies",
+        policies.policies,
+        ((POLICIES,), (CLUSTER_POLICIES,)),
+        besides=(PODS,),
+        counts=True,
+    ),
+    Page("clusters", clusters.PATH, "Clusters", clusters.clusters, ((CLUSTERS,), (APPLICATIONS,))),
+    Page(
+        "reservations",
+        reservations.PATH,
+        "Reservations",
+        reservations.reservations,
+        ((NODES,),),
+    ),
+)
+BY_NAME: Final = {each.name: each for each in PAGES}

@@ -1,0 +1,72 @@
+"""Who is logged in: the bearer token itself, sealed in a cookie, so that every replica can read it.
+
+Nothing is kept on the server. Whoever has the key of our certificate can open the cookie; nobody
+else can, the browser's user included.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import struct
+from typing import TYPE_CHECKING, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIFETIME: Final = 8 * 3600
+"""Seconds after which one logs in again, whatever the token's own life is."""
+LONGEST_TOKEN: Final = 2800
+"""Bytes that fit into a cookie when they are sealed: browsers keep 4096."""
+_PURPOSE: Final = b"harbourmaster dashboard session v1"
+_NONCE: Final = 12
+_TIME: Final = struct.Struct(">Q")
+
+
+class Sealer:
+    """Seals and opens; ``now`` gives seconds since the epoch."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._secrets: list[bytes] = []
+        self._keys: list[AESGCM] = []
+        self.renew(os.urandom(32))
+
+    def renew(self, secret: bytes) -> None:
+        """Seal by another secret from now on; what the last one sealed is opened still."""
+        if secret in self._secrets:
+            return
+        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=_PURPOSE).derive(secret)
+        self._secrets = [secret, *self._secrets[:1]]
+        self._keys = [AESGCM(derived), *self._keys[:1]]
+
+    def seal(self, token: str) -> str:
+        """The cookie's value."""
+        nonce = os.urandom(_NONCE)
+        text = _TIME.pack(int(self._now()) + LIFETIME) + token.encode()
+        sealed = self._keys[0].encrypt(nonce, text, _PURPOSE)
+        return base64.urlsafe_b64encode(nonce + sealed).decode().rstrip("=")
+
+    def open(self, cookie: str) -> str | None:
+        """The token; None for what we never sealed, or sealed too long ago."""
+        if not cookie.isascii():
+            return None
+        try:
+            found = base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
+        except (binascii.Error, ValueError):
+            return None
+        nonce, sealed = found[:_NONCE], found[_NONCE:]
+        for key in self._keys:
+            try:
+                text = key.decrypt(nonce, sealed, _PURPOSE)
+            except (InvalidTag, ValueError):
+                continue
+            (end,) = _TIME.unpack_from(text)
+            return text[_TIME.size :].decode() if self._now() < end else None
+        return None

@@ -1,0 +1,53 @@
+"""Moments and spans as people read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from evaluation.times import parse
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_ENOUGH: Final = {"d": 7, "h": 10, "m": 10}
+"""Of a unit, from which on the next smaller one is of no interest."""
+
+
+def moment(stamp: str) -> datetime | None:
+    """The moment in a stamp; None for none, or for what is no stamp."""
+    try:
+        return parse(stamp) if stamp else None
+    except ValueError:
+        return None
+
+
+def seconds_between(start: datetime | None, end: datetime | None) -> float:
+    """How long; 0 where one is missing, or the clocks disagree."""
+    if start is None or end is None:
+        return 0.0
+    return max((end - start).total_seconds(), 0.0)
+
+
+def span(seconds: float) -> str:
+    """Such as ``4 s``, ``3 m 20 s``, ``12 h`` or ``9 d``."""
+    left = int(seconds)
+    for place, (unit, size) in enumerate(_UNITS):
+        count, rest = divmod(left, size)
+        if not count and unit != "s":
+            continue
+        if count < _ENOUGH.get(unit, 0):
+            smaller, small = _UNITS[place + 1]
+            if rest >= small:
+                return f"{count} {unit} {rest // small} {smaller}"
+        return f"{count} {unit}"
+    return "0 s"
+
+
+def age(stamp: str, now: datetime) -> str:
+    """How long ago, or in how long; empty where the stamp is none."""
+    found = moment(stamp)
+    if found is None:
+        return ""
+    left = (found - now).total_seconds()
+    return f"in {span(left)}" if left >= 1 else f"{span(-left)} ago"
