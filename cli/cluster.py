@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from cli import program
 from cli.metadata import metadata_in
 from kube.client import Client
 from kube.connection import connect
@@ -98,7 +99,7 @@ def say(line: str) -> None:
 
 def complain(line: str) -> None:
     """Print a line on standard error."""
-    print(f"harbourmaster: {clean(line)}", file=sys.stderr, flush=True)
+    print(f"{program.name.get()}: {clean(line)}", file=sys.stderr, flush=True)
 
 
 async def collect(  # noqa: PLR0913 - what a list takes

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli import local
+from cli import local, program
 from cli.gate import commands as gate
 from cli.gitops import commands as gitops
 from cli.migrate import commands as migrate
@@ -35,10 +35,25 @@ _EXAMPLES: Final = """examples:
 """
 
 
+class _PluginParser(Parser):
+    """Its examples are commands of kubectl too."""
+
+    def format_help(self) -> str:
+        return super().format_help().replace(f"  {program.OWN} ", f"  {program.PLUGIN} ")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 some input was bad, 2 can't be used."""
-    arguments = _parser().parse_args(argv)
+    return _run(_parser().parse_args(argv))
 
+
+def plugin(argv: Sequence[str] | None = None) -> int:
+    """The same for ``kubectl harbourmaster``: kubectl runs kubectl-harbourmaster of the path."""
+    program.name.set(program.PLUGIN)
+    return _run(_parser(_PluginParser).parse_args(argv))
+
+
+def _run(arguments: argparse.Namespace) -> int:
     def command() -> int:
         if getattr(arguments, "settings_type", None) is not None:
             arguments.settings = settings_from(arguments, arguments.settings_type, describe)
@@ -47,12 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = getattr(import_module(module), function)(arguments)
         return code
 
-    return exit_code("harbourmaster", command)
+    return exit_code(program.name.get(), command)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = Parser(
-        prog="harbourmaster",
+def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = kind(
+        prog=program.name.get(),
         description="Scheduling policies for Kubernetes pods, at admission and offline.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

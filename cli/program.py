@@ -1,0 +1,12 @@
+"""By what name the program was called: its own, or as kubectl's plugin."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Final
+
+OWN: Final = "harbourmaster"
+PLUGIN: Final = f"kubectl {OWN}"
+
+name: Final[ContextVar[str]] = ContextVar("name", default=OWN)
+"""For messages and help."""
