@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 5
 """Values of one expression that are written out."""
+ELSEWHERE: Final = "metadata.namespace"
+"""The path where a policy is of another namespace."""
 _ABSENT: Final = "is absent, which selects nothing; an empty one selects everything"
 
 
@@ -57,7 +59,7 @@ def why_unmatched(compiled: CompiledPolicy, source: Policy | None, place: Place)
             return found
     elif compiled.namespace != place.namespace:
         where = f"of the namespace {quoted(compiled.namespace)} only"
-        return Mismatch("metadata.namespace", f"is {where}", f"the pod is in {place.namespace}")
+        return Mismatch(ELSEWHERE, f"is {where}", f"the pod is in {place.namespace}")
     return _first(compiled.pods, spec.pod_selector, "spec.podSelector", place.labels, "the pod")
 
 

@@ -61,9 +61,11 @@ def add_parser(commands: Commands) -> None:
         title="of what", metavar="WHAT", dest="what", description="or -f FILE"
     )
     for kind, aliases, text in _KINDS:
-        # One without a help is not listed, and works as the others do.
-        shown = {"help": text} if text else {}
-        one = subjects.add_parser(kind, aliases=aliases, argument_default=_UNSET, **shown)
+        if text:
+            one = subjects.add_parser(kind, aliases=aliases, argument_default=_UNSET, help=text)
+        else:
+            # It works as the others do and is not listed.
+            one = subjects.add_parser(kind, aliases=aliases, argument_default=_UNSET)
         one.add_argument("name", metavar="[NAMESPACE/]NAME")
         one.set_defaults(kind=kind)
         _add_common(one)

@@ -8,9 +8,11 @@ from cli.why.model import Line
 from cli.why.values import is_default_toleration, shown
 from policies.explain import CHANGES, OWN
 from policies.merge import DEFAULT_SCHEDULER
+from policies.model import CLUSTER_POLICY
+from policies.unmatched import ELSEWHERE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from cli.terminal import Tone
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 20
 """Policies that do not match and are listed; ``--all`` lists them all."""
+_COLUMN: Final = 44
+"""Characters of a value that others are aligned to."""
 _VERBS: Final = {
     "added": "adds",
     "replaced": "sets",
@@ -51,8 +55,8 @@ class Wording:
 
     def by(self, sources: Sequence[str]) -> str:
         """Who set a field."""
-        return " and ".join(
-            f"{self.whose}'s own" if source == OWN else source for source in sources
+        return _listed(
+            f"{self.whose}'s own" if source == OWN else named(source) for source in sources
         )
 
     def contribution(self, found: Contribution) -> Line:
@@ -113,11 +117,14 @@ class Wording:
         if not found:
             return
         yield Line(f"Not for {self.whose}", 1, "strong")
-        listed = found if has_all else found[:MOST]
+        near = [report for report in found if has_all or not _is_elsewhere(report)]
+        listed = near if has_all else near[:MOST]
         for report in listed:
-            yield Line(_mismatch(report), 2, "dim", report.reference)
-        if len(found) > len(listed):
-            yield Line(f"and {len(found) - len(listed)} more; --all lists them", 2, "dim")
+            yield Line(str(report.mismatch), 2, "dim", named(report.reference))
+        if len(near) > len(listed):
+            yield Line(f"and {len(near) - len(listed)} more; --all lists them", 2, "dim")
+        if len(found) > len(near):
+            yield Line(f"and {len(found) - len(near)} of other namespaces", 2, "dim")
 
     def fields(
         self, fields: Sequence[FieldReport], template: Mapping[str, Any] | None, owner: str
@@ -127,11 +134,11 @@ class Wording:
         if not found:
             return
         yield Line("Fields", 1, "strong")
-        for each in found:
-            value = shown(each.path, each.value)
-            yield Line(
-                f"{value}  ({self._origin(each, template, owner)})", 2, "", self.short(each.path)
-            )
+        values = [shown(each.path, each.value) for each in found]
+        width = max((len(value) for value in values if len(value) <= _COLUMN), default=0)
+        for each, value in zip(found, values, strict=True):
+            origin = self._origin(each, template, owner)
+            yield Line(f"{value.ljust(width)}  ({origin})", 2, "", self.short(each.path))
 
     def _is_told(self, field: FieldReport) -> bool:
         if self.is_live and field.set_by != (OWN,):
@@ -144,9 +151,11 @@ class Wording:
         if field.set_by != (OWN,):
             return self.by(field.set_by)
         if not self.is_live:
-            asked = f"; {' and '.join(field.asked_by)} asks for it too" if field.asked_by else ""
+            asked = (
+                f"; {_listed(map(named, field.asked_by))} asks for it too" if field.asked_by else ""
+            )
             return f"{self.whose}'s own{asked}"
-        asked = f"{' and '.join(field.asked_by)} asks for it" if field.asked_by else ""
+        asked = f"{_listed(map(named, field.asked_by))} asks for it" if field.asked_by else ""
         if is_default_toleration(field.value) and not asked:
             return "Kubernetes gives it to every pod"
         short = self.short(field.path)
@@ -160,10 +169,18 @@ class Wording:
         return asked or f"not in the template of {owner}, and no policy of now sets it"
 
 
-def _mismatch(report: PolicyReport) -> str:
-    if report.mismatch is None:
-        return "does not match"
-    return str(report.mismatch)
+def named(reference: str) -> str:
+    """A policy in fewer letters: ``cluster policy etcd``, ``policy shop/etcd``."""
+    kind, _, name = reference.partition(" ")
+    return f"{'cluster policy' if kind == CLUSTER_POLICY else 'policy'} {name}"
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return " and ".join(parts)
+
+
+def _is_elsewhere(report: PolicyReport) -> bool:
+    return report.mismatch is not None and report.mismatch.path == ELSEWHERE
 
 
 def _stem(path: str) -> str:

@@ -10,6 +10,7 @@ from policies.keys import toleration_key
 
 _MOST: Final = 160
 """Characters of a value; the JSON output has all of it."""
+_SELECTING: Final = frozenset(("matchLabels", "matchExpressions"))
 _SIGNS: Final = {"In": "in", "NotIn": "not in", "Gt": ">", "Lt": "<"}
 _DEFAULT_KEYS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _DEFAULTS: Final = frozenset(
@@ -38,8 +39,13 @@ def _shown(path: str, value: Any) -> str:  # noqa: ANN401
         return _toleration(value)
     if path.endswith(".nodeSelectorTerms") and isinstance(value, list | tuple):
         return " or ".join(_term(term) for term in value)
-    if isinstance(value, dict) and "preference" in value:
-        return f"weight {value.get('weight')}: {_term(value['preference'])}"
+    if isinstance(value, dict):
+        if value.keys() == {"weight", "preference"}:
+            return f"weight {value['weight']}: {_term(value['preference'])}"
+        if value.keys() == {"weight", "podAffinityTerm"}:
+            return f"weight {value['weight']}: {_pod_term(value['podAffinityTerm'])}"
+        if "topologyKey" in value:
+            return _pod_term(value)
     return _json(value)
 
 
@@ -62,6 +68,19 @@ def _term(term: Any) -> str:  # noqa: ANN401
     if not asked or not known.issuperset(term):
         return _json(term)
     return " and ".join(map(_requirement, asked))
+
+
+def _pod_term(term: Any) -> str:  # noqa: ANN401
+    """Pods by their labels, and how near they are; anything more is left as it is."""
+    if not isinstance(term, dict) or term.keys() != {"labelSelector", "topologyKey"}:
+        return _json(term)
+    selector = term["labelSelector"]
+    if not isinstance(selector, dict) or not _SELECTING.issuperset(selector):
+        return _json(term)
+    labels = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    labels += map(_requirement, selector.get("matchExpressions") or ())
+    which = f"pods with {' and '.join(labels)}" if labels else "any pods"
+    return f"{which}, by {term['topologyKey']}"
 
 
 def _requirement(asked: Any) -> str:  # noqa: ANN401
