@@ -1,0 +1,298 @@
+"""A report says that a pod goes where the controller lets it go, and nowhere else, in any world."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import get_args
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.lifecycle.gated_pods import decode_whole
+from evaluation.objects import Metadata, OwnerReference
+from gates.release import may_go
+from lifecycle.check_facts import Facts
+from lifecycle.gate_report import GateReport, gate_report
+from lifecycle.gate_verdict import A_NODE, Code, GateRules
+from lifecycle.gate_waits import waits_for
+from lifecycle.model import (
+    AppVersion,
+    AppVersionSpec,
+    AppVersionStatus,
+    ItemStatus,
+    ResourceReference,
+    Workload,
+    WorkloadSpec,
+    WorkloadVersion,
+    WorkloadVersionSpec,
+    WorkloadVersionStatus,
+)
+from lifecycle.workloads import OWNERS_KEY, approval
+
+GATE = "keptn-prechecks-gate"
+SCHEDULER = "keptn-scheduler"
+PARENT = "gates.harbourmaster.dev/parent"
+NOW = datetime.fromisoformat("2026-03-01T12:30:00Z")
+STATES = st.sampled_from(
+    ["", "Pending", "Progressing", "Succeeded", "Failed", "Warning", "Deprecated", "Unknown"]
+)
+CHECKS = st.lists(st.sampled_from(["warm", "load", "smoke"]), max_size=2, unique=True)
+ITEMS = st.lists(
+    st.builds(ItemStatus, definition_name=st.sampled_from(["warm", "load"]), status=STATES),
+    max_size=2,
+).map(tuple)
+
+
+ENDING = "2026-03-01T12:29:00Z"
+OTHERS = {
+    "annotations.version": st.sampled_from(["8", ""]),
+    "annotations.workload": st.just(None),
+    "annotations.parent": st.sampled_from(["unresolved", "other"]),
+    "annotations.released": st.just("by-hand"),
+    "annotations.removed": st.just("true"),
+    "pod.age": st.integers(0, 1000),
+    "pod.ending": st.just(ENDING),
+    "pod.gates": st.sampled_from([[], ["example.com/quota"], ["example.com/quota", GATE]]),
+    "pod.in_scheduler": st.just(True),
+    "pod.owner": st.sampled_from(["rs-2", "", None]),
+    "pod.owner_kind": st.just("Job"),
+    "facts.version": st.just(None),
+    "facts.workload": st.just(None),
+    "facts.app": st.just(None),
+    "facts.unread": st.just(("KeptnAppVersion",)),
+    "workload.ending": st.just(ENDING),
+    "workload.uid": st.just("w-2"),
+    "version.ending": st.just(ENDING),
+    "version.version": st.just("8"),
+    "version.owner": st.just("rs-2"),
+    "version.owners": st.sampled_from(["rs-2", "rs-1,rs-2"]),
+    "version.phase": st.just(""),
+    "version.tasks": STATES,
+    "version.evaluations": STATES,
+    "version.deployment": STATES,
+    "version.state": STATES,
+    "version.items": ITEMS,
+    "app.tasks": STATES,
+    "app.evaluations": STATES,
+    "app.state": STATES,
+    "app.items": ITEMS,
+}
+"""In what a world may be unlike one in which a pod goes."""
+
+
+@st.composite
+def worlds(draw):
+    """A pod and what is known of it: mostly as if it were about to go, but for a few things."""
+    names = draw(st.lists(st.sampled_from(sorted(OTHERS)), max_size=5, unique=True))
+    other = {name: draw(OTHERS[name]) for name in names}
+    return pod_in(other), facts_in(other, tuple(draw(CHECKS)), tuple(draw(CHECKS)))
+
+
+def pod_in(other):
+    annotations = {
+        "keptn.sh/app": "shop",
+        "keptn.sh/workload": other.get("annotations.workload", "front"),
+        "keptn.sh/version": other.get("annotations.version", "7"),
+        PARENT: other.get("annotations.parent"),
+        "gates.harbourmaster.dev/released": other.get("annotations.released"),
+        "keptn.sh/scheduling-gate-removed": other.get("annotations.removed"),
+    }
+    is_in_scheduler = other.get("pod.in_scheduler", False)
+    uid = other.get("pod.owner", "rs-1")
+    kind = other.get("pod.owner_kind", "ReplicaSet")
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "front", "uid": uid}
+    created = NOW - timedelta(seconds=other.get("pod.age", 30))
+    metadata = {
+        "name": "front-1",
+        "namespace": "prod",
+        "uid": "u",
+        "annotations": {key: value for key, value in annotations.items() if value is not None},
+        "ownerReferences": [] if uid is None else [owner],
+        "creationTimestamp": created.isoformat(),
+    }
+    if "pod.ending" in other:
+        metadata["deletionTimestamp"] = other["pod.ending"]
+    gates = other.get("pod.gates", [] if is_in_scheduler else [GATE])
+    spec = {
+        "schedulingGates": [{"name": each} for each in gates],
+        "schedulerName": SCHEDULER if is_in_scheduler else "default-scheduler",
+    }
+    return {"metadata": metadata, "spec": spec}
+
+
+def facts_in(other, tasks, evaluations):
+    owner = ResourceReference(
+        uid=other.get("version.owner", "rs-1"), kind="ReplicaSet", name="front"
+    )
+    version = WorkloadVersion(
+        metadata=Metadata(
+            name="shop-front-7",
+            namespace="prod",
+            annotations={OWNERS_KEY: other.get("version.owners", "")},
+            deletion_timestamp=other.get("version.ending", ""),
+            owner_references=(
+                OwnerReference(kind="KeptnWorkload", name="shop-front", uid="w", controller=True),
+            ),
+        ),
+        spec=WorkloadVersionSpec(
+            app="shop",
+            version=other.get("version.version", "7"),
+            workload_name="shop-front",
+            resource_reference=owner,
+            pre_deployment_tasks=tasks,
+            pre_deployment_evaluations=evaluations,
+        ),
+        status=WorkloadVersionStatus(
+            pre_deployment_status=other.get("version.tasks", "Succeeded"),
+            pre_deployment_evaluation_status=other.get("version.evaluations", "Warning"),
+            deployment_status=other.get("version.deployment", "Progressing"),
+            status=other.get("version.state", "Progressing"),
+            current_phase=other.get("version.phase", "WorkloadDeploy"),
+            pre_deployment_task_status=other.get("version.items", ()),
+            pre_deployment_evaluation_task_status=other.get("version.items", ()),
+        ),
+    )
+    app = AppVersion(
+        metadata=Metadata(name="shop-1-abc", namespace="prod"),
+        spec=AppVersionSpec(app_name="shop", version="1", pre_deployment_tasks=tasks),
+        status=AppVersionStatus(
+            pre_deployment_status=other.get("app.tasks", "Succeeded"),
+            pre_deployment_evaluation_status=other.get("app.evaluations", "Succeeded"),
+            status=other.get("app.state", "Progressing"),
+            pre_deployment_task_status=other.get("app.items", ()),
+        ),
+    )
+    workload = Workload(
+        metadata=Metadata(
+            name="shop-front",
+            namespace="prod",
+            uid=other.get("workload.uid", "w"),
+            deletion_timestamp=other.get("workload.ending", ""),
+        ),
+        spec=WorkloadSpec(app="shop", version="7", resource_reference=owner),
+    )
+    return Facts(
+        workload=other.get("facts.workload", workload),
+        version=other.get("facts.version", version),
+        app=other.get("facts.app", app),
+        unread=other.get("facts.unread", ()),
+    )
+
+
+RULES = st.builds(
+    GateRules,
+    max_age_seconds=st.sampled_from([0.0, 60.0, 500.0]),
+    on_expiry=st.sampled_from(["Keep", "Release"]),
+)
+
+
+def is_let_go(raw, facts, scheduler):
+    """Whether the checks let the pod go, told from what it is made of and not by the report."""
+    metadata, spec = raw["metadata"], raw["spec"]
+    annotations = metadata["annotations"]
+    waits = any(each["name"] == GATE for each in spec["schedulingGates"]) or (
+        spec["schedulerName"] == scheduler
+        and not {"gates.harbourmaster.dev/released", "keptn.sh/scheduling-gate-removed"}
+        & annotations.keys()
+    )
+    is_known = (
+        annotations.get("keptn.sh/workload")
+        and annotations["keptn.sh/version"]
+        and annotations.get(PARENT) != "unresolved"
+    )
+    owners = [each["uid"] for each in metadata["ownerReferences"] if each["kind"] == "ReplicaSet"]
+    version, workload = facts.version, facts.workload
+    if (
+        not waits
+        or not is_known
+        or not owners
+        or version is None
+        or version.metadata.deletion_timestamp
+        or version.spec.version != annotations["keptn.sh/version"]
+        or "deletionTimestamp" in metadata
+        or (workload and (workload.metadata.deletion_timestamp or workload.metadata.uid != "w"))
+    ):
+        return False
+    return may_go(approval(version), owners[0])
+
+
+@settings(max_examples=500, deadline=None)
+@given(worlds(), RULES)
+def test_released_is_who_the_controller_lets_go(world, rules):
+    raw, facts = world
+    pod = decode_whole(msgspec.json.encode(raw), SCHEDULER)
+    report = gate_report(pod, facts, rules, NOW)
+    goes = is_let_go(raw, facts, SCHEDULER)
+    if not report.place:
+        assert not goes
+        return
+    is_due = rules.on_expiry == "Release" and report.is_overdue and not pod.is_ending
+    at_gate = report.place == "gate"
+    assert (report.code == "released") == ((goes and at_gate) or (is_due and not goes))
+    assert (report.code == "waits-in-scheduler") == (goes and not at_gate)
+
+
+@settings(max_examples=500, deadline=None)
+@given(worlds(), RULES)
+def test_one_reason_wins_and_its_text_is_what_the_version_says(world, rules):
+    raw, facts = world
+    pod = decode_whole(msgspec.json.encode(raw), SCHEDULER)
+    report = gate_report(pod, facts, rules, NOW)
+    assert report.code in get_args(Code)
+    assert report.text
+    assert "\n" not in report.text + report.advice
+    assert msgspec.json.decode(msgspec.json.encode(report), type=GateReport) == report
+    own = {"released", "waits-for-version", "checks-failed", "checks-pending", "deployment-due"}
+    if (
+        not report.place
+        or report.code in {"ending", "orphaned"}
+        or "to be found out" in report.text
+    ):
+        return
+    if report.text.startswith("its release without its checks"):
+        return
+    # Told by its version alone, as ``gate list`` tells it.
+    owners = [
+        one["uid"] for one in raw["metadata"]["ownerReferences"] if one["kind"] == "ReplicaSet"
+    ]
+    known = facts.version if report.code != "waits-for-version" else None
+    said = waits_for(known, owners[0])
+    if report.code == "waits-in-scheduler":
+        assert (said, report.text) == ("its release, which is due", A_NODE)
+    elif report.code in own:
+        assert report.text == said
+    else:
+        assert report.text.startswith(said)
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds(), RULES)
+def test_what_could_not_be_read_changes_no_verdict_but_that_on_the_app(world, rules):
+    """``gate list`` reads only versions, and says the same of who goes and who is left."""
+    raw, facts = world
+    pod = decode_whole(msgspec.json.encode(raw), SCHEDULER)
+    full = gate_report(pod, facts, rules, NOW)
+    less = msgspec.structs.replace(facts, app=None, unread=("KeptnAppVersion",))
+    found = gate_report(pod, less, rules, NOW)
+    if full.code in {"app-failed", "waits-for-app"}:
+        assert found.code == "waits-for-app"
+        assert full.text.startswith(found.text)
+    else:
+        assert (found.code, found.text) == (full.code, full.text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds(), RULES)
+def test_a_check_that_is_open_is_one_that_the_text_may_wait_for(world, rules):
+    raw, facts = world
+    pod = decode_whole(msgspec.json.encode(raw), SCHEDULER)
+    report = gate_report(pod, facts, rules, NOW)
+    names = [(each.phase, each.name) for each in report.checks]
+    assert len(names) == len(set(names))
+    if report.code in {"checks-pending", "checks-failed"}:
+        told = report.text.partition(": ")[2]
+        shown = {each.name for each in report.checks if each.phase.startswith("Workload")}
+        for name in ("warm", "load", "smoke"):
+            if name in told:
+                assert name in shown
