@@ -71,11 +71,17 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
         return bool(self.place)
 
 
-def gate_report(pod: GatedPod, facts: Facts, rules: GateRules, now: datetime) -> GateReport:
-    """What there is to say of a pod, by all that is known."""
+def case_of(pod: GatedPod, facts: Facts, rules: GateRules, now: datetime) -> Case:
+    """What a verdict is made of; it costs a tenth of a report."""
     described = workload_of(pod.annotations, pod.labels)
     version = _version(described, facts)
-    case = Case(pod, described, version, facts, rules, _age(pod, now))
+    return Case(pod, described, version, facts, rules, _age(pod, now))
+
+
+def gate_report(pod: GatedPod, facts: Facts, rules: GateRules, now: datetime) -> GateReport:
+    """What there is to say of a pod, by all that is known."""
+    case = case_of(pod, facts, rules, now)
+    described, version = case.described, case.version
     code, text, advice = verdict_on(case)
     names = names_of_pod(described) if described is not None else None
     app = facts.app if version is not None else None

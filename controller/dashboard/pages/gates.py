@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from urllib.parse import urlencode
 
 from msgspec import Struct
 
 from controller.dashboard.pages.states import Notice, Part, Tally, Tone
-from controller.dashboard.query import Listing, listed
+from controller.dashboard.query import Listing, listed, turned
 from controller.dashboard.world import found, values
 from gates.workload import workload_of
 from kube.resources import (
@@ -23,7 +24,8 @@ from kube.resources import (
     WORKLOADS,
 )
 from lifecycle.check_facts import Facts
-from lifecycle.gate_report import GateReport, gate_report
+from lifecycle.gate_report import GateReport, case_of, gate_report
+from lifecycle.gate_verdict import verdict_on
 from lifecycle.model import MetricReference
 from lifecycle.waiting import app_version_of
 from lifecycle.workloads import names_of_pod
@@ -38,7 +40,14 @@ if TYPE_CHECKING:
     from controller.lifecycle.gated_pods import Pod
     from evaluation.model import Metric
     from kube.resources import Resource
-    from lifecycle.model import AppVersion
+    from lifecycle.gate_verdict import Verdict
+    from lifecycle.model import (
+        AppVersion,
+        Evaluation,
+        EvaluationDefinition,
+        Task,
+        TaskDefinition,
+    )
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -103,41 +112,41 @@ class Gates(Struct, frozen=True):
 
 def gates(world: World, sight: Sight, query: Query, now: datetime) -> Gates:
     """The page: what nothing will release first, then who waits longest."""
-    rows = _rows(world, sight, now)
+    gatherer = _Gatherer(world, sight)
+    waiting = _waiting(world, sight, gatherer, now)
     found_rows = listed(
-        rows,
+        waiting,
         query,
-        namespace=lambda each: each.report.namespace,
-        texts=lambda each: (
-            each.report.pod,
-            each.report.namespace,
-            each.report.app,
-            each.report.workload,
-        ),
+        namespace=lambda each: each.pod.namespace,
+        texts=lambda each: (each.pod.key, each.workload),
         key=_rank,
-        holds=lambda each: not query.state or each.report.code == query.state,
+        holds=lambda each: not query.state or each.verdict.code == query.state,
     )
+    rows = [
+        GateRow(gate_report(each.pod, each.facts, world.rules, now), each.word, each.tone)
+        for each in found_rows.rows
+    ]
     is_bounded = world.rules.max_age_seconds > 0
-    return Gates(found_rows, tuple(_parts(rows)), is_bounded)
+    return Gates(turned(found_rows, rows), tuple(_parts(waiting)), is_bounded)
 
 
 def tally(world: World, sight: Sight, now: datetime) -> Tally:
     """What the overview says of them."""
-    rows = _rows(world, sight, now)
-    urgent = sorted((each for each in rows if _is_urgent(each)), key=_rank)
+    waiting = _waiting(world, sight, _Gatherer(world, sight), now)
+    urgent = sorted((each for each in waiting if each.is_urgent), key=_rank)
     return Tally(
         title="Gates",
         link=PATH,
-        total=len(rows),
+        total=len(waiting),
         unit="pods wait",
-        parts=tuple(_parts(rows)),
+        parts=tuple(_parts(waiting)),
         notices=tuple(
             Notice(
                 tone="bad" if each.tone == "bad" else "warn",
                 what="Pod",
-                name=f"{each.report.namespace}/{each.report.pod}",
-                text=f"waits for {each.report.text}",
-                link=f"{PATH}?q={each.report.pod}&namespace={each.report.namespace}",
+                name=each.pod.key,
+                text=f"waits for {each.verdict.text}",
+                link=f"{PATH}?{urlencode({'namespace': each.pod.namespace, 'q': each.pod.name})}",
             )
             for each in urgent[:_MOST_NOTICES]
         ),
@@ -146,40 +155,66 @@ def tally(world: World, sight: Sight, now: datetime) -> Tally:
     )
 
 
-def _rows(world: World, sight: Sight, now: datetime) -> list[GateRow]:
+class _Waiting(NamedTuple):
+    """A pod that waits, and why; what its checks say is found out for the few that are shown."""
+
+    pod: Pod
+    workload: str
+    facts: Facts
+    verdict: Verdict
+    tone: Tone
+    is_overdue: bool
+
+    @property
+    def word(self) -> str:
+        return _WORDS.get(self.verdict.code, self.verdict.code)
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.tone == "bad" or self.is_overdue
+
+
+def _waiting(world: World, sight: Sight, gatherer: _Gatherer, now: datetime) -> list[_Waiting]:
     scopes = [sight.of(each) for each in NEEDED]
-    pods = [
-        each
-        for each in values(world.gated_pods)
-        if each.is_ours and all(scope.sees(each.namespace) for scope in scopes)
-    ]
-    gatherer = _Gatherer(world, sight)
-    found_rows = []
-    for pod in pods:
-        report = gate_report(pod, gatherer.facts(pod), world.rules, now)
-        tone: Tone = "warn" if report.is_overdue else "idle"
-        tone = _TONES.get(report.code, tone)
-        found_rows.append(GateRow(report, _WORDS.get(report.code, report.code), tone))
-    return found_rows
+    waiting = []
+    for pod in values(world.gated_pods):
+        if not pod.is_ours or not all(scope.sees(pod.namespace) for scope in scopes):
+            continue
+        facts = gatherer.facts(pod)
+        case = case_of(pod, facts, world.rules, now)
+        verdict = verdict_on(case)
+        tone: Tone = "warn" if case.is_overdue else "idle"
+        tone = _TONES.get(verdict.code, tone)
+        described = case.described
+        workload = "" if described is None else f"{described.app}/{described.workload}"
+        waiting.append(_Waiting(pod, workload, facts, verdict, tone, case.is_overdue))
+    return waiting
 
 
-def _rank(row: GateRow) -> tuple[int, str, str, str]:
-    report = row.report
-    return _URGENCY[row.tone], report.since, report.namespace, report.pod
+def _rank(each: _Waiting) -> tuple[int, str, str]:
+    return _URGENCY[each.tone], each.pod.creation_timestamp, each.pod.key
 
 
-def _is_urgent(row: GateRow) -> bool:
-    return row.tone == "bad" or row.report.is_overdue
-
-
-def _parts(rows: Sequence[GateRow]) -> Iterator[Part]:
+def _parts(waiting: Sequence[_Waiting]) -> Iterator[Part]:
     counts: dict[str, tuple[int, Tone]] = {}
-    for each in rows:
-        count, tone = counts.get(each.report.code, (0, each.tone))
-        counts[each.report.code] = (count + 1, tone)
-    for code in sorted(counts, key=_ORDER.index):
-        count, tone = counts[code]
-        yield Part(_WORDS[code], count, tone, code)
+    for each in waiting:
+        code = each.verdict.code
+        count, tone = counts.get(code, (0, each.tone))
+        counts[code] = (count + 1, tone)
+    for name in sorted(counts, key=_ORDER.index):
+        count, tone = counts[name]
+        yield Part(_WORDS[name], count, tone, name)
+
+
+class _Known(NamedTuple):
+    """What may be seen in a namespace of what checks are judged by."""
+
+    tasks: Mapping[str, Task]
+    evaluations: Mapping[str, Evaluation]
+    task_definitions: Mapping[str, TaskDefinition]
+    definitions: Mapping[str, EvaluationDefinition]
+    metrics: Mapping[MetricReference, Metric]
+    unread: tuple[str, ...]
 
 
 class _Gatherer:
@@ -188,6 +223,7 @@ class _Gatherer:
     def __init__(self, world: World, sight: Sight) -> None:
         self._world = world
         self._sight = sight
+        self._known: dict[str, _Known] = {}
         self._apps: dict[tuple[str, str], list[AppVersion]] = {}
         for each in values(world.app_versions):
             place = (each.metadata.namespace, each.spec.app_name)
@@ -196,31 +232,42 @@ class _Gatherer:
     def facts(self, pod: Pod) -> Facts:
         """What is known of one pod."""
         world, namespace = self._world, pod.namespace
+        known = self._known.get(namespace)
+        if known is None:
+            known = self._known[namespace] = self._in(namespace)
         described = workload_of(pod.annotations, pod.labels)
         version = workload = app = None
         if described is not None:
             names = names_of_pod(described)
             version = found(world.workload_versions, f"{namespace}/{names.version}")
-            workload = found(
-                self._seen(world.workloads, WORKLOADS, namespace), f"{namespace}/{names.workload}"
-            )
+            if WORKLOADS.kind not in known.unread:
+                workload = found(world.workloads, f"{namespace}/{names.workload}")
             if version is not None:
                 app = app_version_of(version, self._apps.get((namespace, version.spec.app), ()))
-        places = tuple(dict.fromkeys((namespace, *world.definition_namespaces)))
         return Facts(
             workload=workload,
             version=version,
             app=app,
+            tasks=known.tasks,
+            evaluations=known.evaluations,
+            task_definitions=known.task_definitions,
+            definitions=known.definitions,
+            metrics=known.metrics,
+            unread=known.unread,
+        )
+
+    def _in(self, namespace: str) -> _Known:
+        world = self._world
+        places = tuple(dict.fromkeys((namespace, *world.definition_namespaces)))
+        metrics = self._named(world.metrics, KEPTN_METRICS, places)
+        return _Known(
             tasks=self._named(world.tasks, TASKS, (namespace,)),
             evaluations=self._named(world.evaluations, EVALUATIONS, (namespace,)),
             task_definitions=self._named(world.task_definitions, TASK_DEFINITIONS, places),
             definitions=self._named(world.evaluation_definitions, EVALUATION_DEFINITIONS, places),
-            metrics=_Metrics(self._named(world.metrics, KEPTN_METRICS, places), self._metric),
-            unread=[each.kind for each in DETAILS if not self._sight.sees(each, namespace)],
+            metrics=_Metrics(metrics, self._metric),
+            unread=tuple(each.kind for each in DETAILS if not self._sight.sees(each, namespace)),
         )
-
-    def _seen(self, source: Source[T] | None, kind: Resource, namespace: str) -> Source[T] | None:
-        return source if self._sight.sees(kind, namespace) else None
 
     def _named(
         self, source: Source[T] | None, kind: Resource, places: Iterable[str]
@@ -228,8 +275,9 @@ class _Gatherer:
         return _Named(source, [each for each in places if self._sight.sees(kind, each)])
 
     def _metric(self, reference: MetricReference) -> Metric | None:
-        source = self._seen(self._world.metrics, KEPTN_METRICS, reference.namespace)
-        return found(source, f"{reference.namespace}/{reference.name}")
+        if not self._sight.sees(KEPTN_METRICS, reference.namespace):
+            return None
+        return found(self._world.metrics, f"{reference.namespace}/{reference.name}")
 
 
 class _Found(Mapping[K, T], Generic[K, T]):
