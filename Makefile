@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo-evaluation test test-unit test-property test-browser test-cluster chaos soak coverage lint format bench docs fuzz lock clean
-.PHONY: webhook sbom engine docker-build docker-push
+.PHONY: webhook sbom dashboards engine docker-build docker-push
 .PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -120,6 +120,9 @@ webhook: .venv/installed ## build the wheel into dist; the same sources give the
 	@said=$$(SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)} \
 		$(BIN)/python -m build --wheel --no-isolation --outdir dist 2>&1) || { echo "$$said" >&2; exit 1; }
 	@rm -rf build/lib build/bdist.* && ls dist/harbourmaster-*.whl
+
+dashboards: .venv/installed ## write the Grafana dashboards anew, after a change in deploy/grafana
+	@$(BIN)/python -m deploy.grafana
 
 sbom: .venv/installed ## write the list of what runs, with hashes and licences, into dist
 	@mkdir -p dist

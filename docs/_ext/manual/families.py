@@ -15,6 +15,7 @@ from telemetry.extender_metrics import ExtenderMetrics
 from telemetry.lifecycle_metrics import DEPLOYMENTS, FINISHED, KEYS, LifecycleMetrics, Now
 from telemetry.metric_schedule import MetricSchedule
 from telemetry.metrics import create_metrics, set_certificate_expiry
+from telemetry.placement_metrics import PlacementMetrics
 from telemetry.query_metrics import QueryMetrics
 from telemetry.rescheduling_metrics import ReschedulingMetrics
 from webhook import handlers
@@ -61,6 +62,7 @@ def cluster_families() -> list[Metric]:
     metrics.events.labels("created").inc()
     metrics.registration.repairs.labels("kind", "field").inc()
     metrics.registration.fights.labels("kind", "field").inc()
+    metrics.registration.break_glass.labels("kind").set(0)
     return own_families(metrics.registry)
 
 
@@ -113,6 +115,14 @@ def extender_families() -> list[Metric]:
     return own_families(registry)
 
 
+def placement_families() -> list[Metric]:
+    """What it tells of where applications go."""
+    disable_created_metrics()
+    metrics = PlacementMetrics(registry := CollectorRegistry())
+    metrics.decided("Application", "Placed", 0.001)
+    return own_families(registry)
+
+
 def rescheduling_families() -> list[Metric]:
     """What it tells of the room that it makes."""
     disable_created_metrics()
@@ -151,6 +161,7 @@ FAMILIES: Final = {
     "controller": lifecycle_families,
     "controller, metrics": measuring_families,
     "controller, scheduler": extender_families,
+    "controller, placement": placement_families,
     "controller, rescheduling": rescheduling_families,
 }
 """By the process that has them, and the part of it."""

@@ -1,0 +1,174 @@
+"""The Grafana dashboards show what there is to be seen, and nothing that there isn't."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+
+from deploy.grafana.admission import OBJECTIVE
+from deploy.grafana.dashboards import DASHBOARDS, NOT_SHOWN, files
+from deploy.grafana.layout import COLUMNS
+from helpers import promql
+from helpers.manifests import DEPLOY, objects, of_kind, one
+from manual.families import FAMILIES, labels_of, shown_name
+from telemetry.metrics import create_metrics
+
+FOLDER = DEPLOY / "components/monitoring/dashboards"
+DATA_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+# Of Grafana's list; one that it does not know is shown as a word behind the number.
+UNITS = {"none", "s", "reqps", "ops", "percent", "percentunit", "bytes", "x"}
+# What Prometheus adds, by what the ServiceMonitor says.
+OF_TARGETS = {"pod", "namespace", "instance", "job"}
+SUFFIX = re.compile("_(bucket|count|sum)$")
+CONFIG_MAP_BYTES = 1024 * 1024
+DASHBOARD = pytest.mark.parametrize("name", sorted(DASHBOARDS))
+
+
+def read(name):
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def queries(name):
+    return [target["expr"] for panel in read(name)["panels"] for target in panel["targets"]]
+
+
+@pytest.fixture(scope="module")
+def known():
+    """The labels of each metric, by the name that Prometheus gives it."""
+    found = {}
+    for families in FAMILIES.values():
+        for family in families():
+            found.setdefault(shown_name(family), set()).update(labels_of(family))
+    of_process = {
+        shown_name(family): set()
+        for family in create_metrics("1").registry.collect()
+        if family.name.startswith("process_")
+    }
+    assert of_process
+    return found | of_process
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    groups = one(objects("default", "monitoring"), "PrometheusRule")["spec"]["groups"]
+    return {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
+
+
+def test_the_files_are_those_that_are_written():
+    assert {path.name: path.read_text() for path in FOLDER.iterdir()} == files(), "make dashboards"
+
+
+@DASHBOARD
+def test_every_query_asks_for_metrics_and_labels_that_there_are(name, known, recorded):
+    for query in queries(name):
+        asked = {SUFFIX.sub("", metric) for metric in promql.metrics_of(query)}
+        assert asked, query
+        assert asked - recorded <= known.keys(), query
+        labels = set().union(*(known[metric] for metric in asked - recorded))
+        assert promql.labels_of(query) <= labels | OF_TARGETS | {"le"}, query
+
+
+@DASHBOARD
+def test_a_legend_names_labels_that_are_left_after_grouping(name):
+    for panel in read(name)["panels"]:
+        for target in panel["targets"]:
+            wanted = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            grouped = promql.labels_of(target["expr"]) | OF_TARGETS
+            assert wanted <= grouped, target["expr"]
+            assert len(panel["targets"]) == 1 or target["legendFormat"], panel["title"]
+
+
+def test_every_metric_is_shown_or_said_not_to_be(known):
+    asked = {
+        SUFFIX.sub("", metric)
+        for name in DASHBOARDS
+        for query in queries(name)
+        for metric in promql.metrics_of(query)
+    }
+    ours = {metric for metric in known if not metric.startswith("process_")}
+    assert ours - asked == NOT_SHOWN.keys()
+
+
+def test_bounds_of_buckets_are_as_they_are_written():
+    """Also those of the alerts: Prometheus compares labels as text."""
+    bounds = {
+        (sample.name, sample.labels["le"])
+        for families in FAMILIES.values()
+        for family in families()
+        for sample in family.samples
+        if "le" in sample.labels
+    }
+    bucket = re.compile(r'(\w+_bucket){[^}]*\ble="([^"]+)"')
+    asked = {found for name in DASHBOARDS for found in bucket.findall(" ".join(queries(name)))}
+    assert asked
+    assert asked <= bounds
+
+
+def test_the_budget_is_that_of_the_alerts():
+    groups = one(objects("default", "monitoring"), "PrometheusRule")["spec"]["groups"]
+    text = json.dumps(groups)
+    assert f"14.4 * {OBJECTIVE}" in text
+
+
+@DASHBOARD
+def test_grafana_can_read_it(name):
+    found = read(name)
+    assert found["uid"] == f"harbourmaster-{name}"
+    assert len(found["uid"]) <= 40
+    assert found["schemaVersion"] >= 36
+    assert "id" not in found
+    source, namespace = found["templating"]["list"]
+    assert (source["name"], source["type"], source["query"]) == (
+        "datasource",
+        "datasource",
+        "prometheus",
+    )
+    assert (namespace["name"], namespace["datasource"]) == ("namespace", DATA_SOURCE)
+    ids = [panel["id"] for panel in found["panels"]]
+    assert len(set(ids)) == len(ids)
+    for panel in found["panels"]:
+        assert panel["type"] in {"stat", "timeseries", "table"}
+        assert panel["title"]
+        assert panel["description"].endswith(".")
+        assert panel["datasource"] == DATA_SOURCE
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+        assert [target["refId"] for target in panel["targets"]] == [
+            chr(ord("A") + at) for at in range(len(panel["targets"]))
+        ]
+        assert all(target["datasource"] == DATA_SOURCE for target in panel["targets"])
+        steps = panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])
+        values = [step["value"] for step in steps]
+        assert values[:1] in ([], [None])
+        assert values[1:] == sorted(values[1:])
+
+
+@DASHBOARD
+def test_no_panel_hides_another(name):
+    places = [panel["gridPos"] for panel in read(name)["panels"]]
+    assert all(place["x"] + place["w"] <= COLUMNS for place in places)
+    for one_place, other in itertools.combinations(places, 2):
+        assert (
+            one_place["x"] + one_place["w"] <= other["x"]
+            or other["x"] + other["w"] <= one_place["x"]
+            or one_place["y"] + one_place["h"] <= other["y"]
+            or other["y"] + other["h"] <= one_place["y"]
+        )
+
+
+def test_grafana_s_sidecar_finds_each_in_a_config_map():
+    found = [
+        each
+        for each in of_kind(objects("default", "monitoring"), "ConfigMap")
+        if each["metadata"]["labels"].get("grafana_dashboard") == "1"
+    ]
+    assert {each["metadata"]["name"] for each in found} == {
+        f"harbourmaster-dashboard-{name}" for name in DASHBOARDS
+    }
+    for each in found:
+        assert each["metadata"]["annotations"] == {"grafana_folder": "Harbourmaster"}
+        ((file, content),) = each["data"].items()
+        assert (FOLDER / file).read_text() == content
+        assert len(content.encode()) < CONFIG_MAP_BYTES
