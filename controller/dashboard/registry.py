@@ -16,6 +16,7 @@ from controller.dashboard.pages import (
     policies,
     reservations,
 )
+from controller.dashboard.pages.gate_facts import DETAILS
 from controller.dashboard.query import Query
 from controller.dashboard.sight import Sight
 from controller.dashboard.world import World
@@ -102,7 +103,7 @@ OVERVIEW: Final = Page(
         (APPLICATIONS,),
         (NODES,),
     ),
-    besides=(PODS, *gates.DETAILS),
+    besides=(PODS, *DETAILS),
     counts=True,
 )
 APPLICATIONS_PAGE: Final = Page(
@@ -116,7 +117,7 @@ APPLICATIONS_PAGE: Final = Page(
 PAGES: Final = (
     OVERVIEW,
     APPLICATIONS_PAGE,
-    Page("gates", gates.PATH, "Gates", gates.gates, (gates.NEEDED,), besides=gates.DETAILS),
+    Page("gates", gates.PATH, "Gates", gates.gates, (gates.NEEDED,), besides=DETAILS),
     Page(
         "policies",
         policies.PATH,

@@ -266,18 +266,17 @@ class Filled:
             ),
         )
         self.put("workloads", self._made(Workload, names.workload, namespace, begun, spec=spec))
-        self.put(
-            "task_definitions", self._made(TaskDefinition, "migrate", namespace, 9999, spec={})
-        )
+        for each in ("backup", "migrate"):
+            made = self._made(TaskDefinition, each, namespace, 9999, spec={})
+            self.put("task_definitions", made)
+        for each in ("errors", "latency"):
+            reference = {"keptnMetricRef": {"name": "p95"}, "evaluationTarget": "<200"}
+            made = self._made(
+                EvaluationDefinition, each, namespace, 9999, spec={"objectives": [reference]}
+            )
+            self.put("evaluation_definitions", made)
 
     def _evaluation(self, namespace, app, begun):
-        reference = {"keptnMetricRef": {"name": "p95"}, "evaluationTarget": "<200"}
-        self.put(
-            "evaluation_definitions",
-            self._made(
-                EvaluationDefinition, "latency", namespace, 9999, spec={"objectives": [reference]}
-            ),
-        )
         self.put(
             "evaluations",
             self._made(

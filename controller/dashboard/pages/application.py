@@ -11,6 +11,7 @@ from controller.dashboard.pages.phases import PhaseRow, phase_rows, ran
 from controller.dashboard.pages.states import Shown, shown
 from controller.dashboard.times import moment, seconds_between, span
 from controller.dashboard.world import found, values
+from evaluation.times import stamp
 from kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from lifecycle.workloads import names_of
 
@@ -59,6 +60,9 @@ class ApplicationPage(Struct, frozen=True):
     start: str
     end: str
     took: str
+    from_time: str
+    """When the time lines begin, and end."""
+    to_time: str
     previous: str
     versions: tuple[VersionLink, ...]
     lanes: tuple[Lane, ...]
@@ -117,6 +121,8 @@ def application(
         start=status.start_time,
         end=status.end_time,
         took=span(seconds_between(first, last or now)) if first else "",
+        from_time=stamp(start),
+        to_time=stamp(end),
         previous=version.spec.previous_version,
         versions=tuple(
             VersionLink(

@@ -90,7 +90,7 @@ def tally(world: World, sight: Sight, _now: datetime) -> Tally:
                 tone="bad",
                 what="Application",
                 name=f"{each.metadata.namespace}/{each.spec.app_name}",
-                text=f"version {each.spec.version} failed: {name_of_current(each) or 'its checks'}",
+                text=f"version {each.spec.version} failed in its {_where(each)}",
                 link=link_of(each),
             )
             for each in failed[:_MOST_NOTICES]
@@ -125,6 +125,10 @@ def _visible(world: World, sight: Sight) -> list[AppVersion]:
     return list(found.values())
 
 
+def _where(version: AppVersion) -> str:
+    return name_of_current(version).lower() or "checks"
+
+
 def _age(version: AppVersion) -> tuple[str, int, str]:
     metadata = version.metadata
     return metadata.creation_timestamp, version.spec.revision, metadata.name
@@ -144,7 +148,7 @@ def _parts(newest: Iterable[AppVersion]) -> Iterable[Part]:
         if count:
             yield Part(label, count, tone, state)
     for state, count in sorted(counts.items()):
-        yield Part((state or "Pending").lower(), count, "idle", state)
+        yield Part(shown(state).label, count, "idle", state)
 
 
 def _row(version: AppVersion, now: datetime) -> ApplicationRow:

@@ -194,7 +194,7 @@ def _parts(states: Iterable[str]) -> Iterator[Part]:
         counts[each] = counts.get(each, 0) + 1
     for state in sorted(counts, key=lambda each: (shown(each).urgency, each)):
         found = shown(state)
-        yield Part(found.word.lower(), counts[state], found.tone, state)
+        yield Part(found.label, counts[state], found.tone, state)
 
 
 def _running(world: World, sight: Sight) -> dict[str, int] | None:

@@ -74,10 +74,10 @@ def name_of(phase: Phase) -> str:
     """A phase in words; one that has a level belongs to an app or to a workload."""
     if phase.name == PROMOTION.name:
         return "Promotion"
-    when = "Before" if "Pre" in phase.name else "After" if "Post" in phase.name else ""
+    when = "Pre" if "Pre" in phase.name else "Post" if "Post" in phase.name else ""
     for mark, word in _WORDS:
         if when and phase.name.endswith(mark):
-            return f"{when}: {word}"
+            return f"{when}-deployment {word}"
     return "Deployment"
 
 

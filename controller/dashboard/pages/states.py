@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ _TONES: Final[dict[str, Tone]] = {
     "Failed": "bad",
     "Offline": "bad",
 }
+_HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ORDER: Final[dict[Tone, int]] = {"bad": 0, "warn": 1, "busy": 2, "idle": 3, "good": 4}
 
 
@@ -36,6 +38,11 @@ class Shown(Struct, frozen=True, gc=False):
 
     word: str
     tone: Tone
+
+    @property
+    def label(self) -> str:
+        """The word within a sentence."""
+        return _HUMP.sub(" ", self.word).lower()
 
     @property
     def urgency(self) -> int:
