@@ -62,6 +62,8 @@ class Known(Struct, frozen=True):
     settings: AdmissionSettings
     policies: tuple[Live, ...]
     problems: tuple[str, ...]
+    doubt: str
+    """Why the settings may be others."""
 
 
 async def known(context: WhyContext, client: Client, namespace: str) -> Known:
@@ -78,8 +80,10 @@ async def known(context: WhyContext, client: Client, namespace: str) -> Known:
         excluded=frozenset((context.installed_in,)),
         parents=parents_of(parents),
     )
-    problems = (policies[1], local[1], space[1], doubt)
-    return Known(snapshot, settings, (*policies[0], *local[0]), tuple(filter(None, problems)))
+    problems = (policies[1], local[1], space[1])
+    return Known(
+        snapshot, settings, (*policies[0], *local[0]), tuple(filter(None, problems)), doubt
+    )
 
 
 async def _policies(

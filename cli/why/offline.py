@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from cli.why.asking import Answered
+    from cli.why.known import Known
     from kube.client import Client
 
     Show: TypeAlias = Callable[[Told], None]
@@ -237,14 +238,17 @@ async def _by_cluster(
         found = await known(context, client, namespace)
         candidates = [each.candidate for each in found.policies]
         answered = ask(question.body, found.snapshot, found.settings, candidates)
-        show(_told(arguments, question, answered, found.problems))
+        show(_told(arguments, question, answered, found))
     return DONE
 
 
 def _told(
-    arguments: Arguments, question: _Question, answered: Answered, problems: tuple[str, ...] = ()
+    arguments: Arguments, question: _Question, answered: Answered, found: Known | None = None
 ) -> Told:
-    words = msgspec.structs.replace(question.words, problems=problems, has_all=arguments.has_all)
+    words = msgspec.structs.replace(question.words, has_all=arguments.has_all)
+    if found is not None:
+        remarks = (*words.remarks, *filter(None, (found.doubt,)))
+        words = msgspec.structs.replace(words, problems=found.problems, remarks=remarks)
     request = answered.request
     kind = request.kind
     group = (

@@ -9,6 +9,7 @@ from cli.why.values import is_default_toleration, shown
 from policies.explain import CHANGES, OWN
 from policies.merge import DEFAULT_SCHEDULER
 from policies.model import CLUSTER_POLICY
+from policies.patch import NODE_NAME
 from policies.unmatched import ELSEWHERE
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST: Final = 20
 """Policies that do not match and are listed; ``--all`` lists them all."""
-_COLUMN: Final = 44
+_COLUMN: Final = 52
 """Characters of a value that others are aligned to."""
 _VERBS: Final = {
     "added": "adds",
@@ -32,6 +33,8 @@ _VERBS: Final = {
     "won-by": "yields",
     "left-out": "skips",
 }
+_SETTERS: Final = "Fields, and who sets them"
+_SETTERS_NOW: Final = "Fields, and who sets them now"
 _WOULD: Final = {"added": "would add", "replaced": "would set", "multiplied": "would narrow"}
 
 
@@ -73,7 +76,9 @@ class Wording:
             case "as-affinity":
                 text = f"node {value} by node affinity: {found.why}"
             case "already-there":
-                text += f", there already ({self.by(found.by)})"
+                # What is read long after may have been set by anybody; the fields' lines tell.
+                by = "" if self.is_live and found.by == (OWN,) else f" ({self.by(found.by)})"
+                text += f", there already{by}"
                 tone = "dim"
             case "kept-own" | "won-by":
                 stays = "" if found.present is None else f" {shown(found.path, found.present)}"
@@ -91,40 +96,40 @@ class Wording:
             tone = "good"
             if self.is_live:
                 verb, tone = _WOULD[found.rule], "waiting"
-        return Line(text, 2, tone, verb)
+        return Line(text, 1, tone, verb)
 
     def policies(self, explanation: Explanation, hints: Mapping[str, str]) -> Iterator[Line]:
         """What each matching policy did; ``hints`` are for those that would change something."""
         for report in explanation.policies:
             if not report.matched:
                 continue
-            yield Line(report.reference, 1, "strong")
+            yield Line(report.reference, 0, "strong")
             if report.fault:
-                yield Line(f"skipped, it is invalid: {report.fault}", 2, "bad")
+                yield Line(f"skipped, it is invalid: {report.fault}", 1, "bad")
             elif not report.contributions:
-                yield Line("matches and asks for nothing", 2, "dim")
+                yield Line("matches and asks for nothing", 1, "dim")
             for each in report.contributions:
                 yield self.contribution(each)
             for note in report.notes:
                 if note.code == "affinity-conflict":
-                    yield Line(note.text, 2, "bad", "warns")
+                    yield Line(note.text, 1, "bad", "warns")
             if hint := hints.get(report.reference):
-                yield Line(hint, 2, "waiting", "note")
+                yield Line(hint, 1, "waiting", "note")
 
     def unmatched(self, explanation: Explanation, *, has_all: bool) -> Iterator[Line]:
         """Why each of the others does not match."""
         found = [report for report in explanation.policies if not report.matched]
         if not found:
             return
-        yield Line(f"Not for {self.whose}", 1, "strong")
+        yield Line(f"Not for {self.whose}", 0, "strong")
         near = [report for report in found if has_all or not _is_elsewhere(report)]
         listed = near if has_all else near[:MOST]
         for report in listed:
-            yield Line(str(report.mismatch), 2, "dim", named(report.reference))
+            yield Line(str(report.mismatch), 1, "dim", named(report.reference))
         if len(near) > len(listed):
-            yield Line(f"and {len(near) - len(listed)} more; --all lists them", 2, "dim")
+            yield Line(f"and {len(near) - len(listed)} more; --all lists them", 1, "dim")
         if len(found) > len(near):
-            yield Line(f"and {len(found) - len(near)} of other namespaces", 2, "dim")
+            yield Line(f"and {len(found) - len(near)} of other namespaces", 1, "dim")
 
     def fields(
         self, fields: Sequence[FieldReport], template: Mapping[str, Any] | None, owner: str
@@ -133,12 +138,15 @@ class Wording:
         found = [each for each in fields if self._is_told(each)]
         if not found:
             return
-        yield Line("Fields", 1, "strong")
+        heading = _SETTERS_NOW if self.is_live else _SETTERS
+        if owner and template is not None:
+            heading += f"; the template is that of {owner}"
+        yield Line(heading, 0, "strong")
         values = [shown(each.path, each.value) for each in found]
         width = max((len(value) for value in values if len(value) <= _COLUMN), default=0)
         for each, value in zip(found, values, strict=True):
-            origin = self._origin(each, template, owner)
-            yield Line(f"{value.ljust(width)}  ({origin})", 2, "", self.short(each.path))
+            text = f"{value.ljust(width)}  {self._origin(each, template)}"
+            yield Line(text, 1, "", self.short(each.path))
 
     def _is_told(self, field: FieldReport) -> bool:
         if self.is_live and field.set_by != (OWN,):
@@ -147,26 +155,20 @@ class Wording:
         is_default = self.short(field.path) == "schedulerName" and field.value == DEFAULT_SCHEDULER
         return not (is_default and field.set_by == (OWN,) and not field.asked_by)
 
-    def _origin(self, field: FieldReport, template: Mapping[str, Any] | None, owner: str) -> str:
-        if field.set_by != (OWN,):
-            return self.by(field.set_by)
+    def _origin(self, field: FieldReport, template: Mapping[str, Any] | None) -> str:
+        asked = [named(reference) for reference in field.asked_by]
         if not self.is_live:
-            asked = (
-                f"; {_listed(map(named, field.asked_by))} asks for it too" if field.asked_by else ""
-            )
-            return f"{self.whose}'s own{asked}"
-        asked = f"{_listed(map(named, field.asked_by))} asks for it" if field.asked_by else ""
+            return _listed([self.by(field.set_by), *asked])
         if is_default_toleration(field.value) and not asked:
-            return "Kubernetes gives it to every pod"
-        short = self.short(field.path)
-        if short == "nodeName" and not asked:
-            return "its scheduler chose it, or whoever created the pod"
-        if template is None:
-            return asked or "no policy of now sets it"
+            return "Kubernetes, for every pod"
         stem = _stem(field.path.removeprefix(self._prefix))
-        if field.value in [value for path, value in template.items() if _stem(path) == stem]:
-            return f"from the template of {owner}{'; ' if asked else ''}{asked}"
-        return asked or f"not in the template of {owner}, and no policy of now sets it"
+        if template is not None and any(
+            value == field.value for path, value in template.items() if _stem(path) == stem
+        ):
+            return _listed(["the template", *asked])
+        if stem == NODE_NAME and not asked:
+            return "its scheduler, or who created it"
+        return _listed(asked) or "no policy of now"
 
 
 def named(reference: str) -> str:

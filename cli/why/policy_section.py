@@ -78,12 +78,12 @@ def policies_section(answered: Answered, told: Words) -> Section:
         remarks=told.remarks,
     )
     state, summary = _summary(answered, told)
-    lines = [Line(text, 1, "waiting", "unsure") for text in told.problems]
-    lines += [Line(text, 1, "", "note") for text in told.remarks]
+    lines = [Line(text, 0, "waiting", "unsure") for text in told.problems]
+    lines += [Line(text, 0, "", "note") for text in told.remarks]
     if explanation is not None:
         lines += _lines(answered, explanation, told)
     elif verdict.outcome not in {VALID, UNMATCHED}:
-        lines += [Line(note.text, 1, "bad", note.code) for note in verdict.notes]
+        lines += [Line(note.text, 0, "bad", note.code) for note in verdict.notes]
     return Section(
         name=NAME,
         title=TITLE,
@@ -102,7 +102,7 @@ def _lines(answered: Answered, explanation: Explanation, told: Words) -> Iterato
     codes = {note.code for note in explanation.notes}
     for note in answered.verdict.notes:
         if note.code not in codes:
-            yield Line(note.text, 1, "waiting", "warns")
+            yield Line(note.text, 0, "waiting", "warns")
     yield from wording.fields(explanation.fields, told.template, told.owner)
     yield from wording.unmatched(explanation, has_all=told.has_all)
 

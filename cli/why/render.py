@@ -26,7 +26,7 @@ _TONES: Final[dict[str, Tone]] = {
     "unknown": "waiting",
     "note": "",
 }
-_FIRST: Final[tuple[State, ...]] = ("fault", "waits", "unknown")
+_URGENCY: Final[tuple[State, ...]] = ("fault", "waits", "unknown", "note", "fine")
 
 
 class SectionReport(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,6 +49,7 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
     state: State
     """The worst of the sections'."""
     summary: str
+    """The first section's, which is the most urgent one."""
     sections: tuple[SectionReport, ...]
 
 
@@ -64,18 +65,14 @@ class Told(Struct, frozen=True, kw_only=True):
     sections: tuple[Section, ...] = ()
 
     @property
-    def worst(self) -> Section | None:
-        """The section that is the answer, if there is one."""
-        for state in _FIRST:
-            for each in self.sections:
-                if each.state == state:
-                    return each
-        return None
+    def urgent_first(self) -> list[Section]:
+        """The sections, beginning with the one that is the answer."""
+        return sorted(self.sections, key=lambda each: _URGENCY.index(each.state))
 
 
 def report(told: Told) -> Report:
     """The report for programs."""
-    worst = told.worst
+    worst = next(iter(told.urgent_first), None)
     return Report(
         api_version=told.api_version,
         kind=told.kind,
@@ -91,7 +88,7 @@ def report(told: Told) -> Report:
                 summary=each.summary,
                 detail=each.detail,
             )
-            for each in told.sections
+            for each in told.urgent_first
         ),
     )
 
@@ -109,13 +106,7 @@ def text(told: Told, terminal: Terminal) -> Iterator[str]:
     yield terminal.line(f"{told.kind} {name}", "strong")
     if told.seen:
         yield terminal.line(told.seen, indent=_INDENT)
-    worst = told.worst
-    if worst is not None and len(told.sections) > 1:
-        tone = _TONES[worst.state]
-        yield terminal.line(
-            f"{worst.title}: {worst.summary}", tone, indent=_INDENT, hanging=_INDENT
-        )
-    for each in told.sections:
+    for each in told.urgent_first:
         yield ""
         heading = f"{each.title}: {each.summary}"
         yield terminal.line(heading, _TONES[each.state] or "strong", hanging=_INDENT)
@@ -129,7 +120,7 @@ def _lines(lines: Sequence[Line], terminal: Terminal) -> Iterator[str]:
         widths = [len(line.label) for line in neighbours if line.label]
         width = min(max(widths, default=0), _WIDEST_LABEL)
         for line in neighbours:
-            yield _line(line, depth * _INDENT, width, terminal)
+            yield _line(line, (depth + 1) * _INDENT, width, terminal)
 
 
 def _line(line: Line, indent: int, width: int, terminal: Terminal) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from cli.why.wording import unreadable
-from kube.errors import ApiError
+from kube.errors import ApiError, NotFoundError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS
 from policies.decoding import describe
 from serving.options import SettingsError, add_settings, settings_from
@@ -96,6 +96,8 @@ async def shipped(
         arguments, path = _split(found[0].args[1:])
         text = await _config(context, pod, found[0], path) if path else ""
         return _settings(arguments, text, kind), ""
+    except NotFoundError:
+        return kind(), f"there is no {where} (--installed-in says where to look): {assumed}"
     except ApiError as error:
         return kind(), f"{unreadable(error, where)}; {assumed}"
     except (_FlagsError, SettingsError, msgspec.MsgspecError, LookupError) as error:

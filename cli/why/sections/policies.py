@@ -33,7 +33,7 @@ async def section(context: WhyContext) -> Section | None:
     subject = context.subject
     found = await known(context, context.client, subject.namespace)
     asked = as_asked(_DECODE(subject.raw))
-    remarks = asked.remarks
+    remarks = (*asked.remarks, *filter(None, (found.doubt,)))
     manifest = asked.manifest
     if context.is_live:
         manifest, ending = _without_end(manifest)

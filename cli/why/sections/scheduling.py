@@ -1,0 +1,107 @@
+"""What its scheduler says of a pod that has no node, and whether one has looked at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from cli.why.model import Line, Section
+from evaluation.times import parse
+from policies.merge import DEFAULT_SCHEDULER
+
+if TYPE_CHECKING:
+    from cli.why.model import WhyContext
+
+NAME: Final = "scheduling"
+SILENT_SECONDS: Final = 5.0
+"""After that a pod that no scheduler has said anything of is one that no scheduler looks at."""
+_SCHEDULED: Final = "PodScheduled"
+_GATED: Final = "SchedulingGated"
+
+
+class Scheduling(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What programs read; ``code``: unschedulable, not-looked-at, or another reason of its own."""
+
+    scheduler: str
+    reason: str
+    message: str
+    since: str
+
+
+class _Condition(Struct, frozen=True, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class _Status(Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    conditions: tuple[_Condition, ...] | None = None
+    nominated_node_name: str = ""
+
+
+class _Spec(Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[msgspec.Raw, ...] | None = None
+
+
+class _Metadata(Struct, frozen=True, rename="camel"):
+    creation_timestamp: str = ""
+
+
+class _Pod(Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_decode: Final = msgspec.json.Decoder(_Pod).decode
+
+
+async def section(context: WhyContext) -> Section | None:
+    """The section of a pod that waits for a node behind no gate; None for any other."""
+    if not (context.is_pod and context.is_live):
+        return None
+    pod = _decode(context.subject.raw)
+    spec, status = pod.spec, pod.status
+    if spec.node_name or spec.scheduling_gates or status.phase not in {"", "Pending"}:
+        return None
+    scheduler = spec.scheduler_name or DEFAULT_SCHEDULER
+    found = next((each for each in status.conditions or () if each.type == _SCHEDULED), None)
+    if found is None or found.reason == _GATED:
+        age = (context.now - parse(pod.metadata.creation_timestamp)).total_seconds()
+        if age < SILENT_SECONDS:
+            return None
+        text = f"no scheduler has looked at it: is {scheduler} running?"
+        detail = Scheduling(scheduler=scheduler, reason="", message="", since="")
+        return Section(
+            name=NAME,
+            title="Scheduling",
+            state="fault",
+            code="not-looked-at",
+            summary=text,
+            detail=detail,
+        )
+    detail = Scheduling(
+        scheduler=scheduler,
+        reason=found.reason,
+        message=found.message,
+        since=found.last_transition_time or "",
+    )
+    lines = [Line(f"by {scheduler}, since {detail.since}", 0, "dim")]
+    if status.nominated_node_name:
+        lines.append(Line(f"room is being made on node {status.nominated_node_name}"))
+    return Section(
+        name=NAME,
+        title="Scheduling",
+        state="waits",
+        code=found.reason.lower() or "waits",
+        summary=found.message or "it waits for a node",
+        lines=tuple(lines),
+        detail=detail,
+    )
