@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cli import local, program
+from cli.doctor import commands as doctor
 from cli.gate import commands as gate
 from cli.gitops import commands as gitops
 from cli.migrate import commands as migrate
 from cli.placement import commands as placement
 from cli.placement import new_commands, why_command
+from cli.preview import commands as preview
 from cli.reschedule import commands as reschedule
 from cli.uninstall import commands as uninstall
 from cli.why import commands as why
@@ -100,6 +102,7 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     local.add_parser(commands)
     uninstall.add_parser(commands)
     migrate.add_parser(commands)
+    doctor.add_parser(commands)
     gate.add_parser(commands)
     gitops.add_parser(commands)
     placing = placement.add_parser(commands)
@@ -107,6 +110,7 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     why_command.add_why(placing)
     new_commands.add_import(commands)
     reschedule.add_parser(commands)
+    preview.add_parser(commands)
     why.add_parser(commands)
 
     review = commands.add_parser("review", help="answer one AdmissionReview")

@@ -5,7 +5,6 @@ It goes by the caller's rights, and needs nothing of ours to run in the cluster.
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from cli.caller import caller
 from cli.cluster import DONE, LEFT, collect, complain, run_with_client, say
 from controller.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from gates.gate import GATE
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 TRIES: Final = 3
 """Times that a pod is looked at anew after it changed under our hands."""
-_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _UNREAD: Final = frozenset(("KeptnAppVersion",))
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -66,20 +65,7 @@ class Waiting(Struct, frozen=True, rename="camel"):
     orphaned: bool
 
 
-class _User(Struct, frozen=True):
-    username: str = ""
-
-
-class _ReviewStatus(Struct, frozen=True, rename="camel"):
-    user_info: _User = _User()
-
-
-class _Review(Struct, frozen=True):
-    status: _ReviewStatus = _ReviewStatus()
-
-
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
-_decode_review: Final = msgspec.json.Decoder(_Review).decode
 
 
 def show(arguments: Arguments) -> int:
@@ -185,7 +171,7 @@ async def _release(arguments: Arguments, client: Client) -> int:
     namespace, name = arguments.pod
     shown = f"{namespace}/{name}"
     try:
-        who = await _user(client)
+        who = await caller(client)
         pod = await _let_go(client, arguments, who)
     except NotFoundError:
         complain(f"{shown}: there is no such pod")
@@ -235,19 +221,6 @@ async def _let_go(client: Client, arguments: Arguments, who: str) -> Pod | None:
         else:
             return pod
     raise AssertionError
-
-
-async def _user(client: Client) -> str:
-    """Who the API server takes us for; where it doesn't say, who we are on this machine."""
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    try:
-        answer = await client.request(
-            "POST", _REVIEWS, body=msgspec.json.encode(body), content_type="application/json"
-        )
-        found = _decode_review(answer).status.user_info.username
-    except (ApiError, msgspec.DecodeError):
-        found = ""
-    return found or f"unknown ({os.environ.get('USER', '?')} on {socket.gethostname()})"
 
 
 def event(pod: Pod, who: str, reason: str, now: datetime) -> dict[str, Any]:

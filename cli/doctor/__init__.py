@@ -1,0 +1,3 @@
+"""``harbourmaster doctor``: whether the installation is sound, and what to do where it is not."""
+
+from __future__ import annotations

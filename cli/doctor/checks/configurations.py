@@ -1,0 +1,114 @@
+"""Whether the webhook configurations are as the controller would write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from cli.doctor.model import fault, note, warning
+from cli.doctor.settings import UnknownSettingsError
+from controller.registration.break_glass import opened, standing
+from controller.registration.desired import NAME, Home, desired
+from controller.registration.drift import compare
+from controller.settings import ControllerSettings
+
+if TYPE_CHECKING:
+    from cli.doctor.context import Context
+    from cli.doctor.model import Finding
+    from controller.registration.drift import Repair
+    from kube.resources import Resource
+
+CHECK: Final = "configurations"
+_OURS: Final = ".harbourmaster.dev"
+_SHOWN: Final = 80
+_HARMLESS: Final = "metadata."
+
+
+async def check(context: Context) -> list[Finding]:
+    """What is missing, what differs, and a broken glass."""
+    try:
+        settings = await context.controller_settings()
+    except UnknownSettingsError:
+        settings = None
+    home = await context.home()
+    wanted = desired(
+        (settings or ControllerSettings()).webhook,
+        Home(context.namespace, home.uid if home else None),
+        None,
+    )
+    keeps = settings is None or settings.register_webhooks
+    findings: list[Finding] = []
+    unknown: dict[str, Repair] = {}
+    for resource, one in (await context.configurations()).items():
+        if one is None:
+            findings.append(_missing(resource, keeps=keeps))
+            continue
+        glass = standing(one)
+        if glass is not None:
+            text = f"break-glass {glass}: all its webhooks fail open"
+            remedy = "harbourmaster doctor --break-glass off, when the trouble is over"
+            findings.append(warning(CHECK, resource.kind, text, remedy))
+        expected = opened(wanted[resource]) if glass is not None else wanted[resource]
+        for repair in compare(one, expected):
+            if settings is None and repair.setting:
+                unknown[repair.setting] = repair
+            else:
+                findings.append(_drift(resource, repair, keeps=keeps))
+    findings += [_unknown(repair) for repair in unknown.values()]
+    return [*findings, *await _twins(context)]
+
+
+def _unknown(repair: Repair) -> Finding:
+    """What a setting may have asked for, where nobody says which settings there are."""
+    text = f"is {_value(repair.observed)}, by default {_value(repair.wanted)}"
+    return note(CHECK, repair.setting, f"{text}; no Deployment says which it should be")
+
+
+def _missing(resource: Resource, *, keeps: bool) -> Finding:
+    remedy = (
+        "the controller makes it within seconds where it runs: see its Lease and log"
+        if keeps
+        else "kubectl apply -k deploy/webhook/configurations"
+    )
+    text = "is not there: the API server asks us about nothing that it would name"
+    return fault(CHECK, f"{resource.kind} {NAME}", text, remedy)
+
+
+def _drift(resource: Resource, repair: Repair, *, keeps: bool) -> Finding:
+    short = "mutating" if resource.kind.startswith("Mutating") else "validating"
+    subject = f"{repair.subject} ({short})"
+    if not repair.field:
+        text = "is missing" if repair.observed is None else "is none of ours"
+    else:
+        text = f"is {_value(repair.observed)}, {_value(repair.wanted)} expected"
+    if repair.field.startswith(_HARMLESS):
+        return warning(CHECK, subject, text, "the controller puts it right where it runs")
+    if not keeps:
+        remedy = "kubectl apply -k deploy/webhook/configurations, or your overlay"
+    elif repair.setting:
+        remedy = f"the controller puts it right where it runs; to keep it, set {repair.setting}"
+    else:
+        remedy = "the controller puts it right where it runs: see its Lease and log"
+    return fault(CHECK, subject, text, remedy)
+
+
+def _value(value: Any) -> str:  # noqa: ANN401
+    if value is None:
+        return "absent"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+async def _twins(context: Context) -> list[Finding]:
+    """Configurations of another name with webhooks of ours: each object is reviewed twice."""
+    findings = []
+    for resource in await context.configurations():
+        for one in await context.all_configurations(resource):
+            name = (one.get("metadata") or {}).get("name")
+            entries = [str(each.get("name")) for each in one.get("webhooks") or ()]
+            if name != NAME and any(each.endswith(_OURS) for each in entries):
+                text = f"has webhooks of ours as well as {NAME}: each object is reviewed twice"
+                remedy = f"kubectl delete {resource.plural} {name}"
+                findings.append(warning(CHECK, f"{resource.kind} {name}", text, remedy))
+    return findings

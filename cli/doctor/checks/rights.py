@@ -1,0 +1,217 @@
+"""Whether our processes may do what they do, as the API server itself answers that."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from cli.doctor.model import fault, note, unread
+from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
+from kube.errors import ForbiddenError
+from kube.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
+from playground.manifests import DEPLOY
+from serving.documents import Document, parse_documents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cli.doctor.context import Context
+    from cli.doctor.model import Finding
+    from controller.settings import ControllerSettings
+
+CHECK: Final = "rights"
+_PAUSE_FREE: Final = 16
+"""Questions that are asked at one time."""
+_SHOWN: Final = 4
+_ACCOUNTS: Final = frozenset((CONTROLLER, WEBHOOK))
+
+
+class Right(Struct, frozen=True, order=True):
+    """One thing that one of our accounts must be able to do; empty for any or none."""
+
+    account: str
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        """As people say it: ``list pods``."""
+        what = "/".join(filter(None, (self.resource, self.subresource)))
+        of_group = f"{what}.{self.group}" if self.group else what
+        return f"{self.verb} {of_group}{f' {self.name}' if self.name else ''}"
+
+
+class _Status(Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(Struct, frozen=True):
+    status: _Status = _Status()
+
+
+_decode: Final = msgspec.json.Decoder(_Review).decode
+
+OWN: Final = (
+    ("get", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", False),
+    ("get", "admissionregistration.k8s.io", "validatingwebhookconfigurations", False),
+    ("list", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", False),
+    ("get", "apiextensions.k8s.io", "customresourcedefinitions", False),
+    ("list", "", "namespaces", False),
+    ("get", "apps", "deployments", True),
+    ("get", "coordination.k8s.io", "leases", True),
+    ("get", "", "secrets", True),
+    ("create", "authorization.k8s.io", "subjectaccessreviews", False),
+    ("list", "kupid.gardener.cloud", "clusterpodschedulingpolicies", False),
+)
+"""What the caller needs so that everything can be looked at; whether it is of our namespace."""
+
+
+async def check(context: Context) -> list[Finding]:
+    """Rights that our accounts lack, and those that the caller lacks to look at all of it."""
+    findings = []
+    lacking = await own_lacks(context)
+    if lacking:
+        text = f"you may not {_listed(lacking)}: some of this could not be looked at"
+        findings.append(note(CHECK, await _me(context), text, "ask for these rights"))
+    settings = await context.known_settings()
+    wanted = sorted(required(settings, context.namespace))
+    width = asyncio.Semaphore(_PAUSE_FREE)
+
+    async def ask(right: Right) -> bool:
+        async with width:
+            return await _may(context, right)
+
+    # One first: where nobody may ask, one refusal is enough.
+    try:
+        first = await ask(wanted[0])
+    except ForbiddenError:
+        text = "you may not ask what others may do, so our accounts' rights were not looked at"
+        remedy = "ask for create on subjectaccessreviews"
+        return [*findings, unread(CHECK, "ServiceAccounts", text, remedy)]
+    answers = [first, *await asyncio.gather(*map(ask, wanted[1:]))]
+    refused = [right for right, allowed in zip(wanted, answers, strict=True) if not allowed]
+    for account in sorted({right.account for right in refused}):
+        lacks = [str(right) for right in refused if right.account == account]
+        text = f"may not {_listed(lacks)}"
+        remedy = "apply the roles and bindings again: kubectl apply -k deploy/rbac, or make deploy"
+        findings.append(fault(CHECK, f"ServiceAccount {account}", text, remedy))
+    return findings
+
+
+async def own_lacks(context: Context) -> list[str]:
+    """What of OWN the caller may not."""
+
+    async def may(verb: str, group: str, resource: str, *, is_home: bool) -> bool:
+        attributes = {"verb": verb, "group": group, "resource": resource}
+        if is_home:
+            attributes["namespace"] = context.namespace
+        body = {
+            "apiVersion": SELF_ACCESS_REVIEWS.api_version,
+            "kind": SELF_ACCESS_REVIEWS.kind,
+            "spec": {"resourceAttributes": attributes},
+        }
+        return _decode(await context.client.create(SELF_ACCESS_REVIEWS, body)).status.allowed
+
+    async def ask() -> list[str]:
+        try:
+            answers = await asyncio.gather(
+                *(may(verb, group, plural, is_home=home) for verb, group, plural, home in OWN)
+            )
+        except ForbiddenError:
+            # Not even everybody may ask about themselves; then the checks will say.
+            return []
+        return [
+            f"{verb} {plural}"
+            for (verb, _, plural, _), allowed in zip(OWN, answers, strict=True)
+            if not allowed
+        ]
+
+    return await context.once("own", ask)
+
+
+async def _me(context: Context) -> str:
+    return (await context.myself()).name or "you"
+
+
+async def _may(context: Context, right: Right) -> bool:
+    attributes = {
+        "verb": right.verb,
+        "group": right.group,
+        "resource": right.resource,
+        "subresource": right.subresource,
+        "name": right.name,
+        "namespace": right.namespace,
+    }
+    body = {
+        "apiVersion": ACCESS_REVIEWS.api_version,
+        "kind": ACCESS_REVIEWS.kind,
+        "spec": {
+            "user": f"system:serviceaccount:{context.namespace}:{right.account}",
+            "groups": [
+                "system:serviceaccounts",
+                f"system:serviceaccounts:{context.namespace}",
+                "system:authenticated",
+            ],
+            "resourceAttributes": {key: value for key, value in attributes.items() if value},
+        },
+    }
+    return _decode(await context.client.create(ACCESS_REVIEWS, body)).status.allowed
+
+
+def _listed(lacks: list[str]) -> str:
+    more = len(lacks) - _SHOWN
+    return ", ".join(lacks[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def required(settings: ControllerSettings, namespace: str) -> set[Right]:
+    """What the manifests grant, as far as these settings need it."""
+    files = sorted(DEPLOY.glob("rbac/*.yaml"))
+    if settings.register_webhooks:
+        files += sorted(DEPLOY.glob("rbac/registration/*.yaml"))
+    if settings.rescheduling.enabled:
+        files.append(DEPLOY / "components/rescheduling/rights.yaml")
+    if settings.placement.enabled:
+        files.append(DEPLOY / "components/placement/rights.yaml")
+    objects = [each for file in files for each in _objects(file)]
+    roles = {
+        (each["kind"], each["metadata"]["name"]): each
+        for each in objects
+        if each["kind"] in {"Role", "ClusterRole"}
+    }
+    found: set[Right] = set()
+    for binding in objects:
+        if not binding["kind"].endswith("Binding"):
+            continue
+        role = roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
+        where = binding["metadata"].get("namespace", "")
+        where = namespace if where == DEFAULT_NAMESPACE else where
+        for subject in binding.get("subjects") or ():
+            if role is not None and subject["name"] in _ACCOUNTS:
+                found.update(_rights(role, subject["name"], where))
+    return found
+
+
+def _objects(file: Path) -> Iterator[dict[str, Any]]:
+    if not file.is_file():
+        return
+    for document in parse_documents(file.read_bytes(), file.name):
+        if isinstance(document, Document) and document.value.get("kind") != "Kustomization":
+            yield document.value
+
+
+def _rights(role: dict[str, Any], account: str, namespace: str) -> Iterator[Right]:
+    for rule in role.get("rules") or ():
+        names = rule.get("resourceNames") or [""]
+        for group, resource, verb, name in product(
+            rule["apiGroups"], rule["resources"], rule["verbs"], names
+        ):
+            plural, _, part = resource.partition("/")
+            yield Right(account, verb, group, plural, part, name, namespace)

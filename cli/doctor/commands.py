@@ -1,0 +1,71 @@
+"""The arguments of ``harbourmaster doctor``; what it does is imported when it is run."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from cli.connection import add_installation
+
+if TYPE_CHECKING:
+    from cli.connection import Commands
+
+LONGEST_REASON: Final = 512
+"""Characters of a reason: it stands in an annotation and in an event."""
+_EXAMPLES: Final = """examples:
+  harbourmaster doctor
+  harbourmaster doctor -o json
+  harbourmaster doctor --break-glass on --reason "incident 4711, webhooks hang"
+  harbourmaster doctor --break-glass off
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``doctor``."""
+    parser = commands.add_parser(
+        "doctor",
+        help="say whether the installation is healthy, and what to do where it is not",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_installation(parser)
+    parser.add_argument(
+        "--canary-namespace",
+        metavar="NAME",
+        help="where a pod is tried, by a dry run [default, or another that webhooks select]",
+    )
+    parser.add_argument(
+        "--break-glass",
+        choices=("on", "off"),
+        help="on lets all webhooks fail open until it is off, which restores what was before",
+    )
+    parser.add_argument(
+        "--reason",
+        type=_reason,
+        default="",
+        metavar="TEXT",
+        help="why the glass is broken; it is kept and told by an event, with your name",
+    )
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="how to print it [text]"
+    )
+    parser.set_defaults(command="cli.doctor.commands:run", settings_type=None)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look, or break the glass, or put a new one in."""
+    # What looks takes a while to import, and glass is broken in haste.
+    if arguments.break_glass is not None:
+        from cli.doctor.glass import run as change  # noqa: PLC0415
+
+        return change(arguments)
+    from cli.doctor.run import run as look  # noqa: PLC0415
+
+    return look(arguments)
+
+
+def _reason(text: str) -> str:
+    line = " ".join(text.split())
+    if len(line) > LONGEST_REASON:
+        raise argparse.ArgumentTypeError(f"it is longer than {LONGEST_REASON} characters")
+    return line

@@ -1,0 +1,233 @@
+"""What checks look at, read once however many of them ask, with the caller's rights."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from cli.cluster import collect
+from cli.doctor.objects import (
+    decode_config_map,
+    decode_deployment,
+    decode_secret,
+)
+from cli.doctor.settings import UnknownSettingsError, read_settings
+from cli.installed import CONTROLLER, WEBHOOK
+from cli.metadata import metadata_in
+from controller.registration.configurations import RESOURCES
+from controller.registration.desired import NAME
+from controller.settings import ControllerSettings
+from kube.errors import ApiError, ForbiddenError, NotFoundError
+from kube.lease import decode_lease
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NAMESPACES, SECRETS
+from webhook.settings import WebhookSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from cli.doctor.objects import (
+        Deployment,
+    )
+    from cli.metadata import Metadata
+    from kube.client import Client
+    from kube.lease import Lease
+    from kube.resources import Resource
+
+    T = TypeVar("T")
+
+_WIDTH: Final = 16
+"""Requests that are under way at one time."""
+_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+class Options(Struct, frozen=True):
+    """What the caller says; an empty ``canary_namespace`` lets us choose."""
+
+    namespace: str
+    canary_namespace: str = ""
+
+
+class Myself(Struct, frozen=True):
+    """Who the API server takes us for; empty, and our own time, where it does not say."""
+
+    name: str
+    now: datetime
+    is_told: bool = False
+
+
+class _UserInfo(Struct, frozen=True):
+    username: str = ""
+
+
+class _ReviewMetadata(Struct, frozen=True, rename="camel"):
+    creation_timestamp: datetime | None = None
+
+
+class _ReviewStatus(Struct, frozen=True, rename="camel"):
+    user_info: _UserInfo = _UserInfo()
+
+
+class _Review(Struct, frozen=True):
+    metadata: _ReviewMetadata = _ReviewMetadata()
+    status: _ReviewStatus = _ReviewStatus()
+
+
+_decode_review: Final = msgspec.json.Decoder(_Review).decode
+
+
+class Context:
+    """One look at one installation."""
+
+    def __init__(self, client: Client, options: Options) -> None:
+        self.client = client
+        self.options = options
+        self.namespace = options.namespace
+        self._known: dict[object, asyncio.Task[Any]] = {}
+        self._width = asyncio.Semaphore(_WIDTH)
+
+    async def close(self) -> None:
+        """Leave nothing under way."""
+        for task in self._known.values():
+            task.cancel()
+        await asyncio.gather(*self._known.values(), return_exceptions=True)
+
+    async def once(self, key: object, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What ``make`` gives, made once; an error is everybody's who asks."""
+        if key not in self._known:
+            self._known[key] = asyncio.create_task(make())
+        found: T = await asyncio.shield(self._known[key])
+        return found
+
+    async def get(
+        self, resource: Resource, name: str, namespace: str | None = None
+    ) -> bytes | None:
+        """One object; None where there is none. Raises ApiError."""
+
+        async def ask() -> bytes | None:
+            async with self._width:
+                try:
+                    return await self.client.get(resource, name, namespace)
+                except NotFoundError:
+                    return None
+
+        return await self.once((resource, namespace, name), ask)
+
+    async def items(
+        self,
+        resource: Resource,
+        pick: Callable[[msgspec.Raw], T | None],
+        *,
+        namespace: str | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> list[T]:
+        """What ``pick`` makes of every object; nothing of a kind that is not there."""
+        async with self._width:
+            try:
+                return await collect(self.client, resource, pick, namespace=namespace, **options)
+            except NotFoundError:
+                return []
+
+    async def namespaces(self) -> list[Metadata]:
+        """The metadata of all namespaces."""
+
+        async def ask() -> list[Metadata]:
+            return await self.items(NAMESPACES, metadata_in, metadata_only=True)
+
+        return await self.once("namespaces", ask)
+
+    async def home(self) -> Metadata | None:
+        """Our own namespace."""
+        body = await self.get(NAMESPACES, self.namespace)
+        return metadata_in(body) if body is not None else None
+
+    async def configurations(self) -> dict[Resource, dict[str, Any] | None]:
+        """Both webhook configurations as they are stored."""
+        bodies = await asyncio.gather(*(self.get(each, NAME) for each in RESOURCES))
+        return {
+            resource: msgspec.json.decode(body) if body is not None else None
+            for resource, body in zip(RESOURCES, bodies, strict=True)
+        }
+
+    async def all_configurations(self, resource: Resource) -> list[dict[str, Any]]:
+        """All of a cluster, everybody's."""
+
+        async def ask() -> list[dict[str, Any]]:
+            return await self.items(resource, msgspec.json.decode)
+
+        return await self.once(("all", resource), ask)
+
+    async def deployment(self, name: str) -> Deployment | None:
+        """One of our Deployments."""
+        body = await self.get(DEPLOYMENTS, name, self.namespace)
+        return decode_deployment(body) if body is not None else None
+
+    async def controller_settings(self) -> ControllerSettings | None:
+        """Those of the controller; None where nobody says which it has."""
+        return await self._settings(CONTROLLER, ControllerSettings)
+
+    async def webhook_settings(self) -> WebhookSettings | None:
+        """Those of the webhook; None where nobody says which it has."""
+        return await self._settings(WEBHOOK, WebhookSettings)
+
+    async def _settings(self, name: str, kind: type[T]) -> T | None:
+        """Raises UnknownSettingsError where what is said can't be read."""
+
+        async def read() -> T | None:
+            try:
+                deployment = await self.deployment(name)
+            except ForbiddenError:
+                return None
+            if deployment is None:
+                return None
+            files = {}
+            for each in deployment.config_maps:
+                body = await self.get(CONFIG_MAPS, each, self.namespace)
+                files[each] = (decode_config_map(body).data or {}) if body is not None else {}
+            return read_settings(deployment, kind, files)  # type: ignore[type-var]
+
+        return await self.once(("settings", name), read)
+
+    async def known_settings(self) -> ControllerSettings:
+        """The controller's settings, by default those that are shipped."""
+        try:
+            return await self.controller_settings() or ControllerSettings()
+        except (UnknownSettingsError, ApiError):
+            return ControllerSettings()
+
+    async def secret(self) -> dict[str, bytes] | None:
+        """What the Secret of the certificates holds; None where there is none."""
+        name = (await self.known_settings()).certificates.secret_name
+        body = await self.get(SECRETS, name, self.namespace)
+        return (decode_secret(body).data or {}) if body is not None else None
+
+    async def lease(self) -> Lease | None:
+        """Who leads."""
+        name = (await self.known_settings()).leader_election.lease_name
+        body = await self.get(LEASES, name, self.namespace)
+        return decode_lease(body) if body is not None else None
+
+    async def myself(self) -> Myself:
+        """Who we are, and what time the API server has."""
+
+        async def ask() -> Myself:
+            body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+            try:
+                answer = await self.client.request(
+                    "POST",
+                    _REVIEWS,
+                    body=msgspec.json.encode(body),
+                    content_type="application/json",
+                )
+                found = _decode_review(answer)
+            except (ApiError, msgspec.DecodeError):
+                return Myself("", datetime.now(UTC))
+            stamp = found.metadata.creation_timestamp
+            return Myself(
+                found.status.user_info.username, stamp or datetime.now(UTC), stamp is not None
+            )
+
+        return await self.once("myself", ask)

@@ -1,0 +1,127 @@
+"""``harbourmaster doctor --break-glass``: all webhooks fail open, until it is taken back.
+
+It goes by the caller's rights, and needs nothing of ours to run in the cluster.
+"""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from cli.caller import caller
+from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from controller.registration.break_glass import Glass, broken, mended, opened, standing
+from controller.registration.desired import NAME
+from kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
+from kube.lease import micro_time
+from kube.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+
+    from kube.client import Client
+    from kube.resources import Resource
+
+TRIES: Final = 5
+"""Times that a configuration is looked at anew after it changed under our hands."""
+_PLACE: Final = "default"
+"""Where the API wants events of cluster-scoped objects."""
+
+
+def run(arguments: Arguments) -> int:
+    """Break it, or put a new one in; 0 it is so, 1 it is not everywhere, 2 no cluster."""
+    if arguments.break_glass == "on" and not arguments.reason:
+        complain('--break-glass on needs a --reason "TEXT": it is kept for who finds it')
+        return UNUSABLE
+    return run_with_client(arguments, partial(_run, arguments))
+
+
+async def _run(arguments: Arguments, client: Client) -> int:
+    is_on = arguments.break_glass == "on"
+    who, now = await caller(client), datetime.now(UTC)
+    glass = Glass(by=who, at=now.isoformat(timespec="seconds"), reason=arguments.reason)
+    codes = []
+    for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        try:
+            codes.append(await _change(client, resource, glass, is_on=is_on))
+        except NotFoundError:
+            complain(f"{resource.kind} {NAME} is not there: nothing of ours is asked by it")
+            codes.append(LEFT)
+        except ForbiddenError as error:
+            complain(f"{resource.kind}: not changed, for you may not: {error.message}")
+            codes.append(LEFT)
+        except ApiError as error:
+            complain(f"{resource.kind}: not changed: {error}")
+            codes.append(LEFT)
+    return LEFT if LEFT in codes else DONE
+
+
+async def _change(client: Client, resource: Resource, glass: Glass, *, is_on: bool) -> int:
+    """Write one configuration, unless it is as it should be. Raises ApiError."""
+    for attempt in range(TRIES):
+        stored = msgspec.json.decode(await client.get(resource, NAME))
+        standing_now = standing(stored)
+        if is_on and standing_now is not None and _is_open(stored):
+            say(f"{resource.kind}: the glass is broken already, {standing_now}")
+            return DONE
+        if not is_on and standing_now is None:
+            say(f"{resource.kind}: the glass is whole")
+            return DONE
+        changed = broken(stored, glass) if is_on else mended(stored, standing_now or glass)
+        try:
+            await client.replace(resource, NAME, changed)
+        except ConflictError:
+            if attempt == TRIES - 1:
+                raise
+            continue
+        names = ", ".join(
+            f"{each['name']} {each.get('failurePolicy')}" for each in changed.get("webhooks") or ()
+        )
+        say(f"{resource.kind}: {'fails open' if is_on else 'restored'}: {names}")
+        await _tell(client, resource, stored, glass, is_on=is_on)
+        return DONE
+    raise AssertionError
+
+
+def _is_open(stored: dict[str, Any]) -> bool:
+    entries: list[Any] = opened(stored)["webhooks"]
+    return entries == list(stored.get("webhooks") or ())
+
+
+async def _tell(
+    client: Client, resource: Resource, stored: dict[str, Any], glass: Glass, *, is_on: bool
+) -> None:
+    try:
+        await client.create(EVENTS, event(resource, stored, glass, is_on=is_on), _PLACE)
+    except ApiError as error:
+        complain(f"{resource.kind}: done, but no event tells it: {error.message}")
+
+
+def event(
+    resource: Resource, stored: dict[str, Any], glass: Glass, *, is_on: bool
+) -> dict[str, Any]:
+    """What tells who did it, and why."""
+    did = "broke the glass, all webhooks fail open" if is_on else "put a new glass in"
+    why = f": {glass.reason}" if glass.reason else ""
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"generateName": f"{NAME}-", "namespace": _PLACE},
+        "eventTime": micro_time(datetime.now(UTC)),
+        "reportingController": "harbourmaster.dev/cli",
+        "reportingInstance": socket.gethostname()[:128] or "unknown",
+        "type": "Warning" if is_on else "Normal",
+        "reason": "GlassBroken" if is_on else "GlassMended",
+        "action": "BreakGlass",
+        "regarding": {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": NAME,
+            "uid": (stored.get("metadata") or {}).get("uid", ""),
+        },
+        "note": f"{glass.by} {did}{why}"[:1000],
+    }
