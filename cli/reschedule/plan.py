@@ -83,13 +83,25 @@ async def _live(arguments: Arguments, state: State, client: Client) -> int:
 
 
 def _answer(arguments: Arguments, state: State) -> int:
-    settings: ReschedulingSettings = arguments.settings.rescheduling
-    shown = "/".join(arguments.pod)
+    report = report_of(state, arguments.settings.rescheduling, "/".join(arguments.pod))
+    if isinstance(report, str):
+        complain(f"{'/'.join(arguments.pod)}: {report}")
+        return LEFT
+    if arguments.output == "json":
+        text = msgspec.json.format(msgspec.json.encode(report), indent=2)
+        sys.stdout.buffer.write(text + b"\n")
+    else:
+        for line in lines(report):
+            say(line)
+    return DONE if report.candidates else LEFT
+
+
+def report_of(state: State, settings: ReschedulingSettings, shown: str) -> Shown | str:
+    """The plan for the pod that was asked about, or why there is nothing to plan."""
     asked = state.asked
     fault = why_not(asked, settings)
     if fault or not isinstance(asked, PendingPod):
-        complain(f"{shown}: {fault}")
-        return LEFT
+        return fault
     found = planner.plan(
         state.cluster,
         tolerating(asked, settings.taint_key),
@@ -97,7 +109,7 @@ def _answer(arguments: Arguments, state: State) -> int:
         time.time(),
         **state.around(),
     )
-    report = Shown(
+    return Shown(
         pod=shown,
         candidates=(found.candidate, *found.runners_up) if found.candidate else (),
         reasons=dict(sorted(found.reasons.items(), key=lambda each: (-each[1], each[0]))),
@@ -105,13 +117,6 @@ def _answer(arguments: Arguments, state: State) -> int:
         nodes=len(state.cluster.nodes()),
         notes=tuple(notes(asked, settings)),
     )
-    if arguments.output == "json":
-        text = msgspec.json.format(msgspec.json.encode(report), indent=2)
-        sys.stdout.buffer.write(text + b"\n")
-    else:
-        for line in lines(report):
-            say(line)
-    return DONE if found.candidate else LEFT
 
 
 def why_not(asked: Pod | PendingPod | None, settings: ReschedulingSettings) -> str:
@@ -166,7 +171,7 @@ def notes(asked: PendingPod, settings: ReschedulingSettings) -> list[str]:
 
 def lines(shown: Shown) -> list[str]:
     """The lines of the text output."""
-    found = [f"{shown.pod}: {_summary(shown)}"]
+    found = [f"{shown.pod}: {summary(shown)}"]
     found += [f"note: {note}" for note in shown.notes]
     for number, candidate in enumerate(shown.candidates, 1):
         found += ["", *_candidate(number, candidate)]
@@ -176,7 +181,8 @@ def lines(shown: Shown) -> list[str]:
     return found
 
 
-def _summary(shown: Shown) -> str:
+def summary(shown: Shown) -> str:
+    """What the plan comes to."""
     if shown.unsupported:
         return f"no plan, for nobody here judges {', '.join(shown.unsupported)}"
     if not shown.candidates:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from cli.cluster import collect
+from cli.why.wording import unreadable
 from evaluation.model import Metric
 from gates.workload import workload_of
-from kube.errors import ApiError, ForbiddenError, NotFoundError
+from kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
 from kube.resources import (
     APP_VERSIONS,
     EVALUATION_DEFINITIONS,
@@ -88,7 +89,7 @@ class GateFacts:
         except NotFoundError:
             return None
         except (ApiError, msgspec.DecodeError) as error:
-            self._note(APP_VERSIONS, error, "list")
+            self._note(APP_VERSIONS, error)
             return None
         return app_version_of(version, found)
 
@@ -184,12 +185,12 @@ class GateFacts:
             self._note(resource, error)
             return None
 
-    def _note(self, resource: Resource, error: Exception, verb: str = "get") -> None:
-        text = f"{resource.kind} can't be read: {error}"
-        if isinstance(error, ForbiddenError):
-            which = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-            text = f"{resource.kind} can't be read: ask for the right to {verb} {which}"
-        self.notes.setdefault(resource.kind, text)
+    def _note(self, resource: Resource, error: Exception) -> None:
+        if isinstance(error, (UnreachableError, UnauthorizedError)):
+            raise error
+        what = resource.kind
+        text = unreadable(error, what) if isinstance(error, ApiError) else f"{what}: {error}"
+        self.notes.setdefault(what, text)
 
 
 def _distinct(names: Iterable[str]) -> list[str]:

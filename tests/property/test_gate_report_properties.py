@@ -51,10 +51,8 @@ OTHERS = {
     "annotations.parent": st.sampled_from(["unresolved", "other"]),
     "annotations.released": st.just("by-hand"),
     "annotations.removed": st.just("true"),
-    "pod.age": st.integers(0, 1000),
     "pod.ending": st.just(ENDING),
     "pod.gates": st.sampled_from([[], ["example.com/quota"], ["example.com/quota", GATE]]),
-    "pod.in_scheduler": st.just(True),
     "pod.owner": st.sampled_from(["rs-2", "", None]),
     "pod.owner_kind": st.just("Job"),
     "facts.version": st.just(None),
@@ -84,8 +82,10 @@ OTHERS = {
 @st.composite
 def worlds(draw):
     """A pod and what is known of it: mostly as if it were about to go, but for a few things."""
-    names = draw(st.lists(st.sampled_from(sorted(OTHERS)), max_size=5, unique=True))
+    names = draw(st.lists(st.sampled_from(sorted(OTHERS)), max_size=4, unique=True))
     other = {name: draw(OTHERS[name]) for name in names}
+    other["pod.age"] = draw(st.sampled_from([30, 100, 1000]))
+    other["pod.in_scheduler"] = draw(st.booleans())
     return pod_in(other), facts_in(other, tuple(draw(CHECKS)), tuple(draw(CHECKS)))
 
 
@@ -98,11 +98,11 @@ def pod_in(other):
         "gates.harbourmaster.dev/released": other.get("annotations.released"),
         "keptn.sh/scheduling-gate-removed": other.get("annotations.removed"),
     }
-    is_in_scheduler = other.get("pod.in_scheduler", False)
+    is_in_scheduler = other["pod.in_scheduler"]
     uid = other.get("pod.owner", "rs-1")
     kind = other.get("pod.owner_kind", "ReplicaSet")
     owner = {"apiVersion": "apps/v1", "kind": kind, "name": "front", "uid": uid}
-    created = NOW - timedelta(seconds=other.get("pod.age", 30))
+    created = NOW - timedelta(seconds=other["pod.age"])
     metadata = {
         "name": "front-1",
         "namespace": "prod",

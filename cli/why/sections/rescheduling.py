@@ -1,0 +1,239 @@
+"""What the rescheduler has to do with a pod: nodes kept for it, or for others at its cost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from cli.cluster import collect
+from cli.installed import CONTROLLER
+from cli.reschedule.plan import Shown, lines, report_of, summary
+from cli.reschedule.state import State as Cluster
+from cli.reschedule.state import survey
+from cli.why.model import Line, Section
+from cli.why.shipped import shipped
+from cli.why.told import Told, told_of
+from cli.why.wording import unreadable
+from controller.rescheduling.controller import criteria_of
+from controller.settings import ControllerSettings
+from kube.errors import ApiError, UnauthorizedError, UnreachableError
+from kube.resources import NODES
+from policies.decoding import MalformedError
+from rescheduling.model import PendingPod
+from rescheduling.reservation import decode_held
+from rescheduling.wire import decode_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from msgspec import Raw
+
+    from cli.terminal import Tone
+    from cli.why.model import State, WhyContext
+    from controller.rescheduling_settings import ReschedulingSettings
+    from kube.client import Client
+    from rescheduling.model import Pod
+    from rescheduling.reservation import Held, Reservation
+
+PATIENCE: Final = 5.0
+"""Seconds for a plan, for which all pods are read; ``reschedule plan`` has more."""
+
+
+class Kept(Struct, frozen=True, rename="camel", kw_only=True):
+    """A node that is kept for a critical add-on; times are stamps."""
+
+    node: str
+    pod: str
+    since: str = ""
+    deadline: str = ""
+    attempt: int = 1
+    tier: int = 0
+    evicted: tuple[str, ...] = ()
+    """The pods that are to make room."""
+
+
+class ReschedulingDetail(Struct, frozen=True, rename="camel", kw_only=True):
+    """What programs read."""
+
+    is_critical: bool
+    is_pending: bool
+    kept_for_it: tuple[Kept, ...] = ()
+    moves_for: tuple[Kept, ...] = ()
+    """Those for which this pod is to make room."""
+    kept_for_others: tuple[Kept, ...] = ()
+    """Of the nodes that it is on, or might have been on."""
+    plan: Shown | None = None
+    unplanned: str = ""
+    """Why there is no plan; empty where there is one, or none is needed."""
+    is_enabled: bool | None = None
+    """Whether the controller makes room at all; None where that is not known."""
+    events: tuple[Told, ...] = ()
+
+
+async def section(context: WhyContext) -> Section | None:
+    """Of a pod in the cluster that is critical, or that others are moved or kept away for."""
+    client = context.client
+    if client is None or not context.is_pod:
+        return None
+    settings, unknown = await shipped(context, "controller", ControllerSettings, CONTROLLER)
+    rules = settings.rescheduling
+    try:
+        given = decode_pod(context.subject.raw, criteria_of(rules))
+    except MalformedError:
+        # What is wrong with it is told by the API server.
+        return None
+    pod = given.pod if isinstance(given, PendingPod) else given
+    if not pod.uid:
+        return None
+    is_pending = isinstance(given, PendingPod) and pod.deletion is None
+    (kept, unread), events = await asyncio.gather(
+        _kept(context, client, pod, is_pending=is_pending),
+        told_of(client, pod.namespace, pod.uid, of="rescheduler"),
+    )
+    detail = ReschedulingDetail(
+        is_critical=pod.is_critical,
+        is_pending=is_pending,
+        kept_for_it=tuple(each for each, one in kept if one.uid == pod.uid),
+        moves_for=tuple(each for each, one in kept if _goes_for(pod, one)),
+        kept_for_others=tuple(
+            each for each, one in kept if one.uid != pod.uid and not _goes_for(pod, one)
+        ),
+        is_enabled=None if unknown else rules.enabled,
+        events=events,
+    )
+    if pod.is_critical and is_pending and not detail.kept_for_it:
+        plan = await _plan(client, rules, pod)
+        if isinstance(plan, str):
+            detail = msgspec.structs.replace(detail, unplanned=plan)
+        else:
+            detail = msgspec.structs.replace(detail, plan=plan)
+    code, state, text = _verdict(detail)
+    if not code and not events:
+        return None
+    return Section(
+        name="rescheduling",
+        title="Rescheduling",
+        state=state,
+        summary=text,
+        code=code or "told",
+        lines=tuple(_lines(detail, unknown, unread)),
+        detail=detail,
+    )
+
+
+async def _kept(
+    context: WhyContext, client: Client, pod: Pod, *, is_pending: bool
+) -> tuple[list[tuple[Kept, Reservation]], str]:
+    """The reservations on its node, or, while it waits for one, on all; and what hinders that."""
+    held: list[Held] = []
+    try:
+        if pod.node:
+            raw = await context.find(NODES, pod.node)
+            held = [decode_held(raw)] if raw is not None else []
+        elif is_pending:
+            held = await collect(client, NODES, _kept_node, metadata_only=True)
+    except (UnreachableError, UnauthorizedError):
+        raise
+    except ApiError as error:
+        return [], unreadable(error, "Node")
+    found = [(_shown(node.name, one), one) for node in held for one in node.reservations]
+    return found, ""
+
+
+def _kept_node(raw: Raw) -> Held | None:
+    node = decode_held(raw)
+    return node if node.text is not None else None
+
+
+def _shown(node: str, one: Reservation) -> Kept:
+    return Kept(
+        node=node,
+        pod=one.pod,
+        since=one.since,
+        deadline=one.deadline,
+        attempt=one.attempt,
+        tier=one.tier,
+        evicted=tuple(each.key for each in one.victims),
+    )
+
+
+def _goes_for(pod: Pod, one: Reservation) -> bool:
+    return any(each.uid == pod.uid for each in one.victims)
+
+
+async def _plan(client: Client, rules: ReschedulingSettings, pod: Pod) -> Shown | str:
+    """What ``reschedule plan`` says, if that is to be had soon."""
+    command = f"harbourmaster reschedule plan {pod.namespace}/{pod.name}"
+    cluster = Cluster(criteria_of(rules), pod.namespace, pod.name)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await survey(client, cluster)
+    except TimeoutError:
+        return f"the cluster is large: {command} says whom it would have moved"
+    except (UnreachableError, UnauthorizedError):
+        raise
+    except ApiError as error:
+        return unreadable(error, "a plan")
+    except MalformedError as error:
+        return f"no plan: {error}"
+    return report_of(cluster, rules, pod.key)
+
+
+def _verdict(detail: ReschedulingDetail) -> tuple[str, State, str]:
+    """Code, state and summary; without a code there is nothing to say.
+
+    ``reserved``, ``room-can-be-made``, ``fits``, ``no-room`` and ``unplanned`` are of a critical
+    pod that waits, ``makes-room`` of one that has to go, ``kept-away`` of one that waits besides.
+    """
+    if detail.kept_for_it:
+        nodes = ", ".join(each.node for each in detail.kept_for_it)
+        return "reserved", "waits", f"{nodes} is kept for it while room is made there"
+    if detail.moves_for:
+        whom = ", ".join(each.pod for each in detail.moves_for)
+        return "makes-room", "waits", f"it is evicted to make room for {whom}"
+    if not (detail.is_critical and detail.is_pending):
+        if detail.is_pending and detail.kept_for_others:
+            return "kept-away", "note", "nodes are kept for critical add-ons, and this pod is none"
+        return "", "fine", "it has nothing to do with critical add-ons"
+    off = ", but rescheduling is off (rescheduling.enabled)" if detail.is_enabled is False else ""
+    plan = detail.plan
+    if plan is None:
+        return "unplanned", "unknown", f"it is critical and waits for a node; {detail.unplanned}"
+    if not plan.candidates:
+        return "no-room", "fault", f"it is critical, and {summary(plan)}"
+    if not plan.candidates[0].victims:
+        return "fits", "waits", f"it is critical, and {summary(plan)}"
+    state: State = "fault" if off or plan.notes else "waits"
+    return "room-can-be-made", state, f"it is critical, and {summary(plan)}{off}"
+
+
+def _lines(detail: ReschedulingDetail, unknown: str, unread: str) -> Iterator[Line]:
+    for label, kept in (
+        ("kept for it", detail.kept_for_it),
+        ("makes room", detail.moves_for),
+        ("kept", detail.kept_for_others),
+    ):
+        for each in kept:
+            yield Line(_kept_text(each), label=label)
+    if detail.plan is not None:
+        for line in lines(detail.plan)[1:]:
+            if line:
+                yield Line(line.strip(), depth=(len(line) - len(line.lstrip())) // 2)
+    for told in detail.events:
+        tone: Tone = "bad" if told.is_warning else "dim"
+        yield Line(f"{told.time} {told.reason}: {told.message}", label="told", tone=tone)
+    if unread:
+        yield Line(unread, label="unknown", tone="dim")
+    if unknown and detail.is_critical and detail.is_pending:
+        yield Line(f"whether room is made at all: {unknown}", label="unknown", tone="dim")
+
+
+def _kept_text(kept: Kept) -> str:
+    parts = [f"{kept.node} for {kept.pod}, since {kept.since}, until {kept.deadline}"]
+    parts.append(f"tier {kept.tier}, attempt {kept.attempt}")
+    if kept.evicted:
+        parts.append(f"evicted: {', '.join(kept.evicted)}")
+    return "; ".join(parts)
