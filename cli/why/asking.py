@@ -15,9 +15,9 @@ from policies.patch import Operation
 from policies.pods import KINDS, MIRROR_ANNOTATION
 from webhook.engine import Engine, Verdict
 from webhook.gating import Gating
-from webhook.handlers import answer
+from webhook.handlers import MALFORMED, answer
 from webhook.policy_objects import convert_policy, decode_policy
-from webhook.review import V1, GroupVersionKind, Request, RequestHead, decode_review
+from webhook.review import KIND, V1, GroupVersionKind, Request, RequestHead, decode_review
 from webhook.reviewed import read_object
 from webhook.sources import read_policy
 
@@ -130,6 +130,8 @@ def _left_alone(body: bytes, request: RequestHead, verdict: Verdict, snapshot: S
     """Why no policy was looked at, in words; what decided it is read from the same fields."""
     if verdict.notes:
         return verdict.notes[0].text
+    if verdict.outcome == MALFORMED:
+        return f"it is no {KIND} that the server understands"
     kind = KINDS.get(key_of(request))
     if kind is None or verdict.response.reason:
         return verdict.response.reason or f"objects of kind {request.kind} are not handled"

@@ -9,7 +9,7 @@ from msgspec import Struct
 from cli.why.asking import key_of
 from cli.why.model import Line, Section
 from cli.why.policy_lines import Wording
-from policies.explain import FieldReport, PolicyReport
+from policies.explain import OWN, FieldReport, PolicyReport
 from policies.patch import Operation
 from policies.pods import KINDS
 from webhook.engine import DENIED, UNMATCHED
@@ -110,32 +110,42 @@ def _lines(answered: Answered, explanation: Explanation, told: Words) -> Iterato
 def _summary(answered: Answered, told: Words) -> tuple[State, str]:
     explanation, verdict = answered.explanation, answered.verdict
     if explanation is None:
-        if verdict.outcome in {MALFORMED, INVALID, DENIED}:
-            return "fault", verdict.response.reason or "; ".join(
-                note.text for note in verdict.notes
-            ) or "the question could not be understood"
-        if verdict.outcome == VALID:
-            return "fine", "it is a valid object of ours, and no policy changes it"
-        state: State = "note" if verdict.outcome == UNMATCHED else "fault"
-        return state, f"none was looked at: {answered.left_alone}"
-    matched = [report for report in explanation.policies if report.matched]
+        return _unasked(answered)
     if verdict.outcome == DENIED:
         return "fault", f"{told.whose} would be denied: {verdict.response.reason}"
-    if not explanation.policies:
-        return "fine", "there are none"
+    matched = [report for report in explanation.policies if report.matched]
     if not matched:
-        return "fine", f"none of {len(explanation.policies)} selects {told.whose}"
+        found = len(explanation.policies)
+        return "fine", f"none of {found} selects {told.whose}" if found else "there are none"
     text = f"{_counted(len(matched), len(explanation.policies))} {told.whose}"
-    invalid = sum(bool(report.fault) for report in matched)
-    if invalid:
+    if invalid := sum(bool(report.fault) for report in matched):
         return "fault", f"{text}; {invalid} of them can't be used"
-    paths = {each.path for each in explanation.fields if set(each.set_by) - {""}}
-    fields = f"{len(paths)} field{'s' if len(paths) != 1 else ''}"
-    if not paths:
+    if any(map(_is_hopeless, matched)):
+        return "fault", f"{text}; what is required now can be met by no node"
+    changed = len({each.path for each in explanation.fields if set(each.set_by) - {OWN}})
+    if not changed:
         return "fine", f"{text}; all that they ask for is there"
+    fields = f"{changed} field{'s' if changed > 1 else ''}"
     if told.is_live:
-        return "note", f"{text}; created now, it would get {fields} more or otherwise"
+        return "note", f"{text}; created now, it would differ in {fields}"
     return "fine", f"{text} and {'change' if len(matched) > 1 else 'changes'} {fields}"
+
+
+def _unasked(answered: Answered) -> tuple[State, str]:
+    """Where no policy was looked at."""
+    verdict = answered.verdict
+    if verdict.outcome in {MALFORMED, INVALID, DENIED}:
+        return "fault", verdict.response.reason or answered.left_alone
+    if verdict.outcome == VALID:
+        return "fine", "it is a valid object of ours, and no policy changes it"
+    state: State = "note" if verdict.outcome == UNMATCHED else "fault"
+    return state, f"none was looked at: {answered.left_alone}"
+
+
+def _is_hopeless(report: PolicyReport) -> bool:
+    """Whether it requires what excludes something that is required as well."""
+    warned = any(note.code == "affinity-conflict" for note in report.notes)
+    return warned and not any(each.rule == "left-out" for each in report.contributions)
 
 
 def _counted(matched: int, total: int) -> str:

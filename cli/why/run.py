@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kube.client import Client
     from kube.resources import Resource
 
-SECTIONS: Final = ("gate", "scheduling", "policies")
+SECTIONS: Final = ("gate", "scheduling", "policies", "placement", "rescheduling")
 """In the order in which they are printed; each is a module of ``cli.why.sections``."""
 _REVIEW: Final = "review"
 _NAMESPACE: Final = "default"
