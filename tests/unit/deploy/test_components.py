@@ -82,6 +82,20 @@ def test_every_alert_has_a_severity_and_a_page_that_says_what_to_do(rules):
         assert alert["annotations"]["summary"]
 
 
+def test_each_alert_s_page_says_where_to_see_it_what_to_do_and_when_it_can_be_left(rules):
+    page = (ROOT / "docs/operations/alerts.md").read_text()
+    _, *sections = re.split(r"^## (Harbourmaster\w+)$", page, flags=re.MULTILINE)
+    found = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert found.keys() == {rule["alert"] for rule in rules if "alert" in rule}
+    for name, text in found.items():
+        means, *rest = re.split(r"^\*\*(See:|Do:|Leave it)\*\*", text, flags=re.MULTILINE)
+        assert means.strip(), name
+        assert rest[::2] == ["See:", "Do:", "Leave it"], name
+        assert all(part.strip(" .:\n") for part in rest[1::2]), name
+        # Where one can look: a command, a metric or a dashboard.
+        assert re.search(r"`harbourmaster[ _]|`kubectl |dashboard \*", rest[1]), name
+
+
 def test_what_alerts_ask_of_histograms_is_one_of_their_buckets(rules):
     metrics = create_metrics("1")
     metrics.admission.durations["mutated"].observe(0.1)
