@@ -110,7 +110,7 @@ async def survey(client: Client, state: State) -> None:
 def load(file: Path, state: State) -> None:
     """Read what kubectl printed. Raises UnreadableError."""
     seen: set[str] = set()
-    for index, raw in enumerate(_objects(file)):
+    for index, raw in enumerate(objects_in(file)):
         try:
             kind = decode(_kind_of, raw, "").kind
             seen.add(kind)
@@ -125,7 +125,8 @@ def load(file: Path, state: State) -> None:
         )
 
 
-def _objects(file: Path) -> Iterator[Raw]:
+def objects_in(file: Path) -> Iterator[Raw]:
+    """Each object of a dump, JSON or YAML. Raises UnreadableError."""
     try:
         is_input = str(file) == _STANDARD_INPUT
         text = sys.stdin.buffer.read() if is_input else file.read_bytes()

@@ -77,4 +77,4 @@ def test_what_a_real_api_server_asked_is_answered_again(kubectl, namespace, tmp_
     copy.write_bytes(b"\n".join(lines))
     assert main(["replay", "--check", str(copy)]) == 0
     assert capsysbinary.readouterr().out == b""
-    assert all(b'"patch"' in line for line in lines)
+    assert [line for line in lines if b'"patch"' in line]

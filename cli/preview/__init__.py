@@ -1,0 +1,1 @@
+"""``harbourmaster preview``: what other policies would change, before anybody applies them."""

@@ -1,0 +1,99 @@
+"""The arguments of ``harbourmaster preview``; what it does is imported when it is run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cli.connection import DEFAULT_NAMESPACE, add_connection
+from controller.settings import RegistrationSettings
+from serving.options import add_settings
+from webhook.settings import AdmissionSettings
+
+if TYPE_CHECKING:
+    from cli.connection import Commands
+
+EXCLUDED: Final = (*RegistrationSettings().excluded_namespaces, DEFAULT_NAMESPACE)
+KINDS: Final = (
+    "pods,nodes,namespaces,deployments,statefulsets,daemonsets,replicasets,"
+    "replicationcontrollers,jobs,cronjobs,"
+    "clusterpodschedulingpolicies,podschedulingpolicies"
+)
+"""What a dump should hold."""
+_EXAMPLES: Final = f"""examples:
+  harbourmaster preview -f new-policy.yaml --cluster
+  harbourmaster preview --delete shop/old-policy --cluster
+  kubectl get --all-namespaces -o json {KINDS} > dump.json
+  harbourmaster preview -f policies/ --all --dump dump.json --fail-on unschedulable -o markdown
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``preview``."""
+    preview = commands.add_parser(
+        "preview",
+        help="show what policies would change in a cluster; nothing is written",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    preview.add_argument(
+        "-f",
+        "--filename",
+        dest="policies",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE|DIR|-",
+        help="policies that are added, or that replace those of the same name; may be repeated",
+    )
+    preview.add_argument(
+        "--delete",
+        action="append",
+        default=[],
+        metavar="[NAMESPACE/]NAME",
+        help="policy that is taken away: of the cluster, or of a namespace; may be repeated",
+    )
+    preview.add_argument(
+        "--all",
+        dest="is_all",
+        action="store_true",
+        help="-f gives all policies: take away those of now that it does not have",
+    )
+    source = preview.add_mutually_exclusive_group(required=True)
+    source.add_argument("--cluster", action="store_true", help="compare with a live cluster")
+    source.add_argument(
+        "--dump",
+        type=Path,
+        metavar="FILE|-",
+        help="compare with what kubectl get -o json (or yaml) printed of one",
+    )
+    preview.add_argument(
+        "--policies-now",
+        type=Path,
+        metavar="FILE|DIR",
+        help="policies to compare with, in place of those of the cluster or the dump",
+    )
+    preview.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=("changed", "unschedulable"),
+        help="exit with 1 if any workload changes, or if pods would fit no node any more",
+    )
+    preview.add_argument(
+        "--excluded-namespaces",
+        default=",".join(EXCLUDED),
+        metavar="A,B,...",
+        help=f"namespaces that the webhook is not registered for [{','.join(EXCLUDED)}]",
+    )
+    preview.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "json", "markdown"),
+        default="text",
+        help="how to print it; markdown suits a comment on a pull request [text]",
+    )
+    add_connection(preview)
+    add_settings(preview, AdmissionSettings)
+    preview.set_defaults(command="cli.preview.run:preview", settings_type=AdmissionSettings)

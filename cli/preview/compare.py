@@ -1,0 +1,116 @@
+"""What two sets of policies make of one object: the server's own answers, side by side."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from cli.preview.model import Change
+from policies.decoding import decode
+from policies.patch import Operation, apply
+from webhook.handlers import answer
+from webhook.review import MAX_WARNING, V1, cut
+
+if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from policies.pods import Kind
+    from webhook.engine import Engine, Verdict
+
+    Json = dict[str, Any]
+
+OWNED: Final = ("nodeSelector", "affinity", "tolerations", "nodeName", "schedulerName")
+"""The fields of a pod spec that policies may set."""
+_operations: Final = msgspec.json.Decoder(list[Operation])
+_objects: Final = msgspec.json.Decoder(dict[str, Any])
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Difference(Struct, frozen=True):
+    """What changes in an object, and the pod as it would be made, by either set of policies."""
+
+    changes: tuple[Change, ...]
+    warnings: tuple[str, ...]
+    now: dict[str, Any]
+    then: dict[str, Any]
+
+
+def difference(
+    kind: Kind, namespace: str, raw: Raw, now: Engine, then: Engine
+) -> Difference | None:
+    """What the policies of ``then`` do otherwise with a new object; None where that is nothing.
+
+    Raises MalformedError for what is no object.
+    """
+    value: Raw | Json = raw if kind.is_template else _unplaced(decode(_objects, raw, ""))
+    body = _encode(_review(kind, namespace, value))
+    before, after = _verdict(body, now), _verdict(body, then)
+    if before.response is after.response or before.response == after.response:
+        return None
+    found = decode(_objects, raw, "") if kind.is_template else value
+    pods = [_pod(_patched(found, each), kind, namespace) for each in (before, after)]
+    changes = tuple(
+        Change(field, old, new)
+        for field in OWNED
+        if (old := _spec(pods[0]).get(field)) != (new := _spec(pods[1]).get(field))
+    )
+    warnings = tuple(
+        each for each in after.response.warnings if each not in before.response.warnings
+    )
+    if not changes and not warnings:
+        return None
+    return Difference(changes, tuple(cut(each, MAX_WARNING) for each in warnings), *pods)
+
+
+def _verdict(body: bytes, engine: Engine) -> Verdict:
+    _, decision = answer(body, engine)
+    return decision.verdict
+
+
+def _review(kind: Kind, namespace: str, value: Raw | Json) -> Json:
+    return {
+        "apiVersion": V1,
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "preview",
+            "kind": {"group": kind.group, "version": kind.version, "kind": kind.name},
+            "namespace": namespace,
+            "operation": "CREATE",
+            "object": value,
+        },
+    }
+
+
+def _unplaced(pod: Json) -> Json:
+    """The pod as it was before its scheduler, and as one that is made anew would be."""
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return pod
+    spec = {name: field for name, field in spec.items() if name != "nodeName"}
+    return {**pod, "spec": spec, "status": {}}
+
+
+def _patched(found: Any, verdict: Verdict) -> Json:  # noqa: ANN401
+    after: Json = copy.deepcopy(found)
+    if verdict.response.patch is not None:
+        apply(after, _operations.decode(verdict.response.patch))
+    return after
+
+
+def _pod(found: Json, kind: Kind, namespace: str) -> Json:
+    """The pod that an object is, or makes."""
+    holder = found
+    for name in kind.pointer.split("/")[1:-1]:
+        holder = holder.get(name) or {}
+    given = found.get("metadata") or {}
+    metadata = {**(holder.get("metadata") or {}), "name": given.get("name"), "namespace": namespace}
+    # It is none of those that are there.
+    metadata.pop("uid", None)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": holder.get("spec")}
+
+
+def _spec(pod: Json) -> Json:
+    return pod.get("spec") or {}

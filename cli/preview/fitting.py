@@ -1,0 +1,211 @@
+"""Whether pods that would be made anew find one of today's nodes; the rescheduler's own judgement.
+
+Pods are judged one at a time, each as if it alone were made anew where all others stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cli.preview.model import Fit
+from rescheduling.anti_affinity import rivals
+from rescheduling.fit import fits, resource_reasons, static_reasons
+from rescheduling.model import Node, PendingPod, Toleration
+from rescheduling.wire import decode_pending
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from cli.preview.compare import Difference
+    from rescheduling.anti_affinity import Rivals
+    from rescheduling.model import Pod
+
+_REASONS: Final = 5
+"""Kinds of reasons that are told."""
+_OF_DAEMONS: Final = tuple(
+    Toleration(key=f"node.kubernetes.io/{name}", operator="Exists", effect=effect)
+    for name, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+        ("network-unavailable", "NoSchedule"),
+    )
+)
+"""What the controller of DaemonSets adds to each of their pods."""
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class _Wish(Struct, frozen=True):
+    """A pod that would be made, the nodes that it may go to at all, and why not to the others."""
+
+    pod: PendingPod
+    nodes: dict[str, Node]
+    reasons: dict[str, int]
+
+
+class Places:
+    """Today's nodes and pods."""
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        pods: Iterable[Pod],
+        namespaces: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self._namespaces = namespaces
+        self._present: dict[str, list[Pod]] = {name: [] for name in self.nodes}
+        for pod in pods:
+            if pod.node in self._present and not pod.is_finished:
+                self._present[pod.node].append(pod)
+        self._used = {name: _used(found) for name, found in self._present.items()}
+        self._placed = [
+            (pod, node) for node in self.nodes.values() for pod in self._present[node.name]
+        ]
+        self._keeping = [each for each in self._placed if each[0].anti_affinity]
+        self._by_namespace: dict[str, list[tuple[Pod, Node]]] = {}
+        for each in self._placed:
+            self._by_namespace.setdefault(each[0].namespace, []).append(each)
+        self._candidates: dict[Hashable, tuple[dict[str, Node], dict[str, int]]] = {}
+
+    def judge(self, found: Difference, pods: Sequence[Pod], *, is_daemon: bool) -> Fit:
+        """Judge the pods of a workload, or one that it would make where it has none.
+
+        Raises MalformedError.
+        """
+        now, then = (self._wish(each, is_daemon=is_daemon) for each in (found.now, found.then))
+        if is_daemon:
+            verdicts = [
+                (self._fits_at(now, pod), self._fits_at(then, pod))
+                for pod in pods
+                if pod.node in self.nodes
+            ]
+        else:
+            anywhere = [self._fits(wish, None) for wish in (now, then)]
+            verdicts = [
+                (self._of(now, pod, anywhere[0]), self._of(then, pod, anywhere[1])) for pod in pods
+            ] or [(anywhere[0], anywhere[1])]
+        counts = Counter(verdicts)
+        lost = counts[True, False] + counts[None, False]
+        return Fit(
+            pods=len(verdicts),
+            lost=lost,
+            already=counts[False, False],
+            gained=counts[False, True],
+            unjudged=sum(count for (_, after), count in counts.items() if after is None),
+            reasons=self._why_not(then) if lost else {},
+        )
+
+    def _wish(self, pod: dict[str, Any], *, is_daemon: bool) -> _Wish:
+        pending = decode_pending(_encode(pod))
+        if is_daemon:
+            pending = replace(pending, tolerations=(*pending.tolerations, *_OF_DAEMONS))
+        key = (
+            pending.node_name,
+            pending.node_selector,
+            pending.node_terms,
+            pending.tolerations,
+        )
+        known = self._candidates.get(key)
+        if known is None:
+            known = self._candidates[key] = self._look(pending)
+        return _Wish(pending, *known)
+
+    def _look(self, pending: PendingPod) -> tuple[dict[str, Node], dict[str, int]]:
+        nodes, reasons = {}, Counter[str]()
+        for node in self.nodes.values():
+            found = static_reasons(pending, node, reserving=False)
+            reasons.update(found)
+            if not found:
+                nodes[node.name] = node
+        return nodes, dict(reasons)
+
+    def _of(self, wish: _Wish, pod: Pod, anywhere: bool | None) -> bool | None:
+        """Whether one of the pods fits somewhere, where all others stay."""
+        if anywhere is True:
+            return True
+        own = self._fits_at(wish, pod)
+        if own is not False or not wish.pod.pod.anti_affinity:
+            return anywhere if own is False else own
+        # It need not be kept apart from itself.
+        return self._fits(wish, pod)
+
+    def _fits_at(self, wish: _Wish, pod: Pod) -> bool | None:
+        """Whether it fits on the node that it is on, once it is gone from there."""
+        node = wish.nodes.get(pod.node)
+        if node is None:
+            return False
+        beside = [each for each in self._present[node.name] if each.uid != pod.uid]
+        found = self._rivals(wish, pod)
+        return fits(wish.pod, node, beside, rivals=found, namespaces=self._namespaces).fits
+
+    def _fits(self, wish: _Wish, without: Pod | None) -> bool | None:
+        """Whether it fits on any node; the first on which it surely does ends the search."""
+        found: bool | None = False
+        near = None
+        for node in wish.nodes.values():
+            used, count = self._used[node.name]
+            is_own = without is not None and without.node == node.name
+            if not is_own and resource_reasons(wish.pod.pod.requests, node, used, count):
+                continue
+            if near is None:
+                near = self._rivals(wish, without)
+            beside: Iterable[Pod] = self._present[node.name]
+            if without is not None:
+                beside = [each for each in beside if each.uid != without.uid]
+            verdict = fits(wish.pod, node, beside, rivals=near, namespaces=self._namespaces).fits
+            if verdict:
+                return True
+            if verdict is None:
+                found = None
+        return found
+
+    def _rivals(self, wish: _Wish, without: Pod | None) -> Rivals:
+        placed = self._near(wish.pod.pod)
+        if without is not None:
+            placed = [each for each in placed if each[0].uid != without.uid]
+        return rivals(wish.pod.pod, placed, self._namespaces)
+
+    def _near(self, pod: Pod) -> list[tuple[Pod, Node]]:
+        """All pods that one of them could keep away from the other."""
+        terms = pod.anti_affinity
+        if any(term.namespace_selector is not None for term in terms):
+            return self._placed
+        names = frozenset().union(*(term.namespaces for term in terms))
+        others = [each for each in self._keeping if each[0].namespace not in names]
+        return [*others, *(each for name in names for each in self._by_namespace.get(name, ()))]
+
+    def _why_not(self, wish: _Wish) -> dict[str, int]:
+        """Why not on how many nodes, the commonest reasons first."""
+        reasons = Counter(wish.reasons)
+        near = self._rivals(wish, None)
+        for node in wish.nodes.values():
+            used, count = self._used[node.name]
+            why = resource_reasons(wish.pod.pod.requests, node, used, count)
+            reasons.update(
+                why
+                or fits(
+                    wish.pod,
+                    node,
+                    self._present[node.name],
+                    rivals=near,
+                    namespaces=self._namespaces,
+                ).reasons
+            )
+        return dict(reasons.most_common(_REASONS))
+
+
+def _used(pods: Sequence[Pod]) -> tuple[dict[str, int], int]:
+    used: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in pod.requests:
+            used[name] = used.get(name, 0) + amount
+    return used, len(pods)

@@ -1,0 +1,82 @@
+"""What a preview says; with ``-o json`` it is printed as these fields stand here, in camel case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Change(Struct, frozen=True, rename="camel"):
+    """A field of the pod spec, by today's policies and by those of the preview; None is absent."""
+
+    field: str
+    now: Any
+    then: Any
+
+
+class Fit(Struct, frozen=True, rename="camel"):
+    """Pods by whether they fit on one of today's nodes, one at a time, each without itself.
+
+    ``lost`` fit now and would not any more, ``already`` fit none now either, ``gained`` would fit
+    where they do not now; of ``unjudged`` nobody here can tell. ``reasons`` count nodes.
+    """
+
+    pods: int = 0
+    lost: int = 0
+    already: int = 0
+    gained: int = 0
+    unjudged: int = 0
+    reasons: dict[str, int] = {}
+
+
+class Workload(Struct, frozen=True, rename="camel"):
+    """A workload whose pods would get something else; ``path`` is where its pod spec stands."""
+
+    kind: str
+    namespace: str
+    name: str
+    path: str
+    pods: int
+    changes: tuple[Change, ...]
+    warnings: tuple[str, ...] = ()
+    """That the policies of the preview give, and today's don't."""
+    fit: Fit | None = None
+    """None where no nodes are known."""
+
+    @property
+    def title(self) -> str:
+        """As people name it."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Policies(Struct, frozen=True, rename="camel"):
+    """What is previewed, by reference."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    unchanged: int = 0
+
+
+class Totals(Struct, frozen=True, rename="camel"):
+    """Counts; ``workloads`` and ``nodes`` of all that were looked at, the rest of what changes."""
+
+    workloads: int = 0
+    nodes: int = 0
+    changed: int = 0
+    pods: int = 0
+    unschedulable: int = 0
+    already_unschedulable: int = 0
+    unjudged: int = 0
+
+
+class Report(Struct, frozen=True, rename="camel"):
+    """A preview; ``namespaces`` count the workloads that change."""
+
+    policies: Policies
+    totals: Totals
+    namespaces: dict[str, int]
+    workloads: tuple[Workload, ...]
+    notes: tuple[str, ...] = ()
+    """What could not be looked at, and what must be known to read the rest."""

@@ -1,0 +1,266 @@
+"""What a preview is made from: a cluster as it is read, object by object, and little of it kept.
+
+Of a workload that would not change nothing stays but who owns its pods; pods stay as the
+rescheduler knows them, a few hundred bytes each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from cli.preview.compare import difference
+from cli.preview.fitting import Places
+from cli.preview.model import Workload
+from cli.preview.policies import of_object
+from kube.resources import (
+    CLUSTER_POLICIES,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    POLICIES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
+from policies.decoding import MalformedError, decode
+from policies.pods import KINDS
+from rescheduling.wire import decode_namespace, decode_node, decode_present
+from webhook.snapshot import NamespaceObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from msgspec import Raw
+
+    from cli.preview.compare import Difference
+    from cli.preview.model import Fit
+    from cli.preview.policies import Given
+    from policies.pods import Kind
+    from rescheduling.model import Node, Pod
+    from webhook.engine import Engine
+    from webhook.snapshot import Namespace
+
+CRON_JOBS: Final = Resource("batch", "v1", "cronjobs", "CronJob")
+CONTROLLERS: Final = Resource("", "v1", "replicationcontrollers", "ReplicationController")
+FIRST: Final = (CLUSTER_POLICIES, POLICIES, NAMESPACES, NODES)
+"""What must be known before workloads are looked at."""
+THEN: Final = (
+    DEPLOYMENTS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
+    CRON_JOBS,
+    CONTROLLERS,
+    REPLICA_SETS,
+    JOBS,
+    PODS,
+)
+"""In this order: an owner before what it owns."""
+_NOTES: Final = 10
+_DAEMON_SET: Final = DAEMON_SETS.kind
+
+
+class Key(NamedTuple):
+    """A workload, as people name it."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class _Owner(Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Meta(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    owner_references: tuple[_Owner, ...] | None = None
+
+
+class _Spec(Struct, frozen=True):
+    replicas: int | None = None
+
+
+class _Condition(Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(Struct, frozen=True):
+    conditions: tuple[_Condition, ...] | None = None
+    phase: str = ""
+
+
+class _Object(Struct, frozen=True):
+    metadata: _Meta = _Meta()
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+_read: Final = msgspec.json.Decoder(_Object)
+_namespaces: Final = msgspec.json.Decoder(NamespaceObject)
+_ENDED: Final = frozenset(("Complete", "Failed"))
+_DONE: Final = frozenset(("Succeeded", "Failed"))
+_KINDS: Final = {kind.name: kind for kind in KINDS.values() if kind.version == "v1"}
+
+
+class World:
+    """A cluster; ``take`` objects of the kinds in FIRST, then ``begin``, then of those in THEN."""
+
+    def __init__(self, excluded: frozenset[str]) -> None:
+        self.policies: dict[str, Given] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        """By UID, or where there is none by name."""
+        self.workloads: set[Key] = set()
+        self.faults: list[str] = []
+        """Objects that can't be read."""
+        self._excluded = excluded
+        self._labels: dict[str, dict[str, str]] = {}
+        self._owners: dict[str, Key] = {}
+        """Whose pods are those of a controller of that UID."""
+        self._members: dict[Key, set[str]] = {}
+        self._found: dict[Key, Difference] = {}
+        self._engines: tuple[Engine, Engine] | None = None
+
+    def begin(self, now: Engine, then: Engine) -> None:
+        """Compare these two from now on."""
+        self._engines = now, then
+
+    def take(self, kind: str, raw: Raw) -> None:
+        """Look at one object; what can't be read is noted, and harms no other."""
+        try:
+            self._take(kind, raw)
+        except MalformedError as error:
+            self.faults.append(f"{kind}{_name_of(raw)}: {error}")
+
+    def changed(self) -> Iterator[Workload]:
+        """The workloads that would change, by their names."""
+        places = Places(self.nodes.values(), self.pods.values(), self._labels)
+        for key, found in sorted(self._found.items()):
+            pods = [self.pods[uid] for uid in sorted(self._members.get(key, ()))]
+            yield Workload(
+                kind=key.kind,
+                namespace=key.namespace,
+                name=key.name,
+                path=_path(key.kind),
+                pods=len(pods),
+                changes=found.changes,
+                warnings=found.warnings,
+                fit=self._fit(places, key, found, pods),
+            )
+
+    def _fit(self, places: Places, key: Key, found: Difference, pods: list[Pod]) -> Fit | None:
+        if not places.nodes or not found.changes:
+            return None
+        try:
+            return places.judge(found, pods, is_daemon=key.kind == _DAEMON_SET)
+        except MalformedError as error:
+            self.faults.append(f"{key.kind} {key.namespace}/{key.name}: {error}")
+            return None
+
+    def _take(self, kind: str, raw: Raw) -> None:
+        if kind in {CLUSTER_POLICIES.kind, POLICIES.kind}:
+            given = of_object(raw)
+            self.policies[given.compiled.reference] = given
+        elif kind == NAMESPACES.kind:
+            name, self._labels[name] = decode_namespace(raw)
+            self.namespaces[name] = decode(_namespaces, raw, "").known()
+        elif kind == NODES.kind:
+            node = decode_node(raw)
+            self.nodes[node.name] = node
+        elif kind == PODS.kind:
+            self._pod(raw)
+        elif kind in _KINDS:
+            self._workload(_KINDS[kind], raw)
+
+    def _workload(self, kind: Kind, raw: Raw) -> None:
+        found = decode(_read, raw, "")
+        meta, owner = found.metadata, _controller(found.metadata)
+        namespace = meta.namespace or "default"
+        key = Key(kind.name, namespace, meta.name)
+        if owner is not None:
+            above = self._owners.get(owner.uid)
+            if above is not None and kind.name in {REPLICA_SETS.kind, JOBS.kind}:
+                self._owners[meta.uid] = above
+                return
+            if kind.name in {REPLICA_SETS.kind, JOBS.kind}:
+                key = Key(owner.kind, namespace, owner.name)
+        if _is_over(found) or (kind.name == REPLICA_SETS.kind and owner and not _replicas(found)):
+            return
+        self._owners[meta.uid] = key
+        self._compare(kind, key, raw)
+
+    def _pod(self, raw: Raw) -> None:
+        pod = decode_present(raw)
+        if pod.is_finished:
+            return
+        found = decode(_read, raw, "")
+        owner = _controller(found.metadata)
+        key = None if owner is None else self._owners.get(owner.uid)
+        if key is None:
+            # Nobody here knows a template, so the pod speaks for those like it.
+            kind, name = (owner.kind, owner.name) if owner else (PODS.kind, pod.name)
+            key = Key(kind, pod.namespace, name)
+            if not pod.is_mirror:
+                self._compare(_KINDS[PODS.kind], key, raw)
+        uid = pod.uid or pod.key
+        self.pods[uid] = pod
+        self._members.setdefault(key, set()).add(uid)
+
+    def _compare(self, kind: Kind, key: Key, raw: Raw) -> None:
+        self.workloads.add(key)
+        if key.namespace in self._excluded or key in self._found or self._engines is None:
+            return
+        found = difference(kind, key.namespace, raw, *self._engines)
+        if found is not None:
+            self._found[key] = found
+
+    def notes(self) -> Iterator[str]:
+        """The objects that could not be read, or the first of them."""
+        yield from self.faults[:_NOTES]
+        if len(self.faults) > _NOTES:
+            yield f"{len(self.faults) - _NOTES} more objects can't be read"
+
+
+def _controller(meta: _Meta) -> _Owner | None:
+    return next((each for each in meta.owner_references or () if each.controller), None)
+
+
+def _is_over(found: _Object) -> bool:
+    status = found.status
+    if status is None:
+        return False
+    return status.phase in _DONE or any(
+        each.type in _ENDED and each.status == "True" for each in status.conditions or ()
+    )
+
+
+def _replicas(found: _Object) -> int:
+    replicas = found.spec.replicas if found.spec is not None else None
+    return 1 if replicas is None else replicas
+
+
+def _path(kind: str) -> str:
+    known = _KINDS.get(kind)
+    pointer = "/spec" if known is None else known.pointer
+    return pointer[1:].replace("/", ".")
+
+
+def _name_of(raw: Raw) -> str:
+    try:
+        meta = decode(_read, raw, "").metadata
+    except MalformedError:
+        return ""
+    return " " + "/".join(filter(None, (meta.namespace, meta.name)))
