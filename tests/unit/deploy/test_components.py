@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from controller.extender.answers import OUTCOMES, VERBS
+from controller.extender.answers import VERBS
 from controller.extender.extender import PATH
 from controller.registration.registration import names_of
 from controller.settings import METRICS
@@ -22,17 +22,13 @@ from helpers.manifests import (
     selects,
     settings_of,
 )
+from manual.families import FAMILIES, shown_name
 from policies.model import Policy
 from policies.validation import validate
-from telemetry.controller_metrics import create_controller_metrics
-from telemetry.extender_metrics import ExtenderMetrics
 from telemetry.metric_schedule import MetricSchedule
 from telemetry.metrics import create_metrics
-from telemetry.query_metrics import QueryMetrics
-from telemetry.rescheduling_metrics import ReschedulingMetrics
-from telemetry.watches import WatchTallies
 
-SUFFIXES = re.compile(r"_(bucket|count|sum|total)$")
+SUFFIXES = re.compile(r"_(bucket|count|sum)$")
 
 
 @pytest.fixture
@@ -41,21 +37,8 @@ def rules():
     return [rule for group in groups for rule in group["rules"]]
 
 
-def exposed():
-    """The names of all metric families of both processes."""
-    metrics = create_metrics("1")
-    WatchTallies(metrics.registry)
-    controller = create_controller_metrics("1", ())
-    QueryMetrics(controller.registry)
-    MetricSchedule(controller.registry)
-    ExtenderMetrics(controller.registry, VERBS, OUTCOMES)
-    ReschedulingMetrics(controller.registry)
-    registries = (metrics.registry, controller.registry)
-    return {family.name for registry in registries for family in registry.collect()}
-
-
 def test_alerts_ask_for_metrics_that_there_are(rules):
-    known = exposed()
+    known = {shown_name(family) for families in FAMILIES.values() for family in families()}
     ours = r"\b(?:harbourmaster|rescheduler)_\w+"
     asked = {name for rule in rules for name in re.findall(ours, rule["expr"])}
     assert asked
