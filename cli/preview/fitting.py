@@ -6,7 +6,8 @@ Pods are judged one at a time, each as if it alone were made anew where all othe
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -43,12 +44,19 @@ _OF_DAEMONS: Final = tuple(
 _encode: Final = msgspec.json.Encoder().encode
 
 
+_Placed: TypeAlias = "tuple[Pod, Node]"
+
+
 class _Wish(Struct, frozen=True):
-    """A pod that would be made, the nodes that it may go to at all, and why not to the others."""
+    """A pod that would be made, the nodes that it may go to at all, and why not to the others.
+
+    ``apart`` are the pods from which anti-affinity keeps it, or may do so.
+    """
 
     pod: PendingPod
     nodes: dict[str, Node]
     reasons: dict[str, int]
+    apart: list[_Placed]
 
 
 class Places:
@@ -67,13 +75,16 @@ class Places:
             if pod.node in self._present and not pod.is_finished:
                 self._present[pod.node].append(pod)
         self._used = {name: _used(found) for name, found in self._present.items()}
-        self._placed = [
+        self._placed: list[_Placed] = [
             (pod, node) for node in self.nodes.values() for pod in self._present[node.name]
         ]
-        self._keeping = [each for each in self._placed if each[0].anti_affinity]
-        self._by_namespace: dict[str, list[tuple[Pod, Node]]] = {}
+        self._by_namespace: dict[str, list[_Placed]] = {}
+        self._aimed: dict[str, list[_Placed]] = {}
+        """By namespace, the pods whose anti-affinity names it; of all at "", which none can be."""
         for each in self._placed:
             self._by_namespace.setdefault(each[0].namespace, []).append(each)
+            for name in _aims(each[0]):
+                self._aimed.setdefault(name, []).append(each)
         self._candidates: dict[Hashable, tuple[dict[str, Node], dict[str, int]]] = {}
 
     def judge(self, found: Difference, pods: Sequence[Pod], *, is_daemon: bool) -> Fit:
@@ -117,7 +128,7 @@ class Places:
         known = self._candidates.get(key)
         if known is None:
             known = self._candidates[key] = self._look(pending)
-        return _Wish(pending, *known)
+        return _Wish(pending, *known, self._apart(pending.pod))
 
     def _look(self, pending: PendingPod) -> tuple[dict[str, Node], dict[str, int]]:
         nodes, reasons = {}, Counter[str]()
@@ -133,10 +144,12 @@ class Places:
         if anywhere is True:
             return True
         own = self._fits_at(wish, pod)
-        if own is not False or not wish.pod.pod.anti_affinity:
-            return anywhere if own is False else own
-        # It need not be kept apart from itself.
-        return self._fits(wish, pod)
+        if own is True:
+            return True
+        if any(each.uid == pod.uid for each, _ in wish.apart):
+            # It need not be kept apart from itself.
+            return self._fits(wish, pod)
+        return None if None in {own, anywhere} else False
 
     def _fits_at(self, wish: _Wish, pod: Pod) -> bool | None:
         """Whether it fits on the node that it is on, once it is gone from there."""
@@ -169,19 +182,29 @@ class Places:
         return found
 
     def _rivals(self, wish: _Wish, without: Pod | None) -> Rivals:
-        placed = self._near(wish.pod.pod)
+        placed = wish.apart
         if without is not None:
             placed = [each for each in placed if each[0].uid != without.uid]
         return rivals(wish.pod.pod, placed, self._namespaces)
 
-    def _near(self, pod: Pod) -> list[tuple[Pod, Node]]:
-        """All pods that one of them could keep away from the other."""
-        terms = pod.anti_affinity
-        if any(term.namespace_selector is not None for term in terms):
-            return self._placed
-        names = frozenset().union(*(term.namespaces for term in terms))
-        others = [each for each in self._keeping if each[0].namespace not in names]
-        return [*others, *(each for name in names for each in self._by_namespace.get(name, ()))]
+    def _apart(self, pod: Pod) -> list[_Placed]:
+        """The few pods that need be asked, of which all others are kept apart by nothing."""
+        aims = _aims(pod)
+        asked = (
+            self._placed
+            if "" in aims
+            else chain(
+                self._aimed.get("", ()),
+                self._aimed.get(pod.namespace, ()),
+                *(self._by_namespace.get(name, ()) for name in aims),
+            )
+        )
+        found = {
+            other.uid: (other, node)
+            for other, node in asked
+            if _matters(rivals(pod, ((other, node),), self._namespaces))
+        }
+        return list(found.values())
 
     def _why_not(self, wish: _Wish) -> dict[str, int]:
         """Why not on how many nodes, the commonest reasons first."""
@@ -201,6 +224,18 @@ class Places:
                 ).reasons
             )
         return dict(reasons.most_common(_REASONS))
+
+
+def _aims(pod: Pod) -> frozenset[str]:
+    """The namespaces of whose pods its anti-affinity speaks; "" where that is not said by name."""
+    terms = pod.anti_affinity
+    if any(term.namespace_selector is not None for term in terms):
+        return frozenset(("",))
+    return frozenset().union(*(term.namespaces for term in terms))
+
+
+def _matters(found: Rivals) -> bool:
+    return bool(found.certain or found.doubtful)
 
 
 def _used(pods: Sequence[Pod]) -> tuple[dict[str, int], int]:

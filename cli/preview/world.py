@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cli.preview.compare import difference
 from cli.preview.fitting import Places
@@ -122,7 +123,7 @@ class World:
         self.namespaces: dict[str, Namespace] = {}
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
-        """By UID, or where there is none by name."""
+        """By UID."""
         self.workloads: set[Key] = set()
         self.faults: list[str] = []
         """Objects that can't be read."""
@@ -192,14 +193,15 @@ class World:
         key = Key(kind.name, namespace, meta.name)
         if owner is not None:
             above = self._owners.get(owner.uid)
-            if above is not None and kind.name in {REPLICA_SETS.kind, JOBS.kind}:
+            if above is not None and meta.uid and kind.name in {REPLICA_SETS.kind, JOBS.kind}:
                 self._owners[meta.uid] = above
                 return
             if kind.name in {REPLICA_SETS.kind, JOBS.kind}:
                 key = Key(owner.kind, namespace, owner.name)
         if _is_over(found) or (kind.name == REPLICA_SETS.kind and owner and not _replicas(found)):
             return
-        self._owners[meta.uid] = key
+        if meta.uid:
+            self._owners[meta.uid] = key
         self._compare(kind, key, raw)
 
     def _pod(self, raw: Raw) -> None:
@@ -215,9 +217,11 @@ class World:
             key = Key(kind, pod.namespace, name)
             if not pod.is_mirror:
                 self._compare(_KINDS[PODS.kind], key, raw)
-        uid = pod.uid or pod.key
-        self.pods[uid] = pod
-        self._members.setdefault(key, set()).add(uid)
+        if not pod.uid:
+            # In a file nobody need have given it one.
+            pod = replace(pod, uid=pod.key)
+        self.pods[pod.uid] = pod
+        self._members.setdefault(key, set()).add(pod.uid)
 
     def _compare(self, kind: Kind, key: Key, raw: Raw) -> None:
         self.workloads.add(key)

@@ -1,0 +1,68 @@
+"""A small cluster as kubectl prints it: nodes, workloads and the pods that they have."""
+
+from __future__ import annotations
+
+import copy
+
+from helpers.rescheduling_objects import container, node
+
+API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1"}
+HOST = "kubernetes.io/hostname"
+
+
+def namespace(name="shop", **labels):
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def ready_node(name, cpu=4, **labels):
+    return node(name, cpu, labels=labels)
+
+
+def owner(document):
+    """The reference to an object as a controller writes it."""
+    meta = document["metadata"]
+    return {
+        "apiVersion": document["apiVersion"],
+        "kind": document["kind"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
+
+
+def deployment(name="web", *, on=(), cpu=1, place="shop", kind="Deployment", labels=None, **spec):
+    """A workload, the ReplicaSet of a Deployment, and a pod on each of the nodes."""
+    labels = labels or {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container(cpu)], **spec}}
+    meta = {"name": name, "namespace": place, "uid": f"{kind}-{place}-{name}"}
+    found = {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": meta,
+        "spec": {"template": template},
+    }
+    chain = [found]
+    if kind == "Deployment":
+        meta = {**meta, "name": f"{name}-1", "uid": f"rs-{place}-{name}"}
+        meta["ownerReferences"] = [owner(found)]
+        chain.append({**found, "kind": "ReplicaSet", "metadata": meta})
+    pods = [
+        bare(f"{name}-{index}", each, labels=labels, place=place, owners=[owner(chain[-1])], **spec)
+        for index, each in enumerate(on)
+    ]
+    for each in pods:
+        each["spec"]["containers"] = [container(cpu)]
+    return [*chain, *pods]
+
+
+def bare(name, on="", *, cpu=1, labels=None, place="shop", owners=(), **spec):
+    """A pod, perhaps of somebody."""
+    meta = {"name": name, "namespace": place, "uid": f"pod-{place}-{name}"}
+    meta |= {"labels": labels or {"app": name}}
+    if owners:
+        meta["ownerReferences"] = list(owners)
+    spec = copy.deepcopy({"containers": [container(cpu)], **spec})
+    if on:
+        spec["nodeName"] = on
+    status = {"phase": "Running" if on else "Pending"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}

@@ -1,0 +1,398 @@
+"""``harbourmaster preview``: what it says of a dump and of a cluster, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+
+import pytest
+import yaml
+
+from cli.main import main
+from cli.preview.commands import KINDS
+from cli.preview.world import FIRST, THEN
+from helpers.fake_api import FakeApi
+from helpers.objects import cluster_policy, policy, workload
+from helpers.previewing import bare, deployment, namespace, owner, ready_node
+from kube.resources import CLUSTER_POLICIES, POLICIES
+
+SSD = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
+NOWHERE = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "tape"})
+CLUSTER = [
+    namespace(),
+    ready_node("n1", disk="ssd"),
+    ready_node("n2"),
+    *deployment("web", on=["n1", "n2"]),
+    *deployment("other", on=["n2"]),
+]
+
+
+@pytest.fixture
+def preview(tmp_path, capsys):
+    """Return a function that previews policies on a dump."""
+
+    def start(policies, items=CLUSTER, *arguments):
+        dump = tmp_path / "dump.json"
+        dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        given = []
+        if policies:
+            (tmp_path / "policies.yaml").write_text(yaml.safe_dump_all(policies))
+            given = ["-f", str(tmp_path / "policies.yaml")]
+        code = main(["preview", *given, "--dump", str(dump), *arguments])
+        return code, *capsys.readouterr()
+
+    return start
+
+
+@pytest.fixture
+def report(preview):
+    """The same as JSON."""
+
+    def start(policies, items=CLUSTER, *arguments):
+        _, out, _ = preview(policies, items, *arguments, "-o", "json")
+        return json.loads(out)
+
+    return start
+
+
+def names(found):
+    return [f"{each['kind']} {each['namespace']}/{each['name']}" for each in found["workloads"]]
+
+
+def test_what_changes_is_told_with_the_pods_that_find_no_node(preview):
+    code, out, err = preview([NOWHERE], CLUSTER, "--fail-on", "unschedulable")
+    assert code == 1
+    assert err == ("harbourmaster: 2 pods would fit no node any more (--fail-on unschedulable)\n")
+    assert (
+        out
+        == """\
+Policies: 1 added (ClusterPodSchedulingPolicy ssd), 0 unchanged.
+1 of 2 workloads would change, with 2 pods, in 1 namespace: shop 1.
+2 pods would fit none of 2 nodes any more.
+note: there are no policies now: all count as added
+
+Pods that would fit no node any more:
+  Deployment shop/web: 2 of 2 pods
+    2 nodes: node selector or affinity does not match
+
+Deployment shop/web, with 2 pods:
+  @@ -0,0 +1,2 @@
+  +nodeSelector:
+  +  disk: tape
+"""
+    )
+
+
+def test_what_still_fits_is_no_reason_to_fail(preview):
+    code, out, err = preview([SSD], CLUSTER, "--fail-on", "unschedulable")
+    assert (code, err) == (0, "")
+    assert "0 pods would fit none of 2 nodes any more." in out
+
+
+def test_a_change_may_be_a_reason_to_fail(preview):
+    assert preview([SSD], CLUSTER, "--fail-on", "changed")[0] == 1
+    foreign = cluster_policy("ssd", pods={"app": "nobody"}, nodeSelector={"disk": "ssd"})
+    code, out, _ = preview([foreign], CLUSTER, "--fail-on", "changed")
+    assert code == 0
+    assert "None of 2 workloads would change." in out
+
+
+def test_policies_of_now_are_compared_with_and_replaced_by_name(report):
+    found = report([NOWHERE], [*CLUSTER, SSD, policy("kept", "shop", nodeSelector={"a": "b"})])
+    assert found["policies"] == {
+        "added": [],
+        "changed": ["ClusterPodSchedulingPolicy ssd"],
+        "removed": [],
+        "unchanged": 1,
+    }
+    assert names(found) == ["Deployment shop/web"]
+    (change,) = found["workloads"][0]["changes"]
+    assert change == {
+        "field": "nodeSelector",
+        "now": {"a": "b", "disk": "ssd"},
+        "then": {"a": "b", "disk": "tape"},
+    }
+    assert found["workloads"][0]["path"] == "spec.template.spec"
+    assert found["notes"] == []
+
+
+def test_a_policy_that_says_the_same_in_other_words_changes_nothing(report):
+    same = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
+    same["spec"]["tolerations"] = None
+    same["metadata"]["annotations"] = {"a": "b"}
+    found = report([same], [*CLUSTER, SSD])
+    assert (found["policies"]["unchanged"], found["totals"]["changed"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("reference", "present"),
+    [("ssd", SSD), ("shop/ssd", policy("ssd", "shop", nodeSelector={"disk": "ssd"}))],
+)
+def test_a_policy_may_be_taken_away(report, reference, present):
+    found = report([], [*CLUSTER, present], "--delete", reference)
+    assert len(found["policies"]["removed"]) == 1
+    assert "Deployment shop/web" in names(found)
+    assert found["workloads"][0]["changes"][0]["then"] is None
+
+
+def test_a_policy_that_is_not_there_can_t_be_taken_away(preview):
+    code, out, err = preview([], [*CLUSTER, SSD], "--delete", "shop/ssd")
+    assert (code, out) == (2, "")
+    assert err == (
+        "harbourmaster: --delete shop/ssd: there is no PodSchedulingPolicy shop/ssd; "
+        "there are ClusterPodSchedulingPolicy ssd\n"
+    )
+
+
+def test_all_takes_away_what_is_not_given(report):
+    old = cluster_policy("old", nodeSelector={"old": "yes"})
+    found = report([SSD], [*CLUSTER, old], "--all")
+    assert found["policies"]["removed"] == ["ClusterPodSchedulingPolicy old"]
+    assert names(found) == ["Deployment shop/other", "Deployment shop/web"]
+
+
+def test_policies_of_now_may_come_from_files(report, tmp_path):
+    now = tmp_path / "now"
+    now.mkdir()
+    (now / "one.yaml").write_text(yaml.safe_dump(SSD))
+    found = report([SSD], CLUSTER, "--policies-now", str(now))
+    assert found["policies"]["unchanged"] == 1
+
+
+def test_a_bad_policy_is_told_and_the_others_are_previewed(preview):
+    bad = cluster_policy("bad", nodeName="No Name")
+    pod = workload("Pod")
+    code, out, err = preview([bad, SSD, pod, SSD])
+    assert code == 1
+    told = err.splitlines()
+    assert "policies.yaml, document 1: spec.nodeName: Invalid value" in told[0]
+    assert "document 3: kind: expected PodSchedulingPolicy or ClusterPod" in told[1]
+    assert "document 4: ClusterPodSchedulingPolicy ssd was defined before: ignored" in told[2]
+    assert "1 of 2 workloads" not in out
+    # An invalid policy gives its targets a warning.
+    assert "warning: harbourmaster: ClusterPodSchedulingPolicy bad" in out
+
+
+def test_each_kind_of_workload_is_looked_at_once(report):
+    cron = workload("CronJob", {"app": "web"}, name="cron")
+    cron["metadata"] |= {"namespace": "shop", "uid": "cron-1"}
+    job = workload("Job", {"app": "web"}, name="cron-123")
+    job["metadata"] |= {"namespace": "shop", "uid": "job-1", "ownerReferences": [owner(cron)]}
+    done = workload("Job", {"app": "web"}, name="done")
+    done["metadata"]["namespace"] = "shop"
+    done["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+    rollout["metadata"] = {"name": "canary", "uid": "ro-1"}
+    sets = []
+    for index, replicas in enumerate((0, 2)):
+        one = workload("ReplicaSet", {"app": "web"}, name=f"canary-{index}")
+        one["metadata"] |= {"namespace": "shop", "uid": f"rs-{index}"}
+        one["metadata"]["ownerReferences"] = [owner(rollout)]
+        one["spec"]["replicas"] = replicas
+        sets.append(one)
+    items = [
+        *CLUSTER,
+        *deployment("state", kind="StatefulSet", labels={"app": "web"}, on=["n1"]),
+        *deployment("daemon", kind="DaemonSet", labels={"app": "web"}, on=["n1"]),
+        cron,
+        job,
+        done,
+        *sets,
+        bare("lonely", "n1", labels={"app": "web"}),
+        bare("of-job", "n1", labels={"app": "web"}, owners=[owner(job)]),
+        bare("of-rollout", "n1", labels={"app": "web"}, owners=[owner(sets[1])]),
+        bare("of-widget-1", "n1", labels={"app": "web"}, owners=[widget("w")]),
+        bare("of-widget-2", "n1", labels={"app": "web"}, owners=[widget("w")]),
+    ]
+    finished = bare("finished", "n1", labels={"app": "web"})
+    finished["status"]["phase"] = "Succeeded"
+    found = report([SSD], [*items, finished])
+    assert dict(zip(names(found), (each["pods"] for each in found["workloads"]), strict=True)) == {
+        "CronJob shop/cron": 1,
+        "DaemonSet shop/daemon": 1,
+        "Deployment shop/web": 2,
+        "Pod shop/lonely": 1,
+        "Rollout shop/canary": 1,
+        "StatefulSet shop/state": 1,
+        "Widget shop/w": 2,
+    }
+
+
+def widget(name):
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "name": name,
+        "uid": name,
+        "controller": True,
+    }
+
+
+def test_namespaces_count_by_their_labels_and_excluded_ones_not_at_all(report):
+    one = cluster_policy("ssd", namespaces={"team": "a"}, nodeSelector={"disk": "ssd"})
+    items = [namespace("a", team="a"), namespace("b", team="b"), namespace("kube-system", team="a")]
+    for name in ("a", "b", "kube-system"):
+        items += deployment("web", place=name)
+    assert report([one], items)["namespaces"] == {"a": 1}
+    found = report([one], items, "--excluded-namespaces", "a, b")
+    assert found["namespaces"] == {"kube-system": 1}
+
+
+def test_without_nodes_and_namespaces_it_says_what_it_does_not_know(report):
+    found = report([SSD], deployment("web"))
+    assert names(found) == ["Deployment shop/web"]
+    assert found["workloads"][0]["fit"] is None
+    assert found["totals"]["unschedulable"] == 0
+    assert [note.partition(":")[0] for note in found["notes"]] == [
+        "there are no policies now",
+        "no namespaces are known",
+        "no nodes are known",
+    ]
+
+
+def test_an_object_that_can_t_be_read_harms_no_other(report):
+    broken = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 7}}] * 12
+    found = report([SSD], [*broken, {"kind": 7}, *CLUSTER])
+    assert names(found) == ["Deployment shop/web"]
+    assert found["notes"][-1] == "3 more objects can't be read"
+    assert any(note.startswith("Pod: ") for note in found["notes"])
+
+
+def test_settings_are_those_of_the_server(report):
+    scheduler = cluster_policy("ssd", pods={"app": "web"}, schedulerName="s2")
+    items = [namespace(), *deployment("web", schedulerName="default-scheduler")]
+    assert names(report([scheduler], items)) == ["Deployment shop/web"]
+    off = "--treat-default-scheduler-as-unset=false"
+    assert names(report([scheduler], items, off)) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--cluster"], "nothing to preview: give policies by -f"),
+        (["--dump", "x", "-f", "gone.yaml"], "gone.yaml: no such file or directory"),
+        (["--dump", "gone.json", "--delete", "x"], "gone.json: cannot be read: No such file"),
+    ],
+)
+def test_what_can_t_be_used_is_one_line(monkeypatch, tmp_path, capsys, arguments, text):
+    monkeypatch.chdir(tmp_path)
+    assert main(["preview", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"harbourmaster: {text}")
+    assert err.count("\n") == 1
+
+
+def test_a_dump_without_workloads_is_refused(preview):
+    code, _, err = preview([SSD], [namespace(), ready_node("n1")])
+    assert code == 2
+    assert "no workload and no pod in it" in err
+
+
+def test_a_dump_may_be_yaml_and_come_from_standard_input(monkeypatch, tmp_path, capsys):
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(SSD))
+    text = yaml.safe_dump_all(CLUSTER).encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert main(["preview", "-f", str(file), "--dump", "-"]) == 0
+    assert "1 of 2 workloads would change" in capsys.readouterr().out
+
+
+def test_s31_nothing_of_a_stranger_reaches_the_terminal_as_it_is(preview):
+    evil = deployment("web\x1b[31m", labels={"app": "web"}, on=["n1"])
+    for form in ("text", "markdown"):
+        _, out, _ = preview([SSD], [namespace(), ready_node("n1"), *evil], "-o", form)
+        assert "\x1b" not in out
+        assert "\\x1b" in out
+
+
+def test_markdown_is_a_table_and_folded_diffs(preview):
+    code, out, _ = preview([NOWHERE], CLUSTER, "-o", "markdown")
+    assert code == 0
+    assert out.startswith("### Preview of scheduling policies\n")
+    assert "| Deployment shop/web | 2 of 2 | 2 nodes: node selector or affinity" in out
+    assert "<details><summary>Deployment shop/web, with 2 pods</summary>" in out
+    assert "```diff\n@@ -0,0 +1,2 @@\n+nodeSelector:\n+  disk: tape\n```" in out
+
+
+def test_nothing_of_a_stranger_is_markup(preview):
+    name = "a</summary><script>|`x`"
+    evil = cluster_policy("ssd", nodeSelector={"disk": "ssd"})
+    items = [namespace(), *deployment(name, on=(), nodeSelector={"a": "</details>\n```"})]
+    _, out, _ = preview([evil], items, "-o", "markdown")
+    assert "<script>" not in out.replace("\\<script", "")
+    lines = out.splitlines()
+    (begun,) = [line for line in lines if line.endswith("diff") and line.startswith("`")]
+    fence = begun.removesuffix("diff")
+    assert len(fence) > 3
+    assert lines.count(fence) == 1
+
+
+def test_a_comment_is_never_too_long(preview):
+    items = [namespace()]
+    for index in range(300):
+        spec = {"nodeSelector": {f"key-{n}": f"{index}-{n}" * 8 for n in range(20)}}
+        items += deployment(f"web-{index}", labels={"app": "web"}, **spec)
+    _, out, _ = preview([SSD], items, "-o", "markdown")
+    assert len(out) < 65_536
+    assert "more groups of changes, left out here." in out
+
+
+def test_the_help_names_all_that_is_read():
+    assert set(KINDS.split(",")) == {resource.plural for resource in (*FIRST, *THEN)}
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        for resource in (*FIRST, *THEN):
+            found.define(resource)
+        yield found
+
+
+@pytest.fixture
+def live(api, monkeypatch, capsys, tmp_path):
+    """Return a function that previews policies on the fake API server."""
+    monkeypatch.setattr("cli.cluster.connect", lambda _file, *, context: api.connection)
+
+    async def start(policies, *arguments):
+        file = tmp_path / "policies.yaml"
+        file.write_text(yaml.safe_dump_all(policies))
+        command = ["preview", "-f", str(file), "--cluster", "-o", "json", *arguments]
+        return await asyncio.to_thread(main, command), *capsys.readouterr()
+
+    return start
+
+
+def put(api, items):
+    resources = {each.kind: each for each in (*FIRST, *THEN)}
+    uids = {}
+    for each in items:
+        meta = dict(each["metadata"])
+        owners = meta.get("ownerReferences", ())
+        meta["ownerReferences"] = [{**one, "uid": uids[one["uid"]]} for one in owners]
+        stored = api.put(resources[each["kind"]], {**each, "metadata": meta})
+        uids[meta.get("uid")] = stored["metadata"]["uid"]
+
+
+async def test_a_live_cluster_is_read_and_nothing_is_written(api, live):
+    put(api, [*CLUSTER, SSD])
+    code, out, err = await live([NOWHERE])
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert names(found) == ["Deployment shop/web"]
+    assert found["totals"]["unschedulable"] == 2
+    assert found["policies"]["changed"] == ["ClusterPodSchedulingPolicy ssd"]
+    assert {request.method for request in api.requests} == {"GET"}
+
+
+async def test_a_cluster_without_our_kinds_has_no_policies(api, live):
+    put(api, CLUSTER)
+    for resource in (CLUSTER_POLICIES, POLICIES):
+        api.undefine(resource)
+    code, out, _ = await live([SSD])
+    assert code == 0
+    found = json.loads(out)
+    assert "the cluster has no podschedulingpolicies" in found["notes"]
+    assert names(found) == ["Deployment shop/web"]

@@ -1,0 +1,153 @@
+"""Who finds a node, judged quickly, is who finds one when every node is tried for every pod."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from cli.preview.compare import Difference
+from cli.preview.fitting import Places
+from helpers.previewing import HOST, bare, ready_node
+from helpers.rescheduling_objects import container
+from rescheduling.anti_affinity import rivals
+from rescheduling.fit import fits
+from rescheduling.wire import decode_node, decode_pending, decode_present
+
+APPS = ("a", "b")
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def encoded(value):
+    return json.dumps(value).encode()
+
+
+def apart(rng):
+    """Anti-affinity to an app, in a domain and perhaps in other namespaces."""
+    term = {
+        "labelSelector": {"matchLabels": {"app": rng.choice(APPS)}},
+        "topologyKey": rng.choice([HOST, "zone"]),
+    }
+    more = rng.random()
+    if more < 0.2:
+        term["namespaceSelector"] = {}
+    elif more < 0.3:
+        term["namespaceSelector"] = {"matchLabels": {"team": "t"}}
+    elif more < 0.5:
+        term["namespaces"] = ["shop", "mall"]
+    return {"podAntiAffinity": {REQUIRED: [term]}}
+
+
+def spec(rng, cpu):
+    found = {"containers": [container(cpu, ports=[80] if rng.random() < 0.1 else ())]}
+    if rng.random() < 0.4:
+        found["affinity"] = apart(rng)
+    if rng.random() < 0.4:
+        found["nodeSelector"] = {"disk": rng.choice(["ssd", "hdd"])}
+    if rng.random() < 0.1:
+        found["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]
+    return found
+
+
+def random_cluster(rng):
+    nodes = [
+        ready_node(f"n{index}", rng.choice([1, 2, 4]), disk=rng.choice(["ssd", "hdd"]), zone="z")
+        for index in range(rng.randint(1, 4))
+    ]
+    pods = []
+    for index in range(rng.randint(1, 8)):
+        app, place = rng.choice(APPS), rng.choice(["shop", "mall"])
+        on = rng.choice([each["metadata"]["name"] for each in nodes] + [""])
+        one = bare(f"p{index}", on, labels={"app": app}, place=place)
+        one["spec"] |= spec(rng, rng.choice([0.5, 1, 2]))
+        pods.append(one)
+    return [decode_node(encoded(one)) for one in nodes], [
+        decode_present(encoded(one)) for one in pods
+    ]
+
+
+def tried(pending, nodes, pods, namespaces, without):
+    """Whether it fits on any node, each tried."""
+    others = [pod for pod in pods if without is None or pod.uid != without.uid]
+    by_name = {node.name: node for node in nodes}
+    placed = [(pod, by_name[pod.node]) for pod in others if pod.node]
+    near = rivals(pending.pod, placed, namespaces)
+    verdicts = {
+        fits(
+            pending,
+            node,
+            [pod for pod in others if pod.node == node.name],
+            rivals=near,
+            namespaces=namespaces,
+        ).fits
+        for node in nodes
+    }
+    return True if True in verdicts else None if None in verdicts else False
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_the_quick_judgement_is_that_of_trying_every_node(seed):
+    rng = random.Random(seed)  # noqa: S311 - a fixed seed
+    nodes, pods = random_cluster(rng)
+    namespaces = {"shop": {"team": "t"}} if rng.random() < 0.5 else {}
+    sides = []
+    for _ in range(2):
+        side = bare("new", labels={"app": "a"})
+        side["spec"] = spec(rng, rng.choice([0.5, 1, 2, 3]))
+        side["metadata"].pop("uid")
+        sides.append(side)
+    members = [pod for pod in pods if pod.labels == {"app": "a"} and pod.namespace == "shop"]
+    found = Places(nodes, pods, namespaces).judge(
+        Difference((), (), *sides), members, is_daemon=False
+    )
+    pendings = [decode_pending(encoded(side)) for side in sides]
+    verdicts = [
+        tuple(tried(each, nodes, pods, namespaces, pod) for each in pendings)
+        for pod in members or [None]
+    ]
+    assert found.pods == len(verdicts)
+    assert found.lost == sum(now is not False and then is False for now, then in verdicts)
+    assert found.already == sum(now is False and then is False for now, then in verdicts)
+    assert found.gained == sum(now is False and then is True for now, then in verdicts)
+    assert found.unjudged == sum(then is None for _, then in verdicts)
+    assert bool(found.reasons) is bool(found.lost)
+
+
+def judged(now, then, pods, nodes, **options):
+    found = [decode_present(encoded(one)) for one in pods]
+    places = Places([decode_node(encoded(one)) for one in nodes], found, {})
+    return places.judge(Difference((), (), now, then), found, **{"is_daemon": False, **options})
+
+
+def test_a_pod_may_take_the_room_that_it_leaves():
+    nodes = [ready_node("n1", 1, disk="ssd")]
+    one = bare("web", "n1", cpu=1)
+    then = bare("web", cpu=1, nodeSelector={"disk": "ssd"})
+    assert judged(bare("web", cpu=1), then, [one], nodes).lost == 0
+
+
+def test_a_daemon_s_pod_is_judged_on_its_own_node_though_that_is_cordoned():
+    nodes = [ready_node("n1", disk="ssd"), ready_node("n2"), ready_node("n3", disk="ssd")]
+    nodes[0]["spec"]["unschedulable"] = True
+    pods = [bare(f"d-{name}", name) for name in ("n1", "n2")]
+    then = bare("d", nodeSelector={"disk": "ssd"})
+    found = judged(bare("d"), then, pods, nodes, is_daemon=True)
+    assert (found.pods, found.lost) == (2, 1)
+
+
+def test_what_never_fitted_is_not_blamed_on_the_policies():
+    found = judged(
+        bare("big", cpu=9),
+        bare("big", cpu=9, nodeSelector={"disk": "ssd"}),
+        [bare("big", cpu=9)],
+        [ready_node("n1")],
+    )
+    assert (found.already, found.lost, found.reasons) == (1, 0, {})
+
+
+def test_what_fits_only_now_is_counted():
+    nodes = [ready_node("n1")]
+    nodes[0]["spec"]["taints"] = [{"key": "pool", "value": "", "effect": "NoSchedule"}]
+    then = bare("web", tolerations=[{"key": "pool", "operator": "Exists"}])
+    assert judged(bare("web"), then, [], nodes).gained == 1
