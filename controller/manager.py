@@ -42,6 +42,7 @@ from controller.settings import (
 )
 from kube.election import LeaderElection
 from kube.events import EventRecorder
+from lifecycle.gate_verdict import GateRules
 from serving.background import running
 from serving.health import health_app
 from serving.heartbeat import Heartbeat
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
     from certs.reload import TlsOptions
+    from controller.dashboard.server import DashboardServer
     from controller.evaluation.questions import Questions
     from controller.job import Guard, Job
     from controller.leaf import Leaf
@@ -114,9 +116,13 @@ class Manager:
         self._registration: Registration | None = None
         self.exposure: Exposure | None = None
         self.extender: Extender | None = None
+        self._lifecycle: LifecycleController | None = None
+        self._placement: PlacementController | None = None
+        self._rescheduling: RescheduleController | None = None
         self._on_leading: list[Callable[..., None]] = [self._note_leading]
         self._on_stopping: list[Callable[[], None]] = []
         self._jobs = [job for name in settings.running for job in self._started(name)]
+        self.dashboard = self._dashboard() if settings.dashboard.enabled else None
         if RESCHEDULING in settings.controllers and RESCHEDULING not in settings.running:
             self._jobs.append(SwitchedOff(client, settings.rescheduling, metrics).job)
         # Jobs may share caches.
@@ -248,6 +254,7 @@ class Manager:
                 definitions=self._definitions,
                 scheduler=settings.scheduler,
             )
+            self._lifecycle = lifecycle
             self._background.append(lifecycle.run)
             self._on_leading.append(lifecycle.note_leading)
             return (*lifecycle.jobs, *self._extend(lifecycle))
@@ -259,6 +266,7 @@ class Manager:
                 identity=self._identity,
                 metrics=self.metrics,
             )
+            self._rescheduling = rescheduling
             self._background.append(rescheduling.run)
             self._on_leading.append(rescheduling.note_leading)
             self._on_stopping.append(rescheduling.note_stopping)
@@ -273,6 +281,7 @@ class Manager:
                 metrics=self.metrics,
                 definitions=self._definitions,
             )
+            self._placement = placement
             self._background.append(placement.run)
             return placement.jobs
         raise ValueError(f"no controller is called {name}")
@@ -308,6 +317,39 @@ class Manager:
             metrics=self.metrics,
         )
         return (job,)
+
+    def _dashboard(self) -> DashboardServer:
+        """Pages for people; loaded only where they are wanted."""
+        from controller.dashboard.mirrors import DashboardMirrors  # noqa: PLC0415
+        from controller.dashboard.server import CLIENTS as PEOPLE  # noqa: PLC0415
+        from controller.dashboard.server import DashboardServer  # noqa: PLC0415
+
+        settings = self._settings
+        mirrors = DashboardMirrors(
+            self._client,
+            metrics=self.metrics.watches,
+            lifecycle=self._lifecycle.caches if self._lifecycle else None,
+            placement=self._placement.caches if self._placement else None,
+            rescheduling=self._rescheduling.caches if self._rescheduling else None,
+        )
+        if self._definitions is not None:
+            self._definitions.follow(mirrors.optional)
+        lifecycle = settings.lifecycle
+        server = DashboardServer(
+            self._client,
+            settings.dashboard,
+            mirrors,
+            leaf=None if settings.dashboard.is_local else self._leaf("dashboard", PEOPLE),
+            rules=GateRules(
+                max_age_seconds=lifecycle.max_gate_age_seconds,
+                on_expiry=lifecycle.on_expiry,
+                stale_after_intervals=lifecycle.stale_after_intervals,
+            ),
+            definition_namespaces=(self._namespace, *lifecycle.definition_namespaces),
+            note_crash=self._note_crash,
+        )
+        self._background.append(server.run)
+        return server
 
     def _leaf(self, served: str, options: TlsOptions, *, holds: bool = False) -> Leaf | None:
         """Where what is served with TLS has its certificate from; None where there is none."""

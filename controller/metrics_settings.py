@@ -68,7 +68,8 @@ class MetricsSettings(
     custom_metrics_cert_dir: Annotated[
         str | None,
         Meta(
-            description="directory with tls.crt and tls.key for it and for schedulers; by default "
+            description="directory with tls.crt and tls.key for it, for schedulers and for the "
+            "dashboard; by default "
             "what certificates.secretName holds, and nothing is served where that is not ours to "
             "read"
         ),

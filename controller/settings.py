@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from controller.dashboard_settings import DashboardSettings
 from controller.lifecycle_settings import LifecycleSettings
 from controller.metrics_settings import MetricsSettings
 from controller.placing_settings import PlacementSettings
@@ -188,6 +189,7 @@ class ControllerSettings(
     scheduler: SchedulerSettings = SchedulerSettings()
     rescheduling: ReschedulingSettings = ReschedulingSettings()
     placement: PlacementSettings = PlacementSettings()
+    dashboard: DashboardSettings = DashboardSettings()
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
     cluster: ClusterSettings = ClusterSettings()
     server: HealthSettings = HealthSettings()

@@ -51,6 +51,7 @@ def validate(settings: ControllerSettings) -> list[FieldError]:
         *_name("metrics.serviceName", settings.metrics.service_name, dns_label),
         *_scheduler(settings),
         *_rescheduling(settings.rescheduling),
+        *_dashboard(settings),
         *_election(settings.leader_election),
         *_optional("cluster.namespace", settings.cluster.namespace, dns_label),
     ]
@@ -104,6 +105,18 @@ def _rescheduling(rescheduling: ReschedulingSettings) -> Iterator[FieldError]:
         for index, name in enumerate(names):
             yield from _name(f"{at}.{field}[{index}]", name, check)
     yield from _selector(f"{at}.criticalSelector", rescheduling.critical_selector)
+
+
+def _dashboard(settings: ControllerSettings) -> Iterator[FieldError]:
+    dashboard = settings.dashboard
+    yield from _name("dashboard.serviceName", dashboard.service_name, dns_label)
+    has_leaf = REGISTRATION in settings.running or settings.metrics.custom_metrics_cert_dir
+    if dashboard.enabled and not dashboard.is_local and not has_leaf:
+        yield required(
+            "metrics.customMetricsCertDir",
+            "the dashboard is served with TLS only where others reach it, and without registration "
+            "this is the only place for a certificate",
+        )
 
 
 def _certificates(certificates: CertificateSettings) -> Iterator[FieldError]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
 from aiohttp import hdrs, web
@@ -62,12 +62,19 @@ class Refused(Exception):  # noqa: N818 - it is an answer, and named after it
         self.retry_after = retry_after
 
 
+class Worlds(Protocol):
+    """Gives what there is to show now."""
+
+    def __call__(self, *, counts: bool) -> Awaitable[World]:
+        """A world; with ``counts`` of the pods that policies select."""
+
+
 class Dashboard:
-    """Answers requests. ``world`` gives what there is to show now, counts of pods included."""
+    """Answers requests."""
 
     def __init__(
         self,
-        world: Callable[[], Awaitable[World]],
+        world: Worlds,
         access: Access,
         sealer: Sealer,
         *,
@@ -228,7 +235,7 @@ class Dashboard:
         async def handle(request: web.Request) -> web.Response:
             user = await self._user(request)
             query = read_query(request.query)
-            world = await self._world()
+            world = await self._world(counts=page.counts)
             sight = await self._sight(user, page.kinds, world, query.namespace, whole=False)
             if page.is_refused(sight):
                 raise _forbidden(page, query.namespace)
@@ -250,7 +257,7 @@ class Dashboard:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         query = read_query(request.query)
         page = APPLICATIONS_PAGE
-        world = await self._world()
+        world = await self._world(counts=False)
         sight = await self._sight(user, page.kinds, world, namespace, whole=False)
         if page.is_refused(sight):
             raise _forbidden(page, namespace)
@@ -364,7 +371,8 @@ class Dashboard:
         token = self._token(request)
 
         async def sight() -> Sight:
-            return await self._sight(user, page.kinds, await self._world(), only, whole=True)
+            world = await self._world(counts=False)
+            return await self._sight(user, page.kinds, world, only, whole=True)
 
         async def recheck() -> Sight | None:
             try:

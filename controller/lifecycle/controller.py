@@ -125,6 +125,11 @@ class LifecycleController:
             definitions.follow(defined)
 
     @property
+    def caches(self) -> Caches:
+        """All mirrors, for who shows what is in them."""
+        return self._context.caches
+
+    @property
     def versions(self) -> Reflector[WorkloadVersion]:
         """The mirror of workload versions, for who answers from it."""
         return self._context.caches.workload_versions

@@ -251,6 +251,8 @@ def names_of(settings: ControllerSettings, namespace: str) -> tuple[str, ...]:
         services.append(settings.metrics.service_name)
     if settings.scheduler.enabled:
         services.append(settings.scheduler.service_name)
+    if settings.dashboard.enabled and not settings.dashboard.is_local:
+        services.append(settings.dashboard.service_name)
     return tuple(
         name
         for service in services

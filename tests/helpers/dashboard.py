@@ -19,7 +19,7 @@ from controller.clock import utc_now
 from controller.dashboard.app import Dashboard
 from controller.dashboard.counts import Counter
 from controller.dashboard.session import Sealer
-from controller.dashboard.world import KnownPolicy, LabelledPod, Plain, World
+from controller.dashboard.world import KnownPolicy, LabelledPod, MatchCounts, Plain, World
 from controller.lifecycle.gated_pods import decode_pod
 from controller.placement.caches import ReportedCluster
 from evaluation.model import Metric
@@ -115,8 +115,9 @@ class Filled:
             self.sources["namespaces"].store.get,
         )
 
-    async def world(self):
-        return World(**self.sources, counts=await self.counter.counts(), rules=self.rules)
+    async def world(self, *, counts=True):
+        found = await self.counter.counts() if counts else MatchCounts()
+        return World(**self.sources, counts=found, rules=self.rules)
 
     def put(self, source, obj, key=None):
         key = key or obj.metadata.key

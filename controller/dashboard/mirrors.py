@@ -1,0 +1,191 @@
+"""The mirrors that pages are made of: those of the controllers that run, and a few of our own.
+
+Policies, the labels of pods and those of namespaces are mirrored here: of the last two no more than
+their metadata comes. Whoever leads needs none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.dashboard.counts import Counter
+from controller.dashboard.world import KnownPolicy, LabelledPod, World
+from kube.reflector import Reflector
+from kube.resources import CLUSTER_POLICIES, NAMESPACES, NODES, PODS, POLICIES
+from policies.compiled import compile_policy, undecodable_policy
+from policies.decoding import decode
+from policies.model import CLUSTER_POLICY, POLICY, Policy, PolicyMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.lifecycle.caches import Caches as LifecycleCaches
+    from controller.mirrors import Mirrors
+    from controller.placement.caches import PlacementCaches
+    from controller.rescheduling.caches import Caches as ReschedulingCaches
+    from kube.client import Client
+    from kube.faults import WatchMetrics
+    from kube.resources import Resource
+
+UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_LIFECYCLE: Final = {
+    "app_versions": "app_versions",
+    "workloads": "workloads",
+    "workload_versions": "workload_versions",
+    "tasks": "tasks",
+    "task_definitions": "task_definitions",
+    "evaluations": "evaluations",
+    "evaluation_definitions": "evaluation_definitions",
+    "metrics": "metrics",
+    "gated_pods": "pods",
+}
+"""Of the sources of a world, what the caches of lifecycle call them."""
+
+
+class _Metadata(Struct, frozen=True, gc=False):
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Object(Struct, frozen=True, gc=False):
+    metadata: _Metadata
+
+
+_object: Final = msgspec.json.Decoder(_Object).decode
+_policy: Final = msgspec.json.Decoder(Policy)
+
+
+class DashboardMirrors:
+    """The world of one process. ``on_change`` gets the name of a source, and keys."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        metrics: WatchMetrics | None = None,
+        lifecycle: LifecycleCaches | None = None,
+        placement: PlacementCaches | None = None,
+        rescheduling: ReschedulingCaches | None = None,
+    ) -> None:
+        """To be made before any of the mirrors runs."""
+        self.on_change: list[Callable[[str, frozenset[str]], None]] = []
+        self._client = client
+        self._metrics = metrics
+        self._sources: dict[str, Any] = {}
+        self.policies = self._mirror("policies", POLICIES, POLICY)
+        self.cluster_policies = self._mirror("cluster_policies", CLUSTER_POLICIES, CLUSTER_POLICY)
+        self.namespaces: Reflector[dict[str, str]] = Reflector(
+            client,
+            NAMESPACES,
+            _labels,
+            on_change=lambda keys: self._tell("namespaces", keys),
+            metrics=metrics,
+            metadata_only=True,
+            name="namespaces of the dashboard",
+        )
+        self.pods: Reflector[LabelledPod] = Reflector(
+            client,
+            PODS,
+            _pod,
+            field_selector=UNFINISHED,
+            on_change=lambda _keys: self._counter.outdate(),
+            metrics=metrics,
+            metadata_only=True,
+            name="labels of pods",
+        )
+        self._sources["namespaces"] = self.namespaces
+        if lifecycle is not None:
+            for name, theirs in _LIFECYCLE.items():
+                self._share(name, lifecycle, getattr(lifecycle, theirs))
+        if placement is not None:
+            self._share("applications", placement, placement.applications)
+            self._share("clusters", placement, placement.clusters)
+        if rescheduling is not None:
+            self._share_nodes(rescheduling)
+        self._counter = Counter(
+            lambda: [
+                each.compiled
+                for source in (self.policies, self.cluster_policies)
+                for each in source.store.values()
+            ],
+            self.pods.store.values,
+            self.namespaces.store.get,
+        )
+
+    @property
+    def reflectors(self) -> tuple[Reflector[Any], ...]:
+        """Our own mirrors, to be run."""
+        return (self.policies, self.cluster_policies, self.namespaces, self.pods)
+
+    @property
+    def optional(self) -> dict[Resource, Reflector[Any]]:
+        """Those whose definitions may come later."""
+        return {POLICIES: self.policies, CLUSTER_POLICIES: self.cluster_policies}
+
+    async def world(self, *, counts: bool, **settings: Any) -> World:  # noqa: ANN401 - of the World
+        """What there is to show now."""
+        if counts:
+            settings["counts"] = await self._counter.counts()
+        return World(**self._sources, **settings)
+
+    def _mirror(self, name: str, resource: Resource, kind: str) -> Reflector[KnownPolicy]:
+        found: Reflector[KnownPolicy] = Reflector(
+            self._client,
+            resource,
+            known_policy,
+            undecodable=lambda key, _raw, error: unreadable_policy(kind, key, error),
+            on_change=lambda keys: self._tell(name, keys),
+            metrics=self._metrics,
+            name=f"{resource.plural} of the dashboard",
+        )
+        self._sources[name] = found
+        return found
+
+    def _share(self, name: str, mirrors: Mirrors, mirror: Reflector[Any]) -> None:
+        """Show what a controller mirrors."""
+        self._sources[name] = mirror
+        mirrors.subscribe(mirror, lambda keys: self._tell(name, keys))
+
+    def _share_nodes(self, caches: ReschedulingCaches) -> None:
+        self._sources["nodes"] = caches.nodes
+        before = caches.listeners.get(NODES)
+
+        def changed(keys: frozenset[str]) -> None:
+            if before is not None:
+                before(keys)
+            self._tell("nodes", keys)
+
+        caches.listeners[NODES] = changed
+
+    def _tell(self, name: str, keys: frozenset[str]) -> None:
+        if name in {"policies", "cluster_policies", "namespaces"}:
+            self._counter.outdate()
+        for each in self.on_change:
+            each(name, keys)
+
+
+def known_policy(raw: msgspec.Raw | bytes) -> KnownPolicy:
+    """A policy of either kind. Raises MalformedError."""
+    policy = decode(_policy, raw, "")
+    return KnownPolicy(policy, compile_policy(policy))
+
+
+def unreadable_policy(kind: str, key: str, error: Exception) -> KnownPolicy:
+    """One that can't be read is shown with its fault, as admission tells of it."""
+    namespace, _, name = key.rpartition("/")
+    policy = Policy(kind=kind, metadata=PolicyMetadata(name=name, namespace=namespace or None))
+    return KnownPolicy(
+        policy, undecodable_policy(policy.reference, policy.metadata.namespace, str(error))
+    )
+
+
+def _labels(raw: msgspec.Raw) -> dict[str, str]:
+    return _object(raw).metadata.labels or {}
+
+
+def _pod(raw: msgspec.Raw) -> LabelledPod:
+    metadata = _object(raw).metadata
+    return LabelledPod(metadata.namespace, metadata.labels or {})

@@ -1,0 +1,117 @@
+"""Starts and stops the dashboard's port, on every replica."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from certs.errors import CertificateError
+from certs.reload import TlsOptions
+from controller.dashboard.access import ClusterAccess
+from controller.dashboard.app import Dashboard
+from controller.dashboard.session import Sealer
+from controller.job import supervise
+from serving.background import running
+from serving.site import Site
+from telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.dashboard.mirrors import DashboardMirrors
+    from controller.dashboard.world import World
+    from controller.dashboard_settings import DashboardSettings
+    from controller.leaf import Leaf
+    from kube.client import Client
+    from lifecycle.gate_verdict import GateRules
+
+CLIENTS: Final = TlsOptions()
+"""People have tokens; nobody is asked for a certificate."""
+
+
+class DashboardServer:
+    """The port. Without a ``leaf`` it is plain, and for this machine alone."""
+
+    def __init__(  # noqa: PLR0913 - what to show, by which rules, to whom and where
+        self,
+        client: Client,
+        settings: DashboardSettings,
+        mirrors: DashboardMirrors,
+        *,
+        leaf: Leaf | None,
+        rules: GateRules,
+        definition_namespaces: tuple[str, ...],
+        note_crash: Callable[[str], None],
+    ) -> None:
+        if leaf is None and not settings.is_local:
+            raise ValueError("without a certificate it is served to this machine only")
+        self._settings = settings
+        self._mirrors = mirrors
+        self._leaf = leaf
+        self._rules = rules
+        self._definition_namespaces = definition_namespaces
+        self._note_crash = note_crash
+        self._sealer = Sealer(time.time)
+        access = ClusterAccess(client, lambda: asyncio.get_running_loop().time())
+        self._dashboard = Dashboard(self._world, access, self._sealer, is_tls=leaf is not None)
+        mirrors.on_change.append(self._dashboard.changed)
+        self.site: Site | None = None
+        """The port, once it listens."""
+        self.listening = asyncio.Event()
+        """Set when it does."""
+        self._log = get_logger("dashboard")
+
+    async def run(self) -> None:
+        """Mirror and serve until cancelled. Raises AddressError."""
+        caches = (
+            supervise(f"cache of {each.name}", each.run, self._note_crash)
+            for each in self._mirrors.reflectors
+        )
+        async with running(*caches, self._serve()):
+            await asyncio.Event().wait()
+
+    async def _serve(self) -> None:
+        host, port = self._settings.host, self._settings.port
+        serve = partial(Site, self._dashboard.app(), host=host, port=port)
+        leaf = self._leaf
+        if leaf is None:
+            self.site = serve()
+            await self._listen(self.site)
+            return
+        holder = await leaf.first()
+        self._renew(leaf)
+        leaf.on_change.append(lambda: self._renew(leaf))
+        self.site = serve(tls=holder.context)
+        keeping = asyncio.create_task(leaf.keep(holder))
+        try:
+            await self._listen(self.site)
+        finally:
+            keeping.cancel()
+
+    async def _listen(self, site: Site) -> None:
+        await site.start()
+        try:
+            self._log.info("dashboard served", url=site.url)
+            self.listening.set()
+            await asyncio.Event().wait()
+        finally:
+            await site.stop()
+
+    async def _world(self, *, counts: bool) -> World:
+        return await self._mirrors.world(
+            counts=counts,
+            rules=self._rules,
+            definition_namespaces=self._definition_namespaces,
+        )
+
+    def _renew(self, leaf: Leaf) -> None:
+        """Seal sessions by the key of our certificate, which all replicas have."""
+        try:
+            key = leaf.bundle().files.tls_key
+        except CertificateError:
+            # Who keeps the certificate tells of it; sessions go on by the last one.
+            return
+        if key is not None:
+            self._sealer.renew(key)

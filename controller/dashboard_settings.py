@@ -1,0 +1,37 @@
+"""Settings of the dashboard: where it is served, if it is."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class DashboardSettings(
+    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
+):
+    """Pages for people, read-only. Off by default: nothing of it is loaded then."""
+
+    enabled: Annotated[bool, Meta(description="serve the dashboard, on every replica")] = False
+    host: Annotated[
+        str,
+        Meta(
+            description="address of the dashboard; on a loopback address, for kubectl "
+            "port-forward, it is served without TLS, on any other with TLS only"
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, Meta(ge=0, le=65535, description="port of the dashboard; 0 takes a free one")
+    ] = 8088
+    service_name: Annotated[
+        str, Meta(description="Service of the dashboard, and name in the certificate")
+    ] = "harbourmaster-dashboard"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine, or this pod, can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
