@@ -1,0 +1,367 @@
+"""``harbourmaster why`` of a cluster: what it asks for, what it says, and what it may not read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from cli.main import main
+from helpers.fake_api import FakeApi
+from helpers.objects import cluster_policy, policy
+from kube.resources import (
+    CLUSTER_POLICIES,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    POLICIES,
+    REPLICA_SETS,
+)
+
+NAMESPACE = "shop"
+SSD = cluster_policy("disks", pods={"app": "cart"}, nodeSelector={"disk": "ssd"})
+OTHERS = cluster_policy("others", pods={"app": "till"}, nodeName="n1")
+LOCAL = policy("local", NAMESPACE, tolerations=[{"key": "pool", "operator": "Exists"}])
+
+
+def pod(name="cart-1", owner=None, labels=None, **spec):
+    metadata = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": f"uid-{name}",
+        "labels": {"app": "cart"} if labels is None else labels,
+        "creationTimestamp": "2026-03-01T12:00:00Z",
+    }
+    if owner:
+        metadata["ownerReferences"] = [owner]
+    containers = [{"name": "c", "image": "registry.example.com/cart:1"}]
+    spec = {"containers": containers, "schedulerName": "default-scheduler", **spec}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def reference(kind, name):
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "name": name,
+        "uid": f"uid-{name}",
+        "controller": True,
+    }
+
+
+def template(**spec):
+    found = pod(**spec)
+    return {"metadata": {"labels": found["metadata"]["labels"]}, "spec": found["spec"]}
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        found.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        for each in (SSD, OTHERS):
+            found.put(CLUSTER_POLICIES, each)
+        found.put(POLICIES, LOCAL)
+        yield found
+
+
+@pytest.fixture
+def why(api, tmp_path, capsys):
+    """Return ``why(*arguments)``: the exit code, and what was printed on both streams."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "a",
+                "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": api.url}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+    )
+
+    async def run(*arguments):
+        command = ["why", *arguments, "--kubeconfig", str(path)]
+        code = await asyncio.to_thread(main, command)
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return run
+
+
+def detail(out, name="policies"):
+    report = json.loads(out)
+    (section,) = [each for each in report["sections"] if each["name"] == name]
+    return section
+
+
+async def test_each_policy_is_said_to_match_or_where_it_fails(api, why):
+    selector = {"nodeSelector": {"disk": "hdd"}}
+    api.put(PODS, pod(**selector))
+    code, out, err = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
+    assert (code, err) == (0, "")
+    section = detail(out)
+    disks, local, others = section["detail"]["policies"]
+    assert disks["contributions"] == [
+        {
+            "path": 'spec.nodeSelector["disk"]',
+            "value": "ssd",
+            "rule": "kept-own",
+            "by": [""],
+            "present": "hdd",
+        }
+    ]
+    assert local["contributions"] == [
+        {
+            "path": "spec.tolerations[0]",
+            "value": {"key": "pool", "operator": "Exists"},
+            "rule": "added",
+        }
+    ]
+    assert not others["matched"]
+    assert others["mismatch"] == {
+        "path": 'spec.podSelector.matchLabels["app"]',
+        "wants": 'wants "till"',
+        "found": 'the pod has "cart"',
+    }
+    _, text, _ = await why("pod", "cart-1", "-n", NAMESPACE)
+    assert "2 of 3 select the pod; created now, it would differ in 1 field" in text
+    assert 'yields  nodeSelector["disk"]: ssd to the pod\'s own value hdd' in " ".join(
+        text.split(" ")
+    )
+    assert 'cluster policy others  spec.podSelector.matchLabels["app"] wants "till"' in text
+
+
+async def test_it_gets_what_it_needs_by_name_and_lists_no_pods(api, why):
+    api.put(PODS, pod(owner=reference("ReplicaSet", "cart")))
+    api.put(
+        REPLICA_SETS,
+        {
+            "metadata": {
+                "name": "cart",
+                "namespace": NAMESPACE,
+                "ownerReferences": [reference("Deployment", "cart")],
+            },
+            "spec": {"template": template()},
+        },
+    )
+    api.put(DEPLOYMENTS, {"metadata": {"name": "cart", "namespace": NAMESPACE}, "spec": {}})
+
+    async def timed():
+        began = time.perf_counter()
+        found = await why("pod", f"{NAMESPACE}/cart-1")
+        return time.perf_counter() - began, found
+
+    # The first one also loads what is needed.
+    await timed()
+    alone, _ = await timed()
+    for index in range(5000):
+        api.put(PODS, pod(f"noise-{index}"))
+    asked = len(api.requests)
+    crowded, (code, out, _) = await timed()
+    assert code == 0
+    assert "of Deployment cart" in out
+    seen = api.requests[asked:]
+    assert not [each for each in seen if each.verb != "get" and each.path.endswith("/pods")]
+    listed = {each.path.rpartition("/")[2] for each in seen if each.verb == "list"}
+    policies = {"clusterpodschedulingpolicies", "podschedulingpolicies"}
+    assert policies <= listed <= {*policies, "events", "nodes"}
+    assert len(seen) <= 20
+    assert all(each.method == "GET" for each in seen)
+    # What it takes does not grow with the pods; tenfold is for a machine that is busy elsewhere.
+    assert crowded < 10 * max(alone, 0.1)
+
+
+async def test_a_pod_that_is_gone_is_one_line(why):
+    code, out, err = await why("pod", f"{NAMESPACE}/cart-1")
+    assert (code, out) == (1, "")
+    assert err == (
+        f"harbourmaster: there is no Pod {NAMESPACE}/cart-1 (any more): "
+        f"kubectl -n {NAMESPACE} get pods lists who is there\n"
+    )
+
+
+async def test_who_may_not_get_the_pod_is_told_which_right_to_ask_for(api, why):
+    api.put(PODS, pod())
+    api.forbid("get", PODS)
+    code, out, err = await why("pod", f"{NAMESPACE}/cart-1")
+    assert (code, out) == (1, "")
+    assert err == (
+        f"harbourmaster: Pod {NAMESPACE}/cart-1: can't be read, for you may not get pods: "
+        "ask for that right\n"
+    )
+
+
+async def test_what_else_may_not_be_read_is_told_and_the_rest_is_said(api, why):
+    api.put(PODS, pod(owner=reference("ReplicaSet", "cart")))
+    for verb, resource in (
+        ("list", CLUSTER_POLICIES),
+        ("get", NAMESPACES),
+        ("get", REPLICA_SETS),
+        ("get", DEPLOYMENTS),
+    ):
+        api.forbid(verb, resource)
+    code, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert code == 0
+    plural = "clusterpodschedulingpolicies.kupid.gardener.cloud"
+    assert f"cluster policies: can't be read, for you may not list {plural}: ask for" in out
+    assert f"namespace {NAMESPACE}: can't be read, for you may not get namespaces" in out
+    assert "its owner: can't be read, for you may not get replicasets.apps" in out
+    assert "the settings are taken to be the defaults" in out
+    assert "would add  tolerations[0] = pool" in out
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
+    section = detail(out)
+    assert section["detail"]["problems"]
+    assert [each["reference"] for each in section["detail"]["policies"]] == [
+        f"PodSchedulingPolicy {NAMESPACE}/local"
+    ]
+
+
+async def test_half_an_installation_is_told_by_what_is_missing(api, why):
+    api.put(PODS, pod())
+    for resource in (CLUSTER_POLICIES, POLICIES):
+        api.undefine(resource)
+    code, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert code == 0
+    assert "cluster policies: the cluster does not know the kind: install its definition" in out
+    assert f"policies of {NAMESPACE}: the cluster does not know the kind" in out
+
+
+async def test_no_cluster_is_one_line(api, why):
+    await api.stop()
+    code, out, err = await why("pod", f"{NAMESPACE}/cart-1")
+    assert (code, out) == (2, "")
+    assert err.startswith("harbourmaster: ")
+    assert err.count("\n") == 1
+    await api.start()
+
+
+async def test_a_broken_policy_harms_nothing_but_itself(api, why):
+    api.put(PODS, pod())
+    broken = cluster_policy("broken", pods={"app": "cart"}, nodeSelector="x")
+    api.put(CLUSTER_POLICIES, broken)
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
+    section = detail(out)
+    assert section["state"] == "fault"
+    by_name = {each["reference"]: each for each in section["detail"]["policies"]}
+    assert by_name["ClusterPodSchedulingPolicy broken"]["fault"].startswith("spec.nodeSelector")
+    assert by_name["ClusterPodSchedulingPolicy disks"]["contributions"]
+
+
+@pytest.mark.parametrize(
+    ("made", "generation", "hint"),
+    [
+        ("2026-03-01T13:00:00Z", 1, "it was created after the object"),
+        ("2026-03-01T11:00:00Z", 2, "it was changed since it was created"),
+        ("2026-03-01T11:00:00Z", 1, "it is older than the object"),
+    ],
+)
+async def test_a_policy_that_did_nothing_yet_is_given_a_reason(api, why, made, generation, hint):
+    api.put(PODS, pod())
+    api.get(PODS, "cart-1", NAMESPACE)["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
+    found = api.get(CLUSTER_POLICIES, "disks")["metadata"]
+    found.update(creationTimestamp=made, generation=generation)
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert hint in " ".join(out.split())
+
+
+async def test_fields_are_told_apart_by_the_template_and_the_policies(api, why):
+    selector = {"disk": "ssd", "zone": "a", "odd": "1"}
+    default = {
+        "key": "node.kubernetes.io/not-ready",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    owner = reference("ReplicaSet", "cart")
+    api.put(PODS, pod(owner=owner, nodeSelector=selector, tolerations=[default]))
+    found = template(nodeSelector={"zone": "a"})
+    metadata = {"name": "cart", "namespace": NAMESPACE}
+    api.put(REPLICA_SETS, {"metadata": metadata, "spec": {"template": found}})
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("    ")}
+    assert lines['nodeSelector["disk"]'].endswith("cluster policy disks")
+    assert lines['nodeSelector["zone"]'].endswith("the template")
+    assert lines['nodeSelector["odd"]'].endswith("no policy of now")
+    assert lines["tolerations[0]"].endswith("Kubernetes, for every pod")
+
+
+async def test_a_workload_is_asked_about_by_its_template(api, why):
+    metadata = {"name": "cart", "namespace": NAMESPACE}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": {"template": template()}})
+    for words in (("deployment", f"{NAMESPACE}/cart"), ("workload", "deploy", f"{NAMESPACE}/cart")):
+        code, out, _ = await why(*words, "-o", "json")
+        assert code == 0
+        disks = detail(out)["detail"]["policies"][0]
+        assert disks["contributions"][0]["path"] == 'spec.template.spec.nodeSelector["disk"]'
+
+
+async def test_a_manifest_is_judged_by_the_policies_of_the_cluster(api, why, tmp_path):
+    path = tmp_path / "pod.yaml"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **pod()}))
+    code, out, _ = await why("-f", str(path))
+    assert code == 0
+    assert 'adds  nodeSelector["disk"] = ssd' in out
+    assert "2 of 3 select the pod and change 2 fields" in out
+
+
+async def test_the_settings_are_those_of_the_installation(api, why):
+    api.put(PODS, pod())
+    api.put(CLUSTER_POLICIES, cluster_policy("packer", schedulerName="packer"))
+    container = {"args": ["webhook", "--host=0.0.0.0", "--treat-default-scheduler-as-unset=false"]}
+    metadata = {"name": "harbourmaster-webhook", "namespace": "harbourmaster-system"}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "would set  schedulerName = packer, which was default-scheduler" in out
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "yields  schedulerName: packer to the pod's own value default-scheduler" in out
+    assert "taken to be the defaults" not in out
+
+
+async def test_settings_of_a_mounted_file_count_too(api, why):
+    api.put(PODS, pod())
+    metadata = {"name": "harbourmaster-webhook", "namespace": "harbourmaster-system"}
+    container = {
+        "args": ["webhook", "--config", "/etc/harbourmaster/config/webhook.yaml"],
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/harbourmaster/config"}],
+    }
+    volume = {"name": "config", "configMap": {"name": "settings"}}
+    spec = {"template": {"spec": {"containers": [container], "volumes": [volume]}}}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+    data = {"webhook.yaml": "features: [gates]\n"}
+    found = {"name": "settings", "namespace": "harbourmaster-system"}
+    api.put(CONFIG_MAPS, {"metadata": found, "data": data})
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "Policies: there are none" in out
+
+
+async def test_control_characters_of_others_stay_text(api, why):
+    evil = "\x1b[31mred\u202e"
+    api.put(PODS, pod(nodeSelector={"disk": evil}))
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "red" in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("pod", "a/b/c"),
+        ("pod", "/b"),
+        ("pod", f"{NAMESPACE}/cart-1", "-n", "other"),
+        ("-f", "y", "pod", "x"),
+        ("--policies", "y", "pod", "x"),
+    ],
+)
+async def test_words_that_are_no_question_are_one_line(why, words):
+    code, out, err = await why(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("harbourmaster: why: ")
+    assert err.count("\n") == 1
