@@ -64,11 +64,16 @@ async def told_of(client: Client, namespace: str, uid: str, *, of: str = "") -> 
         # They say more, and nothing depends on them.
         return ()
     found = [
-        Told(_time(each), each.reason, each.message, each.type == "Warning")
+        Told(_time(each), each.reason, _text(each.message), each.type == "Warning")
         for each in events
         if each.reporting_component.startswith(f"{_OURS}{of}")
     ]
     return tuple(sorted(found, key=lambda each: each.time, reverse=True)[:MOST])
+
+
+def _text(message: str) -> str:
+    """Without what names the object once more."""
+    return message.partition(" / Namespace: ")[0]
 
 
 def _time(event: _Event) -> str:

@@ -12,9 +12,12 @@ from cli.why.gate_facts import GateFacts
 from cli.why.model import Line, Section
 from cli.why.shipped import shipped
 from cli.why.told import Told, told_of
+from cli.why.wording import unreadable
 from controller.lifecycle.gated_pods import decode_whole
 from controller.settings import ControllerSettings
 from evaluation.times import parse
+from kube.errors import ApiError, UnauthorizedError, UnreachableError
+from lifecycle.check_facts import Facts
 from lifecycle.gate_report import GateReport, gate_report
 from lifecycle.gate_verdict import GateRules
 
@@ -61,7 +64,14 @@ async def section(context: WhyContext) -> Section | None:
     lifecycle = settings.lifecycle
     places = (context.installed_in, *lifecycle.definition_namespaces)
     reader = GateFacts(context, pod.namespace, places)
-    facts = await reader.of(pod)
+    try:
+        # Of a pod that does not wait for us nothing more need be known.
+        facts = await reader.of(pod) if pod.is_ours else Facts()
+    except (UnreachableError, UnauthorizedError):
+        raise
+    except ApiError as error:
+        what = f"what {pod.key} waits for"
+        return Section(name="gate", title="Gate", state="unknown", summary=unreadable(error, what))
     rules = GateRules(
         max_age_seconds=0.0 if unknown else lifecycle.max_gate_age_seconds,
         on_expiry=lifecycle.on_expiry,
@@ -93,7 +103,7 @@ def summary(report: GateReport) -> str:
     if not report.is_waiting:
         return f"waits for {report.text}"
     where = "at our gate" if report.place == "gate" else "in its scheduler"
-    return f"waits {where}, for {short_age(report.age)} now, for {report.text}"
+    return f"{where} for {short_age(report.age)}, waits for {report.text}"
 
 
 def lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
@@ -160,7 +170,7 @@ def _check(found: CheckReport, now: datetime) -> Iterator[Line]:
 
 
 def _objective(found: ObjectiveReport) -> Iterator[Line]:
-    name = f"{found.name}: " if found.query else ""
+    name = f"{found.name}: " if found.query not in {"", found.name} else ""
     yield Line(f"{name}{found.text}: {found.state}", depth=1, tone=_TONES.get(found.state, ""))
     if found.message and found.state != "Succeeded":
         yield Line(found.message, depth=2)

@@ -1,0 +1,238 @@
+"""``harbourmaster why pod`` of pods that wait, on a real control plane with a real controller."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from cli.main import main
+from evaluation.times import parse
+from helpers import rights
+from helpers.flow_manifests import (
+    app,
+    container_task,
+    deployment,
+    evaluation_definition,
+    keptn,
+    of_kind,
+    template,
+)
+from helpers.flows import GATE
+from helpers.harbour import HOME
+from kube.resources import APP_VERSIONS, DEPLOYMENTS, EVALUATIONS, TASKS, WORKLOAD_VERSIONS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+FOREIGN = "example.com/quota"
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+
+
+@pytest.fixture
+def why(harbour, flow, capsys):
+    """Ask why of a pod, as text and as the gate's part of the JSON."""
+    kubeconfig = str(harbour.plane.kubeconfig)
+
+    async def ask(pod):
+        name = f"{flow.namespace}/{pod['metadata']['name']}"
+        command = ["why", "pod", name, "--kubeconfig", kubeconfig]
+        capsys.readouterr()
+        assert await asyncio.to_thread(main, command) == 0
+        text = capsys.readouterr().out
+        assert await asyncio.to_thread(main, [*command, "-o", "json"]) == 0
+        sections = {each["name"]: each for each in json.loads(capsys.readouterr().out)["sections"]}
+        gate = sections["gate"]
+        # The same text, whatever is asked for.
+        assert gate["code"] == gate["detail"]["report"]["code"]
+        return text, gate
+
+    return ask
+
+
+def report(gate):
+    return gate["detail"]["report"]
+
+
+async def test_an_evaluation_that_fails_is_told_with_query_value_threshold_and_next_try(flow, why):
+    await flow.measure("error-rate", "0.2")
+    again = {"retries": 100, "retryInterval": "60s"}
+    await flow.create(
+        evaluation_definition("errors", "error-rate", "<=0.05", **again),
+        deployment("ledger", keptn("ledger", pre_deployment_evaluations="errors")),
+    )
+    (pod,) = await flow.until_gated("ledger")
+    await flow.until_all(EVALUATIONS, {"status": {"retryCount": 1}})
+    text, gate = await why(pod)
+    assert (gate["state"], gate["code"]) == ("waits", "checks-pending")
+    assert "waits for pre-deployment evaluations: errors P" in gate["summary"]
+    found = report(gate)
+    assert found["version"] == "1.0"
+    assert found["versionObject"] == "ledger-ledger-1.0"
+    assert found["onExpiry"] == found["deadline"] == ""
+    (check,) = found["checks"]
+    (evaluation,) = flow.all(EVALUATIONS)
+    assert check["object"] == evaluation["metadata"]["name"]
+    assert (check["kind"], check["phase"]) == ("evaluation", "WorkloadPreDeployEvaluations")
+    assert (check["value"], check["threshold"]) == ("0.2", "<=0.05")
+    assert (check["tries"], check["retries"]) == (1, 100)
+    assert re.fullmatch(TIME, check["nextTry"])
+    assert check["nextTry"] == found["nextTry"] > check["since"]
+    (objective,) = check["objectives"]
+    assert (objective["query"], objective["provider"]) == ("error-rate", "gauges")
+    assert objective["state"] == "Failed"
+    assert "error-rate → 0.2 (<=0.05): Failed" in text
+    assert "value '0.2' did not meet objective '<=0.05'" in text
+    assert re.search(rf"next try +{TIME}, in \d+s", text)
+    # The processes of the tests have no Deployment that says how they run.
+    assert gate["detail"]["deadlineUnknown"] in text
+    assert "try 1 of 100" in text
+
+
+async def test_checks_that_failed_are_a_fault_with_what_may_be_done(flow, why):
+    await flow.measure("capacity", "1")
+    await flow.create(
+        evaluation_definition("room", "capacity", ">5"),
+        deployment("ledger", keptn("ledger", pre_deployment_evaluations="room")),
+    )
+    (pod,) = await flow.until_gated("ledger")
+    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0", "Failed")
+    text, gate = await why(pod)
+    assert (gate["state"], gate["code"]) == ("fault", "checks-failed")
+    assert "nothing any more: pre-deployment evaluations failed (room)" in text
+    assert "capacity → 1 (>5): Failed" in text
+    assert f"harbourmaster gate release {flow.namespace}/" in text
+    (check,) = report(gate)["checks"]
+    assert check["nextTry"] == ""
+    assert check["ended"] >= check["since"]
+
+
+async def test_a_task_that_runs_and_gates_of_others(harbour, flow, why):
+    held = deployment("ledger", keptn("ledger", pre_deployment_tasks="migrate,absent"))
+    held["spec"]["template"]["spec"]["schedulingGates"] = [{"name": FOREIGN}]
+    await flow.create(container_task("migrate", "hang"), held)
+    (pod,) = await flow.until_gated("ledger")
+    await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
+    await flow.until_like(
+        WORKLOAD_VERSIONS, "ledger-ledger-1.0", {"status": {"preDeploymentStatus": "Progressing"}}
+    )
+    text, gate = await why(pod)
+    assert gate["code"] == "checks-pending"
+    checks = {each["name"]: each for each in report(gate)["checks"]}
+    assert checks["migrate"]["state"] == "Progressing"
+    assert checks["migrate"]["object"].startswith("pre-migrate-")
+    assert checks["absent"]["message"] == (
+        "no KeptnTaskDefinition absent is found, and it is waited for"
+    )
+    assert report(gate)["foreignGates"] == [FOREIGN]
+    assert FOREIGN in text
+    # Let go by hand, only theirs is left.
+    release = ["gate", "release", f"{flow.namespace}/{pod['metadata']['name']}"]
+    given = ["--kubeconfig", str(harbour.plane.kubeconfig), "--reason", "incident 4711"]
+    assert await asyncio.to_thread(main, [*release, *given]) == 0
+    text, gate = await why(pod)
+    assert (gate["state"], gate["code"]) == ("waits", "foreign-gates-only")
+    assert f"the gates of others: {FOREIGN}" in text
+    await flow.let_end()
+
+
+async def test_a_pod_whose_app_comes_first(flow, why):
+    await flow.create(
+        of_kind("KeptnAppContext", "shop", {"preDeploymentTasks": ["approve"]}),
+        app("shop", "1.0", ("cart", "9.9")),
+        deployment("cart", keptn("cart", app="shop")),
+    )
+    (pod,) = await flow.until_gated("cart")
+    await flow.until_like(WORKLOAD_VERSIONS, "shop-cart-1.0", {})
+    text, gate = await why(pod)
+    assert gate["code"] == "waits-for-app"
+    assert "no KeptnAppVersion has shop-cart in version 1.0 yet" in text
+    assert "KeptnApp shop must list the workload in this version" in text
+    entry = {"name": "cart", "version": "1.0"}
+    await flow.change("KeptnApp", "shop", {"spec": {"workloads": [entry]}})
+    await flow.until_all(
+        APP_VERSIONS,
+        {"spec": {"workloads": [entry]}, "status": {"currentPhase": "AppPreDeployTasks"}},
+    )
+    text, gate = await why(pod)
+    assert gate["code"] == "waits-for-app"
+    assert "the checks of the app shop: pre-deployment tasks" in text
+    (check,) = report(gate)["checks"]
+    assert (check["phase"], check["name"]) == ("AppPreDeployTasks", "approve")
+    assert check["message"] == "no KeptnTaskDefinition approve is found, and it is waited for"
+
+
+async def test_an_orphan_and_one_that_was_let_go(flow, why):
+    spec = template("lone", schedulingGates=[{"name": GATE}])["spec"]
+    pod = await flow.create(of_kind("Pod", "lone", spec))
+    await flow.until_told("GateOrphaned", "lone")
+    text, gate = await why(pod)
+    assert (gate["state"], gate["code"]) == ("fault", "orphaned")
+    assert "nothing: it carries no workload any more" in text
+    assert "GateOrphaned" in text
+    await flow.create(deployment("ledger", keptn("ledger")))
+    (pod,) = await flow.until_released("ledger")
+    text, gate = await why(pod)
+    assert (gate["state"], gate["code"]) == ("fine", "released")
+    assert "its gate was taken away" in text
+
+
+def as_shipped(*flags):
+    """The controller's Deployment as far as it says how the controller runs; nothing runs it."""
+    labels = {"app": "settings-of-why"}
+    container = {"name": "controller", "image": "registry.example.com/harbourmaster:1"}
+    container["args"] = ["controller", "--host=0.0.0.0", *flags]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "harbourmaster-controller", "namespace": HOME},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+async def test_a_deadline_is_that_of_the_settings_in_the_cluster(flow, client, why):
+    await flow.create(deployment("ledger", keptn("ledger", pre_deployment_tasks="absent")))
+    (pod,) = await flow.until_gated("ledger")
+    flags = ("--lifecycle-max-gate-age-seconds=3600", "--lifecycle-on-expiry=Release")
+    await client.create(DEPLOYMENTS, as_shipped(*flags), HOME)
+    try:
+        text, gate = await why(pod)
+    finally:
+        await client.delete(DEPLOYMENTS, "harbourmaster-controller", HOME)
+    created = parse(pod["metadata"]["creationTimestamp"])
+    assert parse(report(gate)["deadline"]) == created + timedelta(hours=1)
+    assert (report(gate)["onExpiry"], gate["detail"]["deadlineUnknown"]) == ("Release", "")
+    assert "then: it goes without its checks (onExpiry Release)" in text
+
+
+async def test_whoever_may_read_nothing_but_pods_is_told_so(harbour, flow, tmp_path, capsys):
+    await flow.create(deployment("ledger", keptn("ledger", pre_deployment_tasks="absent")))
+    (pod,) = await flow.until_gated("ledger")
+    await flow.until_like(
+        WORKLOAD_VERSIONS, "ledger-ledger-1.0", {"status": {"preDeploymentStatus": "Pending"}}
+    )
+    kubectl = partial(harbour.plane.kubectl, f"--namespace={flow.namespace}")
+    kubectl("create", "role", "reader", "--verb=get", "--resource=pods")
+    account = f"--serviceaccount={flow.namespace}:default"
+    kubectl("create", "rolebinding", "reader", "--role=reader", account)
+    token = kubectl("create", "token", "default").stdout.strip()
+    kubeconfig = tmp_path / "reader.yaml"
+    kubeconfig.write_text(rights.kubeconfig(harbour.plane.kubeconfig, token))
+    name = f"{flow.namespace}/{pod['metadata']['name']}"
+    command = ["why", "pod", name, "--kubeconfig", str(kubeconfig), "-o", "json"]
+    assert await asyncio.to_thread(main, command) == 0
+    sections = json.loads(capsys.readouterr().out)["sections"]
+    gate = next(each for each in sections if each["name"] == "gate")
+    assert gate["state"] == "unknown"
+    assert gate["summary"] == (
+        f"what {name} waits for: can't be read, for you may not get "
+        f"keptnworkloadversions.lifecycle.keptn.sh in the namespace {flow.namespace}: "
+        "ask for that right"
+    )

@@ -1,0 +1,137 @@
+"""``harbourmaster why`` of placement and of the rescheduler, on real API servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from cli.main import main
+from helpers.cluster import fresh_namespace
+from helpers.controller import connected
+from helpers.member_planes import leave
+from helpers.patience import WAIT
+from helpers.placed import deployment
+from helpers.placing_flow import Flow
+from helpers.rescheduling_objects import CASE, RESERVATIONS, critical, node, pod, removable
+from kube.patches import MergePatch
+from kube.resources import NODES, PODS
+from rescheduling.reservation import Doomed, Reservation, render
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+@pytest.fixture
+def asked(capsys):
+    """Ask why; the text, and the section of that name, None where there is none."""
+
+    async def ask(kubeconfig, section, *what):
+        command = ["why", *what, "--kubeconfig", str(kubeconfig)]
+        capsys.readouterr()
+        assert await asyncio.to_thread(main, command) == 0
+        text = capsys.readouterr().out
+        assert await asyncio.to_thread(main, [*command, "-o", "json"]) == 0
+        sections = json.loads(capsys.readouterr().out)["sections"]
+        return text, next((each for each in sections if each["name"] == section), None)
+
+    return ask
+
+
+async def test_the_pods_of_a_placed_application_tell_where_it_is_and_why(
+    request, control_plane, asked
+):
+    """The managing cluster is its own member, so that the record is at hand."""
+    kubectl, kubeconfig = control_plane.kubectl, control_plane.kubeconfig
+    name = fresh_namespace(kubectl, request.node.name[5:35].replace("_", "-"))
+    async with connected(kubeconfig) as client:
+        flow = Flow(client, name, kubeconfig)
+        async with flow.watching(), flow.placing():
+            await flow.cluster("here", control_plane)
+            await flow.until_online("here")
+            await flow.application(deployment("web", name))
+            await flow.until_running("here")
+            kubectl("wait", f"-n={name}", "--for=create", WAIT, "deployment/web")
+            text, found = await asked(kubeconfig, "placement", "deployment", f"{name}/web")
+            assert (found["state"], found["code"]) == ("fine", "placed")
+            assert found["summary"] == (
+                f"Deployment {name}/web is of application {name}/app, which is placed on 'here'"
+            )
+            record = found["detail"]["record"]
+            assert record["decision"]["chosen"] == "here"
+            assert record["decision"]["reason"] in text
+            selector = "app=web"
+            kubectl("wait", f"-n={name}", "--for=create", WAIT, "pod", f"--selector={selector}")
+            (its,) = json.loads(
+                kubectl("get", "pods", f"-n={name}", f"--selector={selector}", "-o=json").stdout
+            )["items"]
+            text, found = await asked(
+                kubeconfig, "placement", "pod", f"{name}/{its['metadata']['name']}"
+            )
+            # Its labels are not on its pods, which are found by their owners.
+            assert found["detail"]["placed"] == f"Deployment {name}/web"
+            assert "1 of 1 clusters suited" in text
+            await flow.delete()
+            await flow.until_gone()
+        await flow.clear()
+    leave(kubectl, name)
+
+
+async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane, asked):
+    plane = await asyncio.to_thread(throwaway_control_plane, optional=())
+    plane.kubectl("create", "namespace", "shop")
+    for each in ("shop", "kube-system"):
+        plane.kubectl("create", "serviceaccount", "default", f"-n={each}", check=False)
+    async with connected(plane.kubeconfig) as client:
+        made = node("n1", 4, labels={CASE: "why"})
+        await client.create(NODES, made)
+        patch = MergePatch({"status": made["status"]})
+        await client.patch(NODES, "n1", patch, subresource="status")
+        stored = {}
+        for where, manifest in (
+            *(("shop", removable(f"v{at}", "n1")) for at in range(4)),
+            ("shop", pod("idle")),
+            ("kube-system", critical("dns", "why", 1)),
+            ("kube-system", critical("huge", "why", 100)),
+        ):
+            raw = json.loads(await client.create(PODS, manifest, where))
+            stored[manifest["metadata"]["name"]] = raw["metadata"]
+
+        async def why(name):
+            where = stored[name]["namespace"]
+            return await asked(plane.kubeconfig, "rescheduling", "pod", f"{where}/{name}")
+
+        text, found = await why("dns")
+        assert found["code"] == "room-can-be-made"
+        assert found["summary"].endswith("1 pod would have to move from n1")
+        (candidate,) = found["detail"]["plan"]["candidates"]
+        (victim,) = candidate["victims"]
+        assert f"{victim['namespace']}/{victim['name']}" in text
+        _, found = await why("huge")
+        assert (found["state"], found["code"]) == ("fault", "no-room")
+        assert (await why("idle"))[1] is None
+        assert (await why("v0"))[1] is None
+
+        # As the rescheduler writes it while it makes room.
+        one = Reservation(
+            pod="kube-system/dns",
+            uid=stored["dns"]["uid"],
+            since="2026-03-01T12:00:00Z",
+            deadline="2026-03-01T12:10:00Z",
+            victims=(Doomed(stored["v0"]["uid"], "shop", "v0"),),
+        )
+        annotation = {"metadata": {"annotations": {RESERVATIONS: render([one])}}}
+        await client.patch(NODES, "n1", MergePatch(annotation))
+        text, found = await why("dns")
+        assert (found["state"], found["code"]) == ("waits", "reserved")
+        assert found["summary"] == "n1 is kept for it while room is made there"
+        (kept,) = found["detail"]["keptForIt"]
+        assert (kept["node"], kept["evicted"]) == ("n1", ["shop/v0"])
+        assert "until 2026-03-01T12:10:00Z" in text
+        _, found = await why("v0")
+        assert found["code"] == "makes-room"
+        assert found["summary"] == "it is evicted to make room for kube-system/dns"
+        _, found = await why("idle")
+        assert (found["state"], found["code"]) == ("note", "kept-away")
+        text, found = await why("v1")
+        assert found is None

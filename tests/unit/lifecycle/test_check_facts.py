@@ -1,0 +1,303 @@
+"""What a check has come to: its value, what it must be, and when it is tried again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from evaluation.metric_status import question_of
+from evaluation.model import Metric, MetricSpec, MetricStatus, ProviderName
+from evaluation.objects import Metadata
+from helpers.phased import app_version, workload_version
+from lifecycle.check_facts import Facts, check_reports, expected
+from lifecycle.model import (
+    AppVersionStatus,
+    Evaluation,
+    EvaluationDefinition,
+    EvaluationDefinitionSpec,
+    EvaluationSpec,
+    EvaluationStatus,
+    ItemStatus,
+    Measurement,
+    MetricReference,
+    Objective,
+    Task,
+    TaskSpec,
+    TaskStatus,
+    WorkloadVersionStatus,
+)
+
+NOW = datetime.fromisoformat("2026-11-21T18:00:30Z")
+STARTED = "2026-11-21T18:00:00Z"
+FETCHED = "2026-11-21T18:00:25Z"
+REFERENCE = MetricReference(name="errors")
+QUERY = "sum(rate(errors[1m]))"
+
+
+def definition(target="<=0.05", *references):
+    objectives = [
+        Objective(keptn_metric_ref=each, evaluation_target=target)
+        for each in references or (REFERENCE,)
+    ]
+    return EvaluationDefinition(
+        metadata=Metadata(name="rate"), spec=EvaluationDefinitionSpec(objectives=tuple(objectives))
+    )
+
+
+def metric(value="0.2", updated=FETCHED):
+    spec = MetricSpec(provider=ProviderName(name="prom"), query=QUERY, fetch_interval_seconds=10)
+    status = MetricStatus(
+        value=value, raw_value="MC4y", last_updated=updated, question=question_of(spec)
+    )
+    return Metric(metadata=Metadata(name="errors"), spec=spec, status=status)
+
+
+def evaluation(tries=2, state="Progressing", results=None, retries=5, interval="10s", **more):
+    return Evaluation(
+        metadata=Metadata(name="pre-eval-rate-1", namespace="prod"),
+        spec=EvaluationSpec(evaluation_definition="rate", retries=retries, retry_interval=interval),
+        status=EvaluationStatus(
+            retry_count=tries,
+            overall_status=state,
+            start_time=STARTED if tries else "",
+            evaluation_status=results or {},
+            **more,
+        ),
+    )
+
+
+UNMET = {"errors": Measurement(value="0.2", status="Failed", message="value '0.2' did not meet")}
+
+
+def checked(state="Progressing", name="pre-eval-rate-1", **facts):
+    """The one evaluation of a workload's version."""
+    item = ItemStatus(definition_name="rate", status=state, name=name, start_time=STARTED)
+    version = workload_version(
+        status=WorkloadVersionStatus(pre_deployment_evaluation_task_status=(item,)),
+        pre_deployment_evaluations=("rate",),
+    )
+    facts = {"definitions": {"rate": definition()}, "metrics": {REFERENCE: metric()}, **facts}
+    (found,) = check_reports(version, Facts(**facts), NOW)
+    return found
+
+
+def test_an_evaluation_tells_query_value_threshold_and_the_next_try():
+    found = checked(evaluations={"pre-eval-rate-1": evaluation(results=UNMET)})
+    assert (found.kind, found.phase, found.name) == (
+        "evaluation",
+        "WorkloadPreDeployEvaluations",
+        "rate",
+    )
+    assert (found.value, found.threshold, found.message) == (
+        "0.2",
+        "<=0.05",
+        "value '0.2' did not meet",
+    )
+    assert (found.tries, found.retries, found.since) == (2, 5, STARTED)
+    # The second try was ten seconds after the first, the third would have been at 18:00:20.
+    assert found.next_try == "2026-11-21T18:00:30Z"
+    (objective,) = found.objectives
+    assert objective.text == f"{QUERY} → 0.2 (<=0.05)"
+    assert (objective.provider, objective.current, objective.updated) == ("prom", "0.2", FETCHED)
+    assert objective.fault == ""
+
+
+def test_what_is_known_of_the_last_try_counts_more_than_what_is_reckoned():
+    measured = {"pre-eval-rate-1": NOW - timedelta(seconds=3)}
+    found = checked(evaluations={"pre-eval-rate-1": evaluation(results=UNMET)}, measured=measured)
+    assert found.next_try == "2026-11-21T18:00:37Z"
+
+
+def test_before_the_first_try_it_is_due_and_there_is_no_value():
+    found = checked("Pending", evaluations={"pre-eval-rate-1": evaluation(0, "Pending")})
+    assert (found.next_try, found.value, found.tries) == ("2026-11-21T18:00:30Z", "", 0)
+    (objective,) = found.objectives
+    assert (objective.state, objective.text) == ("Pending", f"{QUERY} → no value (<=0.05)")
+
+
+def test_after_the_last_try_there_is_none_but_the_verdict():
+    found = checked(evaluations={"pre-eval-rate-1": evaluation(5, results=UNMET, interval="20s")})
+    assert found.next_try == ""
+    assert found.message == (
+        "its last try is done, and it fails at 2026-11-21T18:01:40Z: value '0.2' did not meet"
+    )
+
+
+@pytest.mark.parametrize("state", ["Succeeded", "Failed"])
+def test_what_is_over_has_no_next_try(state):
+    found = checked(state, evaluations={"pre-eval-rate-1": evaluation(5, state, UNMET)})
+    assert found.next_try == ""
+    assert not found.is_open
+
+
+def test_the_first_objective_that_is_not_met_is_the_one_that_is_shown():
+    others = tuple(MetricReference(name=each) for each in ("a", "b", "errors"))
+    results = {
+        "a": Measurement(value="1", status="Succeeded"),
+        "b": Measurement(value="7", status="Failed", message="bad"),
+        **UNMET,
+    }
+    found = checked(
+        definitions={"rate": definition("<2", *others)},
+        evaluations={"pre-eval-rate-1": evaluation(results=results)},
+    )
+    assert (found.value, found.threshold, found.message) == ("7", "<2", "bad")
+    assert [each.name for each in found.objectives] == ["a", "b", "errors"]
+
+
+@pytest.mark.parametrize(
+    ("unread", "text"),
+    [
+        ((), "no KeptnEvaluationDefinition rate is found, and it is waited for"),
+        (("KeptnEvaluationDefinition",), ""),
+    ],
+)
+def test_a_definition_that_is_missing_is_told_unless_it_could_not_be_read(unread, text):
+    found = checked("Pending", "", definitions={}, unread=unread)
+    assert (found.message, found.object, found.next_try) == (text, "", "")
+
+
+def test_results_are_shown_also_where_nothing_says_what_they_had_to_be():
+    found = checked(
+        "Failed",
+        definitions={},
+        unread=("KeptnEvaluationDefinition",),
+        evaluations={"pre-eval-rate-1": evaluation(5, "Failed", UNMET)},
+    )
+    assert (found.value, found.threshold) == ("0.2", "")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "unread", "fault"),
+    [
+        ({}, (), "no KeptnMetric errors is found"),
+        ({}, ("KeptnMetric",), ""),
+        ({REFERENCE: metric(value="")}, (), "empty value for: errors"),
+        (
+            {REFERENCE: metric(updated="2026-11-21T17:00:00Z")},
+            (),
+            "the value of errors is 1h0m30s old, and counts for 30s",
+        ),
+    ],
+)
+def test_a_metric_without_a_value_that_counts(metrics, unread, fault):
+    found = checked(
+        metrics=metrics, unread=unread, evaluations={"pre-eval-rate-1": evaluation(results=UNMET)}
+    )
+    (objective,) = found.objectives
+    assert objective.fault == fault
+
+
+def test_a_metric_of_another_namespace_is_that_of_its_reference():
+    reference = MetricReference(name="errors", namespace="monitoring")
+    found = checked(
+        definitions={"rate": definition("<1", reference)}, metrics={reference: metric("0.5")}
+    )
+    (objective,) = found.objectives
+    assert objective.current == "0.5"
+
+
+@pytest.mark.parametrize(
+    ("item", "task", "message", "retries"),
+    [
+        (
+            ItemStatus(definition_name="warm"),
+            None,
+            "no KeptnTaskDefinition warm is found, and it is waited for",
+            None,
+        ),
+        (
+            ItemStatus(definition_name="warm", name="t", status="Progressing"),
+            TaskStatus(job_name="job-1", status="Progressing"),
+            "its Job job-1 runs",
+            3,
+        ),
+        (
+            ItemStatus(definition_name="warm", name="t", status="Failed"),
+            TaskStatus(job_name="job-1", status="Failed", message="exit code 1"),
+            "exit code 1",
+            3,
+        ),
+        (
+            ItemStatus(definition_name="warm", name="t", status="Failed"),
+            TaskStatus(job_name="job-1", status="Failed", reason="BackoffLimitExceeded"),
+            "BackoffLimitExceeded",
+            3,
+        ),
+    ],
+)
+def test_a_task_tells_what_its_job_came_to(item, task, message, retries):
+    version = workload_version(
+        status=WorkloadVersionStatus(pre_deployment_task_status=(item,)),
+        pre_deployment_tasks=("warm",),
+    )
+    tasks = {}
+    if task is not None:
+        spec = TaskSpec(task_definition="warm", retries=3)
+        tasks["t"] = Task(metadata=Metadata(name="t"), spec=spec, status=task)
+    (found,) = check_reports(version, Facts(tasks=tasks), NOW)
+    assert (found.kind, found.state, found.message, found.retries) == (
+        "task",
+        item.status,
+        message,
+        retries,
+    )
+    assert found.next_try == ""
+
+
+def test_a_task_whose_definition_is_there_waits_without_a_word():
+    version = workload_version(pre_deployment_tasks=("warm",))
+    (found,) = check_reports(version, Facts(task_definitions={"warm"}), NOW)
+    assert (found.state, found.message) == ("Pending", "")
+
+
+def test_the_checks_of_an_app_come_in_its_order_and_those_after_the_deployment_are_left_out():
+    gone = ItemStatus(definition_name="gone", status="Succeeded")
+    version = app_version(
+        status=AppVersionStatus(pre_deployment_task_status=(gone,)),
+        pre_deployment_evaluations=("rate",),
+        pre_deployment_tasks=("b", "a"),
+        post_deployment_tasks=("late",),
+        promotion_tasks=("ship",),
+    )
+    found = check_reports(version, Facts(), NOW)
+    assert [(each.phase, each.name, each.state) for each in found] == [
+        ("AppPreDeployTasks", "b", "Pending"),
+        ("AppPreDeployTasks", "a", "Pending"),
+        ("AppPreDeployTasks", "gone", "Succeeded"),
+        ("AppPreDeployEvaluations", "rate", "Pending"),
+    ]
+
+
+def test_of_two_items_of_one_definition_the_first_counts():
+    items = (
+        ItemStatus(definition_name="warm", status="Succeeded"),
+        ItemStatus(definition_name="warm", status="Failed"),
+    )
+    version = workload_version(
+        status=WorkloadVersionStatus(pre_deployment_task_status=items),
+        pre_deployment_tasks=("warm", "warm"),
+    )
+    (found,) = check_reports(version, Facts(), NOW)
+    assert found.state == "Succeeded"
+
+
+def test_times_that_nobody_can_read_are_none():
+    broken = evaluation(results=UNMET)
+    broken = replace(broken, status=replace(broken.status, start_time="yesterday"))
+    assert checked(evaluations={"pre-eval-rate-1": broken}).next_try == ""
+
+
+def test_an_interval_that_nobody_can_read_is_the_one_that_is_used_instead():
+    found = checked(
+        evaluations={"pre-eval-rate-1": evaluation(7, results=UNMET, retries=9, interval="?")}
+    )
+    # Seven tries, five seconds apart.
+    assert found.next_try == "2026-11-21T18:00:35Z"
+
+
+def test_a_pod_names_its_checks_before_there_is_a_version():
+    (found,) = expected(("warm",), "task", "WorkloadPreDeployTasks")
+    assert (found.name, found.state, found.is_open) == ("warm", "Pending", True)
