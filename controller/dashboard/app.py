@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
+from controller.access import User
 from controller.clock import utc_now
 from controller.dashboard.assets import read_assets
 from controller.dashboard.attempts import Attempts
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from controller.access import User
     from controller.dashboard.registry import Page
     from controller.dashboard.session import Sealer
     from controller.dashboard.sight import Access, Sight
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kube.resources import Resource
 
 COOKIE: Final = "harbourmaster"
+_USER: Final = web.RequestKey("user", User)
 _LONGEST_FORM: Final = 16 * 1024
 _FORM_PATIENCE: Final = 10.0
 """Seconds for a form to arrive."""
@@ -192,7 +193,7 @@ class Dashboard:
             # What we sealed was good once, so nobody can try tokens by cookies.
             user = await (self._tried(request, token) if is_bearer else self._access.user(token))
         if user is not None:
-            request["user"] = user
+            request[_USER] = user
             return user
         if is_bearer or not _wants_html(request):
             raise Refused(
@@ -285,7 +286,7 @@ class Dashboard:
         status: HTTPStatus = HTTPStatus.OK,
         **values: Any,  # noqa: ANN401 - what the template shows
     ) -> web.Response:
-        user: User | None = request.get("user")
+        user = request.get(_USER)
         body = self._renderer.render(
             template,
             self._now(),
