@@ -1,0 +1,157 @@
+"""A preview of a real cluster says what then happens, and reads no more than the caller may."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from cli.main import main
+from helpers.cluster import eventually, selecting
+from helpers.objects import cluster_policy
+from helpers.previewing import deployment
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+BERTH = "example.com/preview"
+
+
+@pytest.fixture
+def shop(kubectl, control_plane, namespace):
+    """A namespace with a Deployment of two pods that have a node, and one node they could go to."""
+    (node,) = control_plane.add_nodes(1, labels={BERTH: "here"})
+    made = deployment("web", place=namespace, cpu="10m", nodeSelector={BERTH: "here"})[0]
+    del made["metadata"]["uid"]
+    made["spec"] |= {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}}
+    kubectl("create", "-f=-", stdin=json.dumps(made))
+    nodes_of = ("get", "pods", f"--namespace={namespace}", "-o=jsonpath={.items[*].spec.nodeName}")
+    eventually(
+        lambda: kubectl(*nodes_of),
+        is_right=lambda answer: answer.stdout.split() == [node, node],
+    )
+    yield namespace
+    kubectl("delete", "deployment", "web", f"--namespace={namespace}", "--wait=false")
+    kubectl("delete", "node", node, "--wait=false")
+
+
+def policy_for(namespace, **spec):
+    found = cluster_policy(f"preview-{namespace}", **spec)
+    found["spec"]["namespaceSelector"] = selecting(namespace)
+    return found
+
+
+@pytest.fixture
+def preview(tmp_path, capsys):
+    """Return a function that previews a policy as whoever a kubeconfig names."""
+
+    def start(kubeconfig, policy, *arguments):
+        file = tmp_path / "policy.yaml"
+        file.write_text(yaml.safe_dump(policy))
+        command = ["preview", "-f", str(file), "--cluster", "--kubeconfig", str(kubeconfig)]
+        code = main([*command, "-o", "json", *arguments])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if out else None, err
+
+    return start
+
+
+def test_what_would_change_and_who_would_find_no_node(control_plane, kubectl, shop, preview):
+    def workloads(found):
+        return [each for each in found["workloads"] if each["namespace"] == shop]
+
+    here = policy_for(shop, nodeSelector={BERTH: "here"}, tolerations=[{"operator": "Exists"}])
+    code, found, err = preview(control_plane.kubeconfig, here, "--fail-on=unschedulable")
+    assert (code, err) == (0, "")
+    (one,) = workloads(found)
+    assert (one["kind"], one["name"], one["pods"]) == ("Deployment", "web", 2)
+    assert [change["field"] for change in one["changes"]] == ["tolerations"]
+    assert one["fit"] == {
+        "pods": 2,
+        "lost": 0,
+        "already": 0,
+        "gained": 0,
+        "unjudged": 0,
+        "reasons": {},
+    }
+
+    away = policy_for(shop, nodeSelector={"example.com/disk": "none"})
+    code, found, err = preview(control_plane.kubeconfig, away, "--fail-on=unschedulable")
+    assert code == 1
+    assert "2 pods would fit no node any more" in err
+    assert workloads(found)[0]["fit"]["lost"] == 2
+
+    # Once it is there, the same policy is no news.
+    kubectl("apply", "-f=-", stdin=json.dumps(away))
+    try:
+        code, found, _ = preview(control_plane.kubeconfig, away, "--fail-on=changed")
+        assert (code, workloads(found)) == (0, [])
+        assert found["policies"]["changed"] == []
+    finally:
+        kubectl("delete", "-f=-", stdin=json.dumps(away))
+
+
+def test_a_dump_by_kubectl_says_the_same_as_the_cluster(
+    control_plane, kubectl, shop, preview, tmp_path, capsys
+):
+    away = policy_for(shop, nodeSelector={"example.com/disk": "none"})
+    _, live, _ = preview(control_plane.kubeconfig, away)
+    kinds = "pods,nodes,namespaces,deployments,replicasets"
+    dump = tmp_path / "dump.json"
+    dump.write_text(kubectl("get", kinds, "--all-namespaces", "-o=json").stdout)
+    policy = tmp_path / "policy.yaml"
+    assert main(["preview", "-f", str(policy), "--dump", str(dump), "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one for one in found["workloads"] if one["namespace"] == shop] == [
+        one for one in live["workloads"] if one["namespace"] == shop
+    ]
+
+
+@pytest.fixture
+def limited(control_plane, kubectl, namespace, tmp_path):
+    """Return a function that writes a kubeconfig for a user with rights to read these."""
+    names = []
+
+    def login(*resources):
+        account = f"system:serviceaccount:{namespace}:default"
+        token = kubectl("create", "token", "default", f"--namespace={namespace}").stdout.strip()
+        if resources:
+            name = f"preview-{namespace}"
+            names.append(name)
+            kubectl(
+                "create", "clusterrole", name, "--verb=list", f"--resource={','.join(resources)}"
+            )
+            kubectl(
+                "create", "clusterrolebinding", name, f"--clusterrole={name}", f"--user={account}"
+            )
+        config = yaml.safe_load(control_plane.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": token}
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    yield login
+    for name in names:
+        kubectl("delete", "clusterrolebinding,clusterrole", name)
+
+
+def test_without_rights_it_is_one_line(namespace, preview, limited):
+    code, found, err = preview(limited(), policy_for(namespace, nodeSelector={"a": "b"}))
+    assert (code, found) == (2, None)
+    assert err.startswith("harbourmaster: no preview, for you may not read its policies: ")
+    assert err.count("\n") == 1
+
+
+def test_what_may_not_be_read_is_left_out_and_told(shop, preview, limited):
+    kubeconfig = limited(
+        "clusterpodschedulingpolicies.kupid.gardener.cloud",
+        "podschedulingpolicies.kupid.gardener.cloud",
+        "deployments.apps",
+    )
+    policy = policy_for(shop, nodeSelector={"example.com/disk": "none"})
+    code, found, _ = preview(kubeconfig, policy)
+    assert code == 0
+    assert any(note.startswith("nodes are left out: ") for note in found["notes"])
+    assert any(note.startswith("pods are left out: ") for note in found["notes"])
+    (one,) = [each for each in found["workloads"] if each["namespace"] == shop]
+    assert (one["pods"], one["fit"]) == (0, None)
