@@ -290,7 +290,9 @@ class _Steps:
             yield Contribution(full, now, rule, sources, was, why)
         elif policy.required:
             asked = list(policy.required.terms.terms)
-            if why and not all(policy.required.absorbs(node_term_key(term)) for term in was or ()):
+            absorbs = policy.required.absorbs
+            is_there = was and all(absorbs(node_term_key(term)) for term in was)
+            if why and not is_there:
                 yield Contribution(full, asked, "left-out", why=why)
             else:
                 yield Contribution(full, asked, "already-there", sources)

@@ -83,7 +83,7 @@ def policies_section(answered: Answered, told: Words) -> Section:
     if explanation is not None:
         lines += _lines(answered, explanation, told)
     elif verdict.outcome not in {VALID, UNMATCHED}:
-        lines += [Line(note.text, 0, "bad", note.code) for note in verdict.notes]
+        lines += [Line(note.text, 0, "bad", note.code) for note in verdict.notes[1:]]
     return Section(
         name=NAME,
         title=TITLE,

@@ -1,0 +1,176 @@
+"""``why`` of files: what is read, what is passed over, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import yaml
+
+from cli.main import main
+from cli.why.values import shown
+from helpers.objects import cluster_policy, policy, review, workload
+from helpers.patching import NODE_REQUIRED
+
+
+@pytest.fixture
+def policies(tmp_path):
+    path = tmp_path / "policies.yaml"
+    found = (
+        cluster_policy("disks", nodeSelector={"disk": "ssd"}),
+        policy("here", "ns1", pods={"app": "other"}),
+        policy("there", "ns2"),
+    )
+    path.write_text(yaml.safe_dump_all(found))
+    return str(path)
+
+
+def written(path, *documents):
+    path.write_text(yaml.safe_dump_all(documents))
+    return str(path)
+
+
+def test_a_manifest_is_explained_and_what_makes_no_pods_is_passed_over(tmp_path, policies, capsys):
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    found = {**workload(), "metadata": {"name": "web", "namespace": "ns1"}}
+    path = written(tmp_path / "all.yaml", service, {"kind": "List", "items": [found]})
+    assert main(["why", "-f", path, "--policies", policies]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Deployment ns1/web\n  as if it were created now, in the namespace ns1\n")
+    assert "1 of 3 selects the template and changes 1 field" in out
+    assert 'policy ns1/here  spec.podSelector.matchLabels["app"] wants "other"' in out
+    assert "and 1 of other namespaces" in out
+    assert "Service" not in out
+
+
+def test_a_rollout_is_explained_by_the_pod_that_it_makes(tmp_path, policies, capsys):
+    found = {**workload(), "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+    path = written(tmp_path / "rollout.yaml", found)
+    assert main(["why", "-f", path, "--policies", policies, "-o", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    detail = report["sections"][0]["detail"]
+    assert detail["remarks"] == ["policies change no Rollout: this is what its pods get"]
+    assert detail["patch"] == [
+        {"op": "add", "path": "/spec/nodeSelector", "value": {"disk": "ssd"}}
+    ]
+
+
+def test_a_file_without_pods_is_one_line(tmp_path, policies, capsys):
+    path = written(tmp_path / "service.yaml", {"apiVersion": "v1", "kind": "Service"})
+    assert main(["why", "-f", path, "--policies", policies]) == 1
+    err = capsys.readouterr().err
+    assert "nothing that makes pods" in err
+    assert err.count("\n") == 1
+
+
+def test_a_bad_document_harms_no_other(tmp_path, policies, capsys):
+    path = tmp_path / "two.yaml"
+    path.write_text(f"a: [\n---\n{yaml.safe_dump(workload())}")
+    assert main(["why", "-f", str(path), "--policies", policies]) == 1
+    streams = capsys.readouterr()
+    assert "two.yaml, document 1" in streams.err or "two.yaml" in streams.err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "there is nothing in it"),
+        ("nonsense", "it is no JSON object"),
+        ("[]", "it is no JSON object"),
+        ("{}", "it is no AdmissionReview"),
+        ('{"review": {}, "policies": 1}', "policies: expected array"),
+        ('{"request": {"object": {}, "kind": 3}}', "it is no AdmissionReview: request.kind"),
+    ],
+)
+def test_what_is_no_review_is_one_line(tmp_path, policies, capsys, text, told):
+    path = tmp_path / "review.json"
+    path.write_text(text)
+    assert main(["why", "review", str(path), "--policies", policies]) == 1
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert told in streams.err
+    assert streams.err.count("\n") == 1
+
+
+def test_a_bad_line_of_cases_is_told_by_its_number_and_the_others_are_answered(tmp_path, capsys):
+    case = {
+        "id": "a",
+        "review": review(workload()),
+        "namespaces": [{"metadata": {"name": "ns1"}}],
+        "policies": [cluster_policy(nodeName="n")],
+    }
+    path = tmp_path / "cases.jsonl"
+    path.write_text(f"{json.dumps(case)}\n\nnonsense\n")
+    assert main(["why", "review", str(path)]) == 1
+    streams = capsys.readouterr()
+    assert "case a, as recorded at its CREATE" in streams.out
+    assert "adds  nodeName = n" in streams.out
+    assert f"{path}, line 3: it is no JSON object" in streams.err
+
+
+def test_a_review_is_read_from_standard_input(policies, capsys, monkeypatch):
+    data = json.dumps(review(workload())).encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert main(["why", "--policies", policies, "review", "-"]) == 0
+    assert 'adds  nodeSelector["disk"] = ssd' in capsys.readouterr().out
+
+
+def test_files_that_are_not_there_are_one_line(policies, capsys):
+    for words in (["review", "/nonexistent"], ["-f", "/nonexistent"]):
+        assert main(["why", "--policies", policies, *words]) in {1, 2}
+        err = capsys.readouterr().err
+        assert "/nonexistent" in err
+        assert err.count("\n") == 1
+
+
+def test_what_nobody_changes_is_given_its_reason(tmp_path, policies, capsys):
+    found = review(workload("Pod"), operation="UPDATE")
+    path = tmp_path / "review.json"
+    path.write_text(json.dumps(found))
+    assert main(["why", "review", str(path), "--policies", policies]) == 0
+    out = capsys.readouterr().out
+    assert "none was looked at: the pod spec of a Pod can't be changed after its creation" in out
+
+
+TERMS = f"spec.affinity.nodeAffinity.{NODE_REQUIRED}.nodeSelectorTerms"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        ('spec.nodeSelector["a"]', "b", "b"),
+        ("spec.tolerations[0]", {"operator": "Exists"}, "every taint"),
+        (
+            "spec.tolerations[0]",
+            {"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 3},
+            "a=b:NoExecute for 3 s",
+        ),
+        (
+            TERMS,
+            [
+                {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
+                {"matchFields": [{"key": "c", "operator": "NotIn", "values": ["d", "e"]}]},
+            ],
+            "a=b or c not in (d, e)",
+        ),
+        (
+            TERMS,
+            [{"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}],
+            "a is not there",
+        ),
+        (TERMS, [{"future": 1}], '{"future":1}'),
+        (
+            "spec.affinity.podAffinity.x[0]",
+            {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "host"},
+            "pods with a=b, by host",
+        ),
+        (
+            "spec.affinity.podAffinity.x[0]",
+            {"labelSelector": {}, "topologyKey": "host", "namespaces": ["n"]},
+            '{"labelSelector":{},"topologyKey":"host","namespaces":["n"]}',
+        ),
+    ],
+)
+def test_values_are_written_as_people_do_and_what_is_not_known_as_it_is(path, value, text):
+    assert shown(path, value) == text

@@ -1,0 +1,204 @@
+"""Each rule by which a policy's wish comes true or not, and each way not to select a pod."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from helpers.objects import cluster_policy, policy, required, workload
+from policies.compiled import compile_policy, undecodable_policy
+from policies.explain import Candidate, explain
+from policies.merge import MergeOptions
+from policies.model import Policy
+from policies.pods import KINDS
+
+POD = KINDS["", "v1", "Pod"]
+LABELS = {"app": "web", "tier": "back"}
+GATED = MergeOptions(node_name_as_field=True)
+POOL = {"key": "pool", "operator": "Exists"}
+
+
+def candidates(*documents):
+    found = [msgspec.convert(document, Policy) for document in documents]
+    return [Candidate(compile_policy(source), source) for source in found]
+
+
+def explained(*documents, options=None, namespace_labels=None, **spec):
+    pod = POD.read(json.dumps(workload("Pod", LABELS, **spec)).encode())
+    found = candidates(*documents)
+    return explain(pod, "/spec", "ns1", namespace_labels or {}, found, options or MergeOptions())
+
+
+def rules(found):
+    return [(each.rule, each.path, each.by) for each in found.contributions]
+
+
+def test_a_label_is_added_found_kept_or_lost():
+    wish = {"disk": "ssd"}
+    first, second = cluster_policy("a", nodeSelector=wish), cluster_policy("b", nodeSelector=wish)
+    third = policy("c", nodeSelector={"disk": "hdd"})
+    path, a = 'spec.nodeSelector["disk"]', "ClusterPodSchedulingPolicy a"
+    found = explained(third, second, first)
+    assert [rules(report) for report in found.policies] == [
+        [("added", path, ())],
+        [("already-there", path, (a,))],
+        [("won-by", path, (a,))],
+    ]
+    (field,) = found.fields
+    assert (field.value, field.set_by) == ("ssd", (a,))
+    assert field.asked_by == ("ClusterPodSchedulingPolicy b",)
+    own = explained(third, nodeSelector={"disk": "nvme"}).policies[0].contributions[0]
+    assert (own.rule, own.value, own.present, own.by) == ("kept-own", "hdd", "nvme", ("",))
+
+
+def test_default_scheduler_is_replaced_and_another_is_kept():
+    found = explained(cluster_policy("a", schedulerName="s"), schedulerName="default-scheduler")
+    assert found.policies[0].contributions[0].rule == "replaced"
+    assert found.policies[0].contributions[0].present == "default-scheduler"
+    kept = explained(cluster_policy("a", schedulerName="s"), schedulerName="mine")
+    assert kept.policies[0].contributions[0].rule == "kept-own"
+    as_kupid = MergeOptions(treat_default_scheduler_as_unset=False)
+    kept = explained(
+        cluster_policy("a", schedulerName="s"),
+        schedulerName="default-scheduler",
+        options=as_kupid,
+    )
+    assert kept.policies[0].contributions[0].rule == "kept-own"
+
+
+def test_a_scheduler_is_left_out_where_pods_wait_with_another():
+    options = MergeOptions(waiting_scheduler="gate", keeps_scheduler=True)
+    first, second = cluster_policy("a", schedulerName="s"), cluster_policy("b", schedulerName="t")
+    found = explained(first, second, schedulerName="default-scheduler", options=options)
+    (left,), (lost,) = (report.contributions for report in found.policies)
+    assert left.rule == "left-out"
+    assert "pods wait for their checks with gate" in left.why
+    assert (lost.rule, lost.by) == ("won-by", ("ClusterPodSchedulingPolicy a",))
+
+
+def test_a_node_name_of_a_gated_pod_becomes_affinity_once():
+    first, second = cluster_policy("a", nodeName="n1"), cluster_policy("b", nodeName="n2")
+    found = explained(first, second, options=GATED)
+    assert [each.rule for each in found.policies[0].contributions] == ["added", "as-affinity"]
+    assert [each.rule for each in found.policies[1].contributions] == ["won-by"]
+    assert [field.path.rpartition(".")[2] for field in found.fields] == ["nodeSelectorTerms"]
+
+
+def test_required_terms_are_added_multiplied_or_implied():
+    zone = cluster_policy("a", affinity=required({"zone": "x"}))
+    disk = cluster_policy("b", affinity=required({"disk": "ssd"}))
+    again = cluster_policy("c", affinity=required({"zone": "x"}))
+    found = explained(zone, disk, again)
+    assert [report.contributions[0].rule for report in found.policies] == [
+        "added",
+        "multiplied",
+        "already-there",
+    ]
+    (field,) = found.fields
+    assert field.set_by == ("ClusterPodSchedulingPolicy a", "ClusterPodSchedulingPolicy b")
+    assert len(field.value[0]["matchExpressions"]) == 2
+
+
+def test_a_conflict_is_told_of_the_policy_that_brings_it():
+    wish = cluster_policy("a", affinity=required({"disk": "ssd"}))
+    other = cluster_policy("b", tolerations=[POOL])
+    found = explained(wish, other, nodeSelector={"disk": "hdd"})
+    assert [[note.code for note in report.notes] for report in found.policies] == [
+        ["affinity-conflict"],
+        [],
+    ]
+    options = MergeOptions(skip_conflicts=True)
+    left = explained(wish, other, nodeSelector={"disk": "hdd"}, options=options)
+    (contribution,) = left.policies[0].contributions
+    assert contribution.rule == "left-out"
+    assert "are left out" in contribution.why
+
+
+def test_items_of_lists_are_told_one_by_one():
+    other = {"key": "other", "operator": "Exists"}
+    found = explained(cluster_policy("a", tolerations=[POOL, other]), tolerations=[other])
+    assert rules(found.policies[0]) == [
+        ("added", "spec.tolerations[1]", ()),
+        ("already-there", "spec.tolerations[0]", ("",)),
+    ]
+
+
+def test_a_broken_policy_is_told_and_contributes_nothing():
+    broken = cluster_policy("a", tolerations=[{"key": "no key!", "operator": "Exists"}])
+    found = explained(broken, cluster_policy("b", nodeSelector={"disk": "ssd"}))
+    report = found.policies[0]
+    assert report.matched
+    assert report.fault.startswith("spec.tolerations[0].key")
+    assert report.contributions == ()
+    assert [note.code for note in report.notes] == ["policy-invalid"]
+    assert found.policies[1].contributions
+
+
+def test_one_that_cant_be_decoded_needs_no_source():
+    stand_in = undecodable_policy("PodSchedulingPolicy ns2/p", "ns2", "spec: expected object")
+    pod = POD.read(json.dumps(workload("Pod", LABELS)).encode())
+    found = explain(pod, "/spec", "ns1", {}, [Candidate(stand_in)], MergeOptions())
+    assert found.policies[0].mismatch.path == "metadata.namespace"
+    found = explain(pod, "/spec", "ns2", {}, [Candidate(stand_in)], MergeOptions())
+    assert found.policies[0].fault == "spec: expected object"
+
+
+ABSENT = "is absent, which selects nothing; an empty one selects everything"
+EXPRESSIONS = [
+    {"key": "app", "operator": "Exists"},
+    {"key": "tier", "operator": "NotIn", "values": ["back"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("selectors", "told"),
+    [
+        (
+            {"podSelector": None},
+            f"spec.podSelector {ABSENT}",
+        ),
+        (
+            {"namespaceSelector": None},
+            f"spec.namespaceSelector {ABSENT}",
+        ),
+        (
+            {"podSelector": {"matchLabels": {"app": "web", "tier": "front"}}},
+            'spec.podSelector.matchLabels["tier"] wants "front", the pod has "back"',
+        ),
+        (
+            {"podSelector": {"matchLabels": {"role": "main"}}},
+            'spec.podSelector.matchLabels["role"] wants "main", the pod has no label role',
+        ),
+        (
+            {"podSelector": {"matchExpressions": EXPRESSIONS}},
+            'spec.podSelector.matchExpressions[1] wants tier NotIn ["back"], the pod has "back"',
+        ),
+        (
+            {"podSelector": {"matchExpressions": [{"key": "x", "operator": "Exists"}]}},
+            "spec.podSelector.matchExpressions[0] wants x Exists, the pod has no label x",
+        ),
+        (
+            {"namespaceSelector": {"matchLabels": {"team": "a"}}, "podSelector": None},
+            'spec.namespaceSelector.matchLabels["team"] wants "a", the namespace has "b"',
+        ),
+    ],
+)
+def test_the_first_part_that_fails_is_named_as_it_stands_in_the_manifest(selectors, told):
+    document = cluster_policy("a")
+    document["spec"].update(selectors)
+    found = explained(document, namespace_labels={"team": "b"})
+    assert str(found.policies[0].mismatch) == told
+
+
+def test_matching_ones_come_first_in_the_order_in_which_they_apply():
+    here, elsewhere = policy("a", nodeName="n"), policy("a", namespace="ns2", nodeName="n")
+    never = cluster_policy("a", pods={"app": "db"})
+    found = explained(elsewhere, here, never, cluster_policy("z"))
+    assert [(each.reference, each.matched) for each in found.policies] == [
+        ("ClusterPodSchedulingPolicy z", True),
+        ("PodSchedulingPolicy ns1/a", True),
+        ("ClusterPodSchedulingPolicy a", False),
+        ("PodSchedulingPolicy ns2/a", False),
+    ]
