@@ -1,0 +1,119 @@
+"""The commands of the manual: which blocks of a page are run, and how."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs/tutorial").glob("*.md")),
+    *sorted((ROOT / "docs/howto").glob("*.md")),
+    *(
+        page
+        for folder in ("concepts", "migration", "operations", "reference")
+        for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ),
+]
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<how>not run|run until|exits with): (?P<what>.+?) -->\n+)?"
+    r"^(?P<indent> *)```sh\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+ALONE = 'eval "$(harbourmaster local up --dir /tmp/harbour)"'
+GIVEN = {
+    "docs/howto/deploying.md": ALONE,
+    "docs/howto/uninstalling.md": ALONE,
+    "docs/reference/evaluations.md": """\
+kubectl create namespace shop
+kubectl apply -f - <<'END'
+apiVersion: lifecycle.keptn.sh/v1
+kind: KeptnEvaluation
+metadata: {name: pre-eval-enough-room-31337, namespace: shop}
+spec: {evaluationDefinition: none, workloadVersion: "1"}
+END
+""",
+    "docs/reference/placement.md": """\
+kubectl create deployment shop --image=none --dry-run=client -o yaml > shop.yaml
+kubectl config view --raw > dresden.yaml
+mkdir bootstrap
+echo '{kind: Cloud, metadata: {name: c, namespace: n}, spec: {type: openstack}}' \
+  > bootstrap/cloud.yaml
+""",
+    "docs/reference/policies.md": """\
+cp deploy/samples/cluster-toleration.yaml policy.yaml
+cp deploy/samples/workloads/ledger-main.yaml workload.yaml
+""",
+    "docs/reference/rescheduler.md": """\
+NODE=node-0
+kubectl annotate node "$NODE" rescheduler.harbourmaster.dev/reservations=[]
+kubectl taint node "$NODE" CriticalAddonsOnly=resched.x:NoSchedule
+kubectl apply -f - <<'END'
+apiVersion: v1
+kind: Pod
+metadata: {name: coredns-5d4f8-x7k2p, namespace: kube-system}
+spec:
+  priorityClassName: system-cluster-critical
+  tolerations: [{key: CriticalAddonsOnly, operator: Exists}]
+  containers:
+    - {name: main, image: none}
+END
+""",
+    "docs/reference/scheduler.md": "kubectl run ledger-7fc8566fcd-s24fd --image=none",
+}
+"""What a page takes for granted: the objects and files that it names."""
+UNTIL = """\
+set -m
+(
+{text}
+) >"$OUTPUT" 2>&1 &
+until grep --quiet --fixed-strings -- {what} "$OUTPUT"; do
+  kill -0 $! 2>/dev/null || {{ cat "$OUTPUT" >&2; exit 1; }}
+  sleep 0.1
+done
+kill -TERM -- -$!
+wait $! || true
+set +m
+"""
+
+
+class Block(NamedTuple):
+    """Commands of a page: ``how`` is how they are run, if not as they stand, and ``what`` why."""
+
+    line: int
+    text: str
+    how: str
+    what: str
+
+
+def blocks(page):
+    """All blocks of commands, in order."""
+    text = page.read_text()
+    return [
+        Block(
+            text.count("\n", 0, found.start("text")) + 1,
+            re.sub(f"^{found['indent']}", "", found["text"], flags=re.MULTILINE),
+            found["how"] or "",
+            found["what"] or "",
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def script(page):
+    """A page as one script, which stops at the first command that fails, and says where it is."""
+    parts = ["set -euo pipefail", GIVEN.get(str(page.relative_to(ROOT)), "")]
+    for block in blocks(page):
+        if block.how == "not run":
+            continue
+        parts.append(f"echo {shlex.quote(f'== {page.relative_to(ROOT)}:{block.line}')} >&2")
+        if block.how == "run until":
+            parts.append(UNTIL.format(text=block.text, what=shlex.quote(block.what)))
+        elif block.how == "exits with":
+            parts.append(f"code=0; (\n{block.text}) || code=$?; [ $code = {block.what} ]")
+        else:
+            parts.append(block.text)
+    return "\n".join(parts)

@@ -1,0 +1,96 @@
+"""Which commands of the manual are not run by tests/cluster/test_docs_commands.py, and why."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+
+import pytest
+
+from cli.main import _parser
+from helpers.manual_commands import PAGES, ROOT, blocks
+
+NOT_RUN = {
+    "README.md": [
+        "it serves until Ctrl-C, and the tests are what runs this",
+        "needs a container engine, and a cluster that runs its image",
+    ],
+    "docs/howto/deploying.md": [
+        "needs a container engine, and a cluster that runs its image",
+        "needs a cluster with cert-manager",
+        "needs a cluster that runs the image",
+    ],
+    "docs/howto/playground.md": ["tests/cluster/test_demo_evaluation.py runs it"],
+    "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],
+    "docs/reference/exposing-metrics.md": [
+        "tests/cluster/test_custom_metrics.py asks for its own metrics",
+        "it takes the custom metrics API from a cluster",
+    ],
+    "docs/reference/tasks.md": ["needs a container engine"],
+}
+"""By page, the reasons of its blocks in order: a new one is added here on purpose."""
+SHOWN = re.compile(r"^ *```(?:console|sh|text)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"(?<!`)`(harbourmaster [a-z][^`\n]*)`(?!`)")
+LINE = re.compile(r"^ *(?:\$ )?(?:\.venv/bin/|kubectl )?(harbourmaster [a-z].*)$", re.MULTILINE)
+
+
+def test_what_is_not_run_is_known_with_its_reason():
+    found = {
+        str(page.relative_to(ROOT)): reasons
+        for page in PAGES
+        if (reasons := [block.what for block in blocks(page) if block.how == "not run"])
+    }
+    assert found == NOT_RUN
+
+
+def test_most_blocks_are_run():
+    every = [block for page in PAGES for block in blocks(page)]
+    assert sum(block.how == "not run" for block in every) < len(every) / 3
+
+
+def test_no_page_is_forgotten():
+    assert set(PAGES) == {ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {
+        ROOT / "docs/index.md"
+    }
+    assert not blocks(ROOT / "docs/index.md")
+
+
+def commands_of(page):
+    """The commands of ours that the page shows, in blocks and in its text."""
+    text = page.read_text()
+    for block in SHOWN.findall(text):
+        joined = block.replace("\\\n", " ")
+        yield from LINE.findall(joined)
+    yield from INLINE.findall(SHOWN.sub("", text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_that_a_page_shows_is_one(page):
+    for command in commands_of(page):
+        check(command)
+
+
+@functools.cache
+def whole_parser():
+    return _parser()
+
+
+def check(command):
+    """Every command, action and flag in it is known; values are not judged."""
+    words = shlex.split(command.partition(" | ")[0], comments=True)[1:]
+    parser = whole_parser()
+    for word in words:
+        below = {
+            name: each
+            for action in parser._actions
+            if isinstance(action.choices, dict)
+            for name, each in action.choices.items()
+        }
+        if word in below:
+            parser = below[word]
+        elif below and not word.startswith("-"):
+            pytest.fail(f"{command}: there is no {word}")
+        elif word.startswith("-") and len(word) > 1:
+            flag = word.partition("=")[0]
+            assert flag in parser._option_string_actions, f"{command}: there is no {flag}"
