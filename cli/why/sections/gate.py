@@ -54,13 +54,10 @@ class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
 async def section(context: WhyContext) -> Section | None:
     """Of a pod that is in the cluster; its template waits for nothing."""
     client = context.client
-    if client is None or not context.is_pod:
+    if client is None or not (context.is_pod and context.is_live):
         return None
     settings, unknown = await shipped(context, "controller", ControllerSettings, CONTROLLER)
     pod = decode_whole(context.subject.raw, settings.scheduler.scheduler_name)
-    if not pod.uid:
-        # It has never been in the cluster: a manifest.
-        return None
     lifecycle = settings.lifecycle
     places = (context.installed_in, *lifecycle.definition_namespaces)
     reader = GateFacts(context, pod.namespace, places)

@@ -76,7 +76,7 @@ class ReschedulingDetail(Struct, frozen=True, rename="camel", kw_only=True):
 async def section(context: WhyContext) -> Section | None:
     """Of a pod in the cluster that is critical, or that others are moved or kept away for."""
     client = context.client
-    if client is None or not context.is_pod:
+    if client is None or not (context.is_pod and context.is_live):
         return None
     settings, unknown = await shipped(context, "controller", ControllerSettings, CONTROLLER)
     rules = settings.rescheduling
@@ -86,8 +86,6 @@ async def section(context: WhyContext) -> Section | None:
         # What is wrong with it is told by the API server.
         return None
     pod = given.pod if isinstance(given, PendingPod) else given
-    if not pod.uid:
-        return None
     is_pending = isinstance(given, PendingPod) and pod.deletion is None
     (kept, unread), events = await asyncio.gather(
         _kept(context, client, pod, is_pending=is_pending),

@@ -1,0 +1,374 @@
+"""What ``why`` says of gates, placement and rescheduling, and where it can't tell."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from cli.why.model import Subject, WhyContext
+from cli.why.sections import gate, placement, rescheduling
+from helpers.fake_api import FakeApi
+from helpers.gated import CHECKED, FAILED, PROD, pod, put
+from helpers.rescheduling_objects import RESERVATIONS, node
+from helpers.rescheduling_objects import pod as plain
+from kube.resources import (
+    APP_VERSIONS,
+    APPLICATIONS,
+    DEPLOYMENTS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    KEPTN_METRICS,
+    NODES,
+    PODS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+)
+from placement.manifests import Owner
+
+NOW = datetime.fromisoformat("2026-03-01T10:00:30Z")
+HOME = "harbourmaster-system"
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        yield found
+
+
+@pytest.fixture
+async def ask(api):
+    """Ask one section of an object, as it stands in the cluster or in a file."""
+    async with api.client() as client:
+
+        async def section(module, obj, *, owners=(), kind="Pod", **options):
+            contexts = WhyContext(
+                subject(obj, kind),
+                now=NOW,
+                client=options.pop("client", client),
+                owners=tuple(subject(each, its) for its, each in owners),
+                **options,
+            )
+            return await module.section(contexts)
+
+        yield section
+
+
+def subject(obj, kind):
+    metadata = obj["metadata"]
+    place = (metadata.get("namespace", ""), metadata["name"])
+    return Subject("v1", kind, *place, msgspec.json.encode(obj))
+
+
+def version(status=None, name="shop-waiter-1.0", **spec):
+    return {
+        "metadata": {"name": name, "namespace": PROD},
+        "spec": {
+            "app": "shop",
+            "version": "1.0",
+            "workloadName": "shop-waiter",
+            "resourceReference": {"uid": "rs-1", "kind": "ReplicaSet", "name": "waiter-rs"},
+            **spec,
+        },
+        **({"status": status} if status else {}),
+    }
+
+
+def text(section):
+    return "\n".join(f"{each.label} {each.text}" for each in section.lines)
+
+
+def named(name, spec, status=None, namespace=PROD):
+    found = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    return {**found, **({"status": status} if status else {})}
+
+
+def running(*flags):
+    """The Deployment of a controller with these flags."""
+    container = {"name": "controller", "args": ["controller", *flags]}
+    template = {"spec": {"containers": [container]}}
+    return named("harbourmaster-controller", {"template": template}, namespace=HOME)
+
+
+async def test_a_pod_that_waits_for_an_evaluation(api, ask):
+    checking = {
+        "currentPhase": "WorkloadPreDeployEvaluations",
+        "preDeploymentStatus": "Succeeded",
+        "preDeploymentEvaluationStatus": "Progressing",
+        "preDeploymentEvaluationTaskStatus": [
+            {
+                "definitionName": "rate",
+                "name": "pre-eval-rate-1",
+                "status": "Progressing",
+                "startTime": "2026-03-01T10:00:20Z",
+            }
+        ],
+    }
+    put(api, WORKLOAD_VERSIONS, version(checking, preDeploymentEvaluations=["rate"]))
+    result = {"value": "0.2", "status": "Failed", "message": "value '0.2' did not meet it"}
+    put(
+        api,
+        EVALUATIONS,
+        named(
+            "pre-eval-rate-1",
+            {"evaluationDefinition": "rate", "retries": 5, "retryInterval": "30s"},
+            {
+                "retryCount": 1,
+                "overallStatus": "Progressing",
+                "startTime": "2026-03-01T10:00:20Z",
+                "evaluationStatus": {"errors": result},
+            },
+        ),
+    )
+    # Definitions come from our own namespace as well, and metrics from where they are named.
+    objective = {
+        "keptnMetricRef": {"name": "errors", "namespace": "monitoring"},
+        "evaluationTarget": "<=0.05",
+    }
+    definition = named("rate", {"objectives": [objective]}, namespace=HOME)
+    api.put(EVALUATION_DEFINITIONS, definition)
+    api.put(
+        KEPTN_METRICS,
+        named(
+            "errors",
+            {"provider": {"name": "prom"}, "query": "rate(errors[1m])", "fetchIntervalSeconds": 9},
+            {"value": "0.1", "rawValue": "MC4x", "lastUpdated": "2026-03-01T10:00:29Z"},
+            "monitoring",
+        ),
+    )
+    put(api, DEPLOYMENTS, {"metadata": {"name": "other"}, "spec": {}})
+    api.put(DEPLOYMENTS, running("--lifecycle-max-gate-age-seconds=60"))
+    found = await ask(gate, pod())
+    assert (found.state, found.code) == ("waits", "checks-pending")
+    assert found.summary == (
+        "at our gate for 30s, waits for pre-deployment evaluations: rate Progressing"
+    )
+    shown = text(found)
+    assert "workload waiter@1.0 of the app shop" in shown
+    assert "since 2026-03-01T10:00:00Z, 30s ago" in shown
+    assert "deadline 2026-03-01T10:01:00Z, then: it is reported, and stays (onExpiry Keep)" in shown
+    assert "errors: rate(errors[1m]) → 0.2 (<=0.05): Failed" in shown
+    assert "value '0.2' did not meet it" in shown
+    assert "now: 0.1, fetched 2026-03-01T10:00:29Z" in shown
+    assert "try 1 of 5" in shown
+    (check,) = found.detail.report.checks
+    assert check.next_try
+    assert (found.detail.unread, found.detail.deadline_unknown) == ((), "")
+
+
+async def test_the_first_definition_in_the_order_of_namespaces_counts(api, ask):
+    put(api, WORKLOAD_VERSIONS, version({"currentPhase": "x"}, preDeploymentEvaluations=["rate"]))
+    for namespace, target in ((PROD, "<1"), (HOME, "<2"), ("keptn-system", "<3")):
+        objective = {"keptnMetricRef": {"name": "errors"}, "evaluationTarget": target}
+        api.put(EVALUATION_DEFINITIONS, named("rate", {"objectives": [objective]}, None, namespace))
+    found = await ask(gate, pod())
+    (check,) = found.detail.report.checks
+    assert check.threshold == "<1"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "state"),
+    [
+        (FAILED, "checks-failed", "fault"),
+        (CHECKED, "released", "waits"),
+    ],
+)
+async def test_the_state_is_that_of_the_code(api, ask, status, code, state):
+    put(api, WORKLOAD_VERSIONS, version(status))
+    found = await ask(gate, pod())
+    assert (found.code, found.state) == (code, state)
+
+
+async def test_an_app_is_chosen_as_the_controller_does(api, ask):
+    put(api, WORKLOAD_VERSIONS, version())
+    for name, listed in (("shop-1-a", "9.9"), ("shop-1-b", "1.0")):
+        spec = {
+            "appName": "shop",
+            "version": "1",
+            "workloads": [{"name": "waiter", "version": listed}],
+            "preDeploymentTasks": ["approve"],
+        }
+        put(api, APP_VERSIONS, named(name, spec))
+    found = await ask(gate, pod())
+    assert found.detail.report.app_version_object == "shop-1-b"
+    assert "approve Pending" in found.summary
+
+
+async def test_what_may_not_be_read_is_told_and_nothing_is_made_up_for_it(api, ask):
+    status = {
+        "currentPhase": "WorkloadPreDeployTasks",
+        "preDeploymentStatus": "Progressing",
+        "preDeploymentTaskStatus": [
+            {"definitionName": "warm", "name": "pre-warm-1", "status": "Progressing"}
+        ],
+    }
+    put(api, WORKLOAD_VERSIONS, version(status, preDeploymentTasks=["warm"]))
+    for resource in (TASKS, APP_VERSIONS):
+        api.forbid("*", resource)
+    found = await ask(gate, pod())
+    assert found.code == "checks-pending"
+    assert len(found.detail.unread) == 2
+    assert all("can't be read" in each for each in found.detail.unread)
+    assert "not known: " in text(found)
+
+
+async def test_without_the_version_nothing_is_said_of_the_checks(api, ask):
+    api.forbid("*", WORKLOAD_VERSIONS)
+    found = await ask(gate, pod())
+    assert (found.state, found.code) == ("unknown", "")
+    assert found.summary.startswith("what prod/waiter-1 waits for: can't be read")
+
+
+@pytest.mark.parametrize(
+    ("obj", "code", "summary"),
+    [
+        (pod(gates=()), "not-gated", "waits for nothing: it has no gate of ours"),
+        (
+            pod(gates=("example.com/quota",)),
+            "foreign-gates-only",
+            "waits for the gates of others: example.com/quota",
+        ),
+    ],
+)
+async def test_of_a_pod_that_is_not_ours_nothing_is_read(api, ask, obj, code, summary):
+    found = await ask(gate, obj)
+    assert (found.code, found.summary) == (code, summary)
+    assert api.seen(path_pattern="keptn") == []
+
+
+@pytest.mark.parametrize("module", [gate, rescheduling])
+async def test_a_file_a_template_and_no_cluster_have_no_such_section(ask, module):
+    assert await ask(module, pod(), is_live=False) is None
+    assert await ask(module, pod(), client=None) is None
+    assert await ask(module, pod(), kind="Deployment") is None
+
+
+# Placement.
+
+LABELS = Owner("uid-1", "apps", "web").labels
+
+
+def application(**status):
+    return named("web", {"manifests": []}, status, "apps")
+
+
+async def test_what_nobody_placed_has_no_record(ask):
+    assert await ask(placement, plain("p")) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "state"),
+    [
+        ({"scheduledTo": {"name": "de"}, "runningOn": {"name": "de"}}, "placed", "fine"),
+        ({"scheduledTo": {"name": "de"}, "runningOn": {"name": "sk"}}, "moving", "waits"),
+        ({}, "unplaced", "waits"),
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "Scheduled",
+                        "status": "False",
+                        "reason": "NoSuitableTarget",
+                        "message": "none of 3 clusters suits",
+                    }
+                ]
+            },
+            "refused",
+            "fault",
+        ),
+    ],
+)
+async def test_a_placed_object_tells_its_applications_record(api, ask, status, code, state):
+    stored = api.put(APPLICATIONS, application(**status))
+    obj = plain("p", labels=Owner(stored["metadata"]["uid"], "apps", "web").labels)
+    obj["metadata"]["namespace"] = PROD
+    found = await ask(placement, obj)
+    assert (found.code, found.state) == (code, state)
+    assert found.summary.startswith("Pod prod/p is of application apps/web")
+    assert found.detail.record.application == "apps/web"
+
+
+async def test_a_pod_is_of_the_application_of_its_deployment(api, ask):
+    api.put(APPLICATIONS, application(scheduledTo={"name": "de"}, runningOn={"name": "de"}))
+    above = {"metadata": {"name": "web", "namespace": PROD, "labels": LABELS}}
+    found = await ask(placement, plain("p"), owners=[("Deployment", above)])
+    assert found.detail.placed == "Deployment prod/web"
+
+
+@pytest.mark.parametrize("given", [None, application()])
+async def test_in_a_member_the_record_is_elsewhere(api, ask, given):
+    if given is not None:
+        api.put(APPLICATIONS, given)
+    found = await ask(placement, plain("p", labels=LABELS))
+    assert (found.state, found.code, found.lines) == ("unknown", "unknown", ())
+    expected = "is another one" if given else "harbourmaster placement why apps/web --context"
+    assert expected in found.summary
+
+
+async def test_an_application_that_may_not_be_read_is_told(api, ask):
+    api.forbid("*", APPLICATIONS)
+    found = await ask(placement, plain("p", labels=LABELS))
+    assert "Application apps/web: can't be read" in found.summary
+
+
+# Rescheduling.
+
+
+def on(name, **spec):
+    obj = plain(name, **spec)
+    obj["metadata"] |= {"namespace": PROD, "uid": f"uid-{name}"}
+    return {**obj, "status": {"phase": "Pending"}}
+
+
+async def test_a_pod_with_no_part_in_it_has_no_section(api, ask):
+    api.put(NODES, node("n1"))
+    assert await ask(rescheduling, on("p")) is None
+    assert await ask(rescheduling, on("p", nodeName="n1")) is None
+
+
+async def test_nodes_that_may_not_be_read_are_no_failure(api, ask):
+    api.forbid("*", NODES)
+    assert await ask(rescheduling, on("p")) is None
+
+
+async def test_annotations_that_nobody_can_read_keep_no_node(api, ask):
+    found = node("n1")
+    found["metadata"]["annotations"] = {RESERVATIONS: '[{"pod": 7}, "x"'}
+    api.put(NODES, found)
+    assert await ask(rescheduling, on("p")) is None
+
+
+async def test_a_plan_that_would_take_long_is_left_to_its_own_command(api, ask, monkeypatch):
+    async def never(_client, _state):
+        raise TimeoutError
+
+    monkeypatch.setattr(rescheduling, "survey", never)
+    obj = on("dns", priorityClassName="system-cluster-critical")
+    obj["metadata"]["namespace"] = "kube-system"
+    obj["spec"]["priority"] = 2_000_000_000
+    found = await ask(rescheduling, obj)
+    assert (found.state, found.code) == ("unknown", "unplanned")
+    assert "harbourmaster reschedule plan kube-system/dns" in found.summary
+
+
+async def test_that_it_is_off_is_said_where_it_could_help(api, ask):
+    api.put(DEPLOYMENTS, running("--rescheduling-enabled=false"))
+    found = node("n1", 1)
+    api.put(NODES, found)
+    victim = {**on("victim", nodeName="n1"), "status": {"phase": "Running"}}
+    victim["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+    ]
+    api.put(PODS, victim)
+    obj = on(
+        "dns",
+        priority=2_000_000_000,
+        tolerations=[{"key": "CriticalAddonsOnly", "operator": "Exists"}],
+    )
+    obj["metadata"]["namespace"] = "kube-system"
+    api.put(PODS, obj)
+    found = await ask(rescheduling, obj)
+    assert (found.state, found.code) == ("fault", "room-can-be-made")
+    assert found.summary.endswith("but rescheduling is off (rescheduling.enabled)")
+    assert "prod/victim" in text(found)

@@ -1,0 +1,281 @@
+"""Each reason that a report of a gate may tell, and what else it says."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import get_args
+
+import msgspec
+import pytest
+
+from controller.lifecycle.gated_pods import decode_whole
+from evaluation.objects import Metadata
+from helpers.gated import GATE, REMOVED, keptn, owned, pod
+from helpers.phased import app_version
+from lifecycle.check_facts import Facts
+from lifecycle.gate_report import gate_report
+from lifecycle.gate_verdict import Code, GateRules
+from lifecycle.model import (
+    AppVersionStatus,
+    Evaluation,
+    EvaluationSpec,
+    EvaluationStatus,
+    ItemStatus,
+    ResourceReference,
+    Workload,
+    WorkloadSpec,
+    WorkloadVersion,
+    WorkloadVersionSpec,
+    WorkloadVersionStatus,
+)
+
+NOW = datetime.fromisoformat("2026-03-01T10:00:30Z")
+RS = ResourceReference(uid="rs-1", kind="ReplicaSet", name="waiter-rs")
+RELEASE = "harbourmaster gate release prod/waiter-1 --reason ..."
+PASSED = {"pre_deployment_status": "Succeeded", "pre_deployment_evaluation_status": "Warning"}
+SCHEDULER = "keptn-scheduler"
+
+
+def version(*, deleted="", owner="rs-1", **status):
+    return WorkloadVersion(
+        metadata=Metadata(name="shop-waiter-1.0", namespace="prod", deletion_timestamp=deleted),
+        spec=WorkloadVersionSpec(
+            app="shop",
+            version="1.0",
+            workload_name="shop-waiter",
+            resource_reference=msgspec.structs.replace(RS, uid=owner),
+            pre_deployment_tasks=("warm",),
+        ),
+        status=WorkloadVersionStatus(**status),
+    )
+
+
+def begun(**status):
+    return version(current_phase="WorkloadPreDeployTasks", **status)
+
+
+GOES = begun(**PASSED, deployment_status="Progressing")
+
+
+def in_scheduler(obj):
+    return {**obj, "spec": {**obj["spec"], "schedulerName": SCHEDULER}}
+
+
+def app(**status):
+    return app_version(pre_deployment_tasks=("approve",), status=AppVersionStatus(**status))
+
+
+def told(obj, found=None, *, of=None, max_age=0.0, on_expiry="Keep", **facts):
+    given = decode_whole(msgspec.json.encode(obj), SCHEDULER)
+    rules = GateRules(max_age_seconds=max_age, on_expiry=on_expiry)
+    return gate_report(given, Facts(version=found, app=of, **facts), rules, NOW)
+
+
+BY_HAND = {
+    "gates.harbourmaster.dev/released": "by-hand",
+    "gates.harbourmaster.dev/released-by": "jo",
+    "gates.harbourmaster.dev/released-reason": "incident 4711",
+}
+CASES = {
+    "ending": (pod(deletionTimestamp="2026-03-01T10:00:20Z"), GOES, None),
+    "foreign-gates-only": (pod(gates=("example.com/quota",)), GOES, None),
+    "released": (pod(), GOES, None),
+    "not-gated": (pod(gates=()), GOES, None),
+    "waits-in-scheduler": (in_scheduler(pod(gates=())), GOES, None),
+    "waits-for-owner": (
+        pod(),
+        begun(**PASSED, deployment_status="Progressing", owner="rs-9"),
+        None,
+    ),
+    "orphaned": (pod(owners=[owned("Job", "j", "j")]), GOES, None),
+    "waits-for-version": (pod(), None, None),
+    "app-failed": (pod(), version(), app(status="Failed", pre_deployment_status="Failed")),
+    "waits-for-app": (pod(), version(), app()),
+    "checks-failed": (pod(), begun(pre_deployment_status="Failed", status="Failed"), None),
+    "checks-pending": (pod(), begun(), None),
+    "deployment-due": (pod(), begun(**PASSED), None),
+}
+
+
+def test_there_is_a_case_for_every_code():
+    assert list(CASES) == list(get_args(Code))
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_each_reason(code):
+    obj, found, of = CASES[code]
+    assert told(obj, found, of=of).code == code
+
+
+@pytest.mark.parametrize(
+    ("obj", "text"),
+    [
+        (pod(gates=(), annotations=BY_HAND), "jo released it without its checks: incident 4711"),
+        (
+            pod(gates=(), annotations={"gates.harbourmaster.dev/released": "expired"}),
+            "it waited too long, and went without its checks",
+        ),
+        (pod(gates=(), annotations={REMOVED: "true"}), "its gate was taken away"),
+        (
+            pod(gates=(), annotations={"gates.harbourmaster.dev/released": "by-hand"}),
+            "somebody released it without its checks: no reason is given",
+        ),
+    ],
+)
+def test_how_a_pod_was_let_go(obj, text):
+    found = told(obj)
+    assert (found.code, found.place, found.text) == ("released", "", f"nothing: {text}")
+    assert (found.checks, found.deadline, found.is_waiting) == ((), "", False)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "text"),
+    [
+        ({**keptn(), "gates.harbourmaster.dev/parent": "unresolved"}, "its owner to be found out"),
+        ({"gates.harbourmaster.dev/parent": "unresolved"}, "its owner to be found out"),
+        (keptn(version=""), "its version to be found out"),
+    ],
+)
+def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
+    found = told(pod(annotations=annotations), GOES)
+    assert (found.code, found.text) == ("waits-for-owner", text)
+
+
+@pytest.mark.parametrize(
+    ("of", "unread", "code", "text"),
+    [
+        (None, (), "waits-for-app", "shop: no KeptnAppVersion has shop-waiter in version 1.0 yet"),
+        (None, ("KeptnAppVersion",), "waits-for-app", "shop"),
+        (app(), (), "waits-for-app", "shop: pre-deployment tasks: approve Pending"),
+        (
+            app(
+                pre_deployment_status="Failed",
+                status="Failed",
+                pre_deployment_task_status=(
+                    ItemStatus(definition_name="approve", status="Failed"),
+                ),
+            ),
+            (),
+            "app-failed",
+            "shop: nothing any more: pre-deployment tasks failed (approve)",
+        ),
+        (app(**PASSED), (), "waits-for-app", "shop, which passed: its own are about to begin"),
+    ],
+)
+def test_the_app_comes_first(of, unread, code, text):
+    found = told(pod(), version(), of=of, unread=unread)
+    assert (found.code, found.text) == (code, f"the checks of the app {text}")
+
+
+def test_the_apps_checks_come_before_its_own():
+    found = told(pod(), version(), of=app())
+    assert [(each.phase, each.name) for each in found.checks] == [
+        ("AppPreDeployTasks", "approve"),
+        ("WorkloadPreDeployTasks", "warm"),
+    ]
+    assert found.app_version_object == "shop-1.0-6b86b273"
+
+
+def test_without_a_version_the_pod_names_its_checks_itself():
+    annotations = keptn(pre_deployment_tasks="warm,load", pre_deployment_evaluations="rate")
+    found = told(pod(annotations=annotations))
+    assert [(each.kind, each.name) for each in found.checks] == [
+        ("task", "warm"),
+        ("task", "load"),
+        ("evaluation", "rate"),
+    ]
+    assert (found.version_object, found.app_version_object) == ("shop-waiter-1.0", "")
+
+
+@pytest.mark.parametrize(
+    ("workload", "deleted"),
+    [
+        (None, "2026-03-01T10:00:00Z"),
+        ("going", ""),
+    ],
+)
+def test_what_is_about_to_go_counts_for_nothing(workload, deleted):
+    if workload is not None:
+        metadata = Metadata(name="shop-waiter", uid="w", deletion_timestamp="2026-03-01T10:00:00Z")
+        spec = WorkloadSpec(app="shop", version="1.0", resource_reference=RS)
+        workload = Workload(metadata=metadata, spec=spec)
+    gone = begun(**PASSED, deployment_status="Progressing", deleted=deleted)
+    assert told(pod(), gone, workload=workload).code == "waits-for-version"
+
+
+@pytest.mark.parametrize(
+    ("max_age", "on_expiry", "deadline", "is_overdue", "code"),
+    [
+        (0.0, "Release", "", False, "checks-pending"),
+        (60.0, "Release", "2026-03-01T10:01:00Z", False, "checks-pending"),
+        (30.0, "Release", "2026-03-01T10:00:30Z", True, "released"),
+        (30.0, "Keep", "2026-03-01T10:00:30Z", True, "checks-pending"),
+        (1e300, "Release", "", False, "checks-pending"),
+    ],
+)
+def test_the_deadline(max_age, on_expiry, deadline, is_overdue, code):
+    found = told(pod(), begun(), max_age=max_age, on_expiry=on_expiry)
+    assert (found.deadline, found.is_overdue, found.code) == (deadline, is_overdue, code)
+    assert found.on_expiry == (on_expiry if max_age else "")
+    assert (found.since, found.age) == ("2026-03-01T10:00:00Z", 30)
+
+
+def test_nobody_goes_without_checks_that_is_free_and_only_lacks_a_node():
+    obj = in_scheduler(pod(gates=()))
+    assert told(obj, GOES, max_age=1, on_expiry="Release").code == "waits-in-scheduler"
+    assert told(obj, begun(), max_age=1, on_expiry="Release").code == "released"
+
+
+def test_the_earliest_next_try_is_that_of_an_open_check():
+    """One that is over is not tried again, whenever that would have been."""
+    states = {"a": "Progressing", "b": "Progressing", "over": "Failed"}
+    items = tuple(
+        ItemStatus(definition_name=name, name=name, status=state) for name, state in states.items()
+    )
+    found = begun(pre_deployment_status="Succeeded", pre_deployment_evaluation_task_status=items)
+    evaluations = {
+        name: Evaluation(
+            metadata=Metadata(name=name),
+            spec=EvaluationSpec(evaluation_definition=name, retry_interval="60s"),
+            status=EvaluationStatus(retry_count=1, start_time="2026-03-01T10:00:00Z"),
+        )
+        for name in states
+    }
+    measured = {
+        name: NOW - timedelta(seconds=seconds)
+        for name, seconds in (("a", 10), ("b", 20), ("over", 30))
+    }
+    found = told(pod(), found, evaluations=evaluations, measured=measured)
+    assert found.next_try == "2026-03-01T10:01:10Z"
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("orphaned", f"{RELEASE} lets it go"),
+        (
+            "checks-failed",
+            f"another version of the workload is checked anew; {RELEASE} lets this pod go",
+        ),
+        ("foreign-gates-only", "whoever set these gates takes them away"),
+        ("checks-pending", ""),
+    ],
+)
+def test_what_may_be_done_about_it(code, advice):
+    obj, found, of = CASES[code]
+    assert told(obj, found, of=of).advice == advice
+
+
+def test_a_version_that_does_not_come_is_a_case_for_doctor():
+    assert told(pod()).advice == ""
+    assert "doctor" in told(pod(created="2026-03-01T09:00:00Z")).advice
+
+
+def test_foreign_gates_are_named_beside_ours():
+    found = told(pod(gates=("example.com/a", GATE, "example.com/b")), GOES)
+    assert (found.code, found.foreign_gates) == ("released", ("example.com/a", "example.com/b"))
+
+
+def test_a_pod_of_unknown_age_has_no_deadline():
+    found = told(pod(created=""), begun(), max_age=1, on_expiry="Release")
+    assert (found.age, found.deadline, found.code) == (0, "", "checks-pending")
