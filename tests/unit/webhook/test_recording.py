@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,7 @@ from webhook.recording import MAX_BODY, MAX_WAITING, Recorder
 from webhook.server import ReviewServer
 from webhook.settings import RecordSettings, Settings
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
 
 
@@ -250,3 +252,8 @@ def test_replay_tells_which_cases_are_answered_otherwise(recording_of, tmp_path,
     assert found[1] == {"id": "2", "error": "the case has no response to compare with"}
     assert found[2]["error"].startswith("JSON is malformed")
     assert len(found) == 3
+
+
+def test_the_recording_among_the_fixtures_is_answered_as_ever(capsysbinary):
+    assert main(["replay", "--check", str(FIXTURES / "recorded.jsonl")]) == 0
+    assert capsysbinary.readouterr().out == b""
