@@ -36,6 +36,7 @@ _FONTS: Final = """<?xml version="1.0"?>
   <dir>/usr/share/fonts</dir>
   <cachedir>{folder}/fontcache</cachedir>
   <alias><family>sans-serif</family><prefer><family>DejaVu Sans</family></prefer></alias>
+  <alias><family>system-ui</family><prefer><family>DejaVu Sans</family></prefer></alias>
   <alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
 </fontconfig>
 """

@@ -111,7 +111,9 @@ class Visit:
 @contextlib.asynccontextmanager
 async def visited(browser, origin, **options):
     """A visit with cookies of its own; ``options`` are those of a browser context."""
-    context = await browser.new_context(**{**WIDE, **options})
+    # What moves is in one place when it is looked at.
+    options = {"reduced_motion": "reduce", **WIDE, **options}
+    context = await browser.new_context(**options)
     context.set_default_timeout(PATIENCE * 1000)
     try:
         yield Visit(await context.new_page(), origin.rstrip("/"))
@@ -154,7 +156,8 @@ _FOCUSED = """() => {
 _FOCUS_BOX = """() => {
   const box = document.activeElement.getBoundingClientRect();
   const x = Math.max(0, box.x - 6), y = Math.max(0, box.y - 6);
-  return {x: x + scrollX, y: y + scrollY, width: box.width + 12, height: box.height + 12};
+  return {x, y, width: Math.min(box.width + 12, innerWidth - x),
+          height: Math.min(box.height + 12, innerHeight - y)};
 }"""
 _OVERFLOW = """() => {
   const root = document.documentElement;
