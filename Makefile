@@ -20,7 +20,7 @@ export PYTHONUNBUFFERED = 1
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run demo-evaluation test test-unit test-property test-browser test-cluster chaos soak coverage lint format bench docs fuzz lock clean
+.PHONY: help venv run demo demo-evaluation test test-unit test-property test-browser test-cluster chaos soak coverage lint format bench docs fuzz lock clean
 .PHONY: webhook sbom dashboards engine docker-build docker-push
 .PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
@@ -42,6 +42,9 @@ venv: .venv/installed ## make the environment; .venv/bin/harbourmaster is the co
 
 run: .venv/installed ## serve the sample policies, and send one review to the server
 	@exec $(BIN)/harbourmaster serve --policies deploy/samples --try tests/fixtures/statefulset-create.json
+
+demo: .venv/installed ## from nothing to an application gated, evaluated and placed; KEEP=1 lets it run on
+	@exec $(BIN)/python -m playground demo $(if $(KEEP),--keep)
 
 demo-evaluation: .venv/installed ## gate a Deployment on a real Prometheus; KEEP=1 lets it run on
 	@exec $(BIN)/python -m playground demo-evaluation $(if $(KEEP),--keep)

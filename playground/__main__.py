@@ -1,4 +1,4 @@
-"""``python -m playground up|down|status --dir DIR``, ``build`` for the binaries alone, and a demo.
+"""``python -m playground up|down|status --dir DIR``, ``build`` for the binaries alone, and demos.
 
 Progress goes to stderr and the final export line to stdout, so ``eval "$(... up ...)"`` works.
 """
@@ -10,9 +10,9 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from playground import demo
+from playground import demo, tour
 from playground.browser import ensure_axe, ensure_browser
 from playground.build import PROMETHEUS, ensure_binaries, ensure_prometheus
 from playground.commands import OPTIONAL, REQUIRED, Layout
@@ -20,7 +20,7 @@ from playground.control_plane import ControlPlane, shut_down, survey
 from playground.errors import PlaygroundError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 def say(line: str) -> None:
@@ -42,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ensure_axe(progress=say)
             return 0
         if options.command == "demo-evaluation":
-            return _demo(options.dir, keep=options.keep)
+            return _demo(demo.run, options.dir, keep=options.keep)
+        if options.command == "demo":
+            return _demo(tour.run, options.dir, keep=options.keep or sys.stdin.isatty())
         directory: Path = options.dir.absolute()
         if options.command == "up":
             return _up(directory, options.nodes, options.without)
@@ -101,12 +103,19 @@ def _status(directory: Path) -> int:
     return 0 if all(state.values()) else 1
 
 
-def _demo(given: Path | None, *, keep: bool) -> int:
+class Run(Protocol):
+    """A demo."""
+
+    def __call__(self, directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
+        """Show all steps."""
+
+
+def _demo(run: Run, given: Path | None, *, keep: bool) -> int:
     """Use a folder that goes away again, unless one is given or something fails."""
     directory = (given or Path(tempfile.mkdtemp(prefix="harbourmaster-demo-"))).absolute()
     remove = given is None
     try:
-        demo.run(directory, keep=keep, say=lambda line: print(line, flush=True))
+        run(directory, keep=keep, say=lambda line: print(line, flush=True))
     except (PlaygroundError, OSError):
         remove = False
         say(f"the demo failed; logs are in {directory}/logs and {directory}/prometheus")
@@ -143,11 +152,25 @@ def _parser() -> argparse.ArgumentParser:
         "build-browser", help="fetch Chromium and axe-core if they are not in the cache"
     )
     status = commands.add_parser("status", help="say what is running; exit code 1 if not all is")
-    shown = commands.add_parser(
-        "demo-evaluation", help="show an evaluation by a real Prometheus that fails, then succeeds"
-    )
-    shown.add_argument("--keep", action="store_true", help="let it run on until Ctrl-C")
-    shown.add_argument("--dir", type=Path, help="the folder of all its files; else a temporary one")
+    for name, text, otherwise in (
+        (
+            "demo",
+            "show all of it: an application gated, evaluated and placed, and the dashboard",
+            "; in a terminal it does so anyhow",
+        ),
+        (
+            "demo-evaluation",
+            "show an evaluation by a real Prometheus that fails, then succeeds",
+            "",
+        ),
+    ):
+        shown = commands.add_parser(name, help=text)
+        shown.add_argument(
+            "--keep", action="store_true", help=f"let it run on until Ctrl-C{otherwise}"
+        )
+        shown.add_argument(
+            "--dir", type=Path, help="the folder of all its files; else a temporary one"
+        )
     for command in (up, down, status):
         command.add_argument("--dir", type=Path, required=True, help="the control plane's folder")
     return parser

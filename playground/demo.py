@@ -25,9 +25,10 @@ NAMESPACE: Final = "market"
 NAME: Final = "stall"
 # What the sample names, and this machine's Prometheus takes the place of.
 SAMPLE_SERVER: Final = "http://prometheus.monitoring.svc:9090"
+STEPS: Final = 4
 FIRST: Final = "1.0"
 SECOND: Final = "1.1"
-PATIENCE: Final = "120s"
+PATIENCE: Final = "300s"
 # The controller refuses loopback addresses, which metrics in a cluster never have.
 CONTROLLER_FLAGS: Final = (
     f"--metrics-allowed-addresses={LOOPBACK}/32",
@@ -52,14 +53,11 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
 
     Raises PlaygroundError where something goes otherwise than it should.
     """
-    # The default would end this process without its ends.
-    # Also where who started us ignores one of them.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    end_in_order_when_told()
     binaries = ensure_binaries(progress=say)
     program = ensure_prometheus(progress=say)
     with ExitStack() as stack:
-        say("== 0 of 4: a control plane, Harbourmaster on it, and a Prometheus that scrapes it")
+        say(f"== 0 of {STEPS}: a control plane, Harbourmaster on it, a Prometheus that scrapes it")
         plane = stack.enter_context(ControlPlane(directory, binaries=binaries))
         nodes = plane.create_nodes(1)
         installation = stack.enter_context(
@@ -88,24 +86,25 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
 class Demo:
     """What runs, and the steps on it. Each step raises PlaygroundError where it goes otherwise."""
 
-    def __init__(self, plane: ControlPlane, say: Callable[[str], None]) -> None:
+    def __init__(self, plane: ControlPlane, say: Callable[[str], None], steps: int = STEPS) -> None:
         self._plane = plane
         self._say = say
         self._step = 0
+        self._steps = steps
 
     def measure(self, server: str) -> None:
         """Apply what measures, and wait for the first value."""
-        self._headline("a metric of Harbourmaster's own, and an evaluation of it")
+        self.headline("a metric of Harbourmaster's own, and an evaluation of it")
         manifest = SAMPLES / "evaluation" / "metric.yaml"
         self._say(f"$ sed 's|{SAMPLE_SERVER}|{server}|' {shown(manifest)} | kubectl apply -f -")
         content = manifest.read_text().replace(SAMPLE_SERVER, server)
-        self._tell(self._plane.kubectl("apply", "-f", "-", stdin=content).stdout)
+        self.tell(self._plane.kubectl("apply", "-f", "-", stdin=content).stdout)
         self._await_value("0")
 
     def fail(self) -> None:
         """Roll out the first version, whose evaluation fails; its pod must stay where it is."""
-        self._headline(f"version {FIRST} is rolled out, and its evaluation fails")
-        self._kubectl("apply", "-f", shown(SAMPLES / "evaluation" / "stall.yaml"))
+        self.headline(f"version {FIRST} is rolled out, and its evaluation fails")
+        self.kubectl("apply", "-f", shown(SAMPLES / "evaluation" / "stall.yaml"))
         self._await_version(FIRST, "status", "Failed")
         self._show()
         self._check(FIRST, "Pending")
@@ -113,25 +112,25 @@ class Demo:
 
     def mend(self) -> None:
         """Make the measured value what the evaluation wants."""
-        self._headline("what was missing comes: a scheduling policy")
-        self._kubectl("apply", "-f", shown(SAMPLES / "cluster-toleration.yaml"))
+        self.headline("what was missing comes: a scheduling policy")
+        self.kubectl("apply", "-f", shown(SAMPLES / "cluster-toleration.yaml"))
         self._await_value("1")
 
     def succeed(self) -> None:
         """Roll out the second version, whose evaluation succeeds; its pod must run."""
-        self._headline(f"version {SECOND} is rolled out, and its evaluation succeeds")
+        self.headline(f"version {SECOND} is rolled out, and its evaluation succeeds")
         annotations = {"keptn.sh/version": SECOND}
         patch = json.dumps({"spec": {"template": {"metadata": {"annotations": annotations}}}})
-        self._kubectl("patch", f"deployment/{NAME}", "-p", patch)
+        self.kubectl("patch", f"deployment/{NAME}", "-p", patch)
         self._await_version(SECOND, "preDeploymentEvaluationStatus", "Succeeded")
-        self._kubectl("rollout", "status", f"deployment/{NAME}", f"--timeout={PATIENCE}")
+        self.kubectl("rollout", "status", f"deployment/{NAME}", f"--timeout={PATIENCE}")
         self._show()
         self._check(SECOND, "Running")
         self._say(f"Version {SECOND} runs.")
 
     def _await_value(self, value: str) -> None:
         try:
-            self._await("keptnmetric/policies", "value", value)
+            self.wait_for("keptnmetric/policies", "value", value)
         except PlaygroundError as error:
             fault = self._plane.kubectl(
                 "get",
@@ -143,20 +142,21 @@ class Demo:
             ).stdout
             text = f"the metric is not {value}: {fault or 'nobody has asked for it'}"
             raise PlaygroundError(text) from error
-        self._kubectl("get", "keptnmetrics")
+        self.kubectl("get", "keptnmetrics")
 
     def _await_version(self, version: str, field: str, value: str) -> None:
         name = f"keptnworkloadversion/{NAME}-{NAME}-{version}"
-        self._kubectl("wait", name, "--for=create", f"--timeout={PATIENCE}")
-        self._await(name, field, value)
+        self.kubectl("wait", name, "--for=create", f"--timeout={PATIENCE}")
+        self.wait_for(name, field, value)
 
-    def _await(self, name: str, field: str, value: str) -> None:
+    def wait_for(self, name: str, field: str, value: str) -> None:
+        """Wait until a field of the status is so."""
         condition = f"--for=jsonpath={{.status.{field}}}={value}"
-        self._kubectl("wait", name, condition, f"--timeout={PATIENCE}")
+        self.kubectl("wait", name, condition, f"--timeout={PATIENCE}")
 
     def _show(self) -> None:
-        self._kubectl("get", "keptnevaluations", "-o", f"custom-columns={_EVALUATIONS}")
-        self._kubectl("get", "pods", "-o", f"custom-columns={_PODS}")
+        self.kubectl("get", "keptnevaluations", "-o", f"custom-columns={_EVALUATIONS}")
+        self.kubectl("get", "pods", "-o", f"custom-columns={_PODS}")
 
     def _check(self, version: str, phase: str) -> None:
         output = self._plane.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json")
@@ -169,19 +169,21 @@ class Demo:
             found = ", ".join(sorted(phases)) or "missing"
             raise PlaygroundError(f"the pod of version {version} is {found} instead of {phase}")
 
-    def _headline(self, text: str) -> None:
+    def headline(self, text: str) -> None:
+        """Begin a step."""
         self._step += 1
-        self._say(f"\n== {self._step} of 4: {text}")
+        self._say(f"\n== {self._step} of {self._steps}: {text}")
 
-    def _kubectl(self, *arguments: str) -> None:
+    def kubectl(self, *arguments: str) -> None:
         """Show a command and what it prints."""
         command = ("-n", NAMESPACE, *arguments)
         self._say(f"$ kubectl {shlex.join(command)}")
-        self._tell(self._plane.kubectl(*command).stdout)
+        self.tell(self._plane.kubectl(*command).stdout)
 
-    def _tell(self, text: str) -> None:
-        for line in text.splitlines():
-            self._say(f"  {line}")
+    def tell(self, text: str) -> None:
+        """Show what a command printed."""
+        for line in text.rstrip().splitlines():
+            self._say(f"  {line}".rstrip())
 
 
 def shown(path: Path) -> str:
@@ -190,6 +192,14 @@ def shown(path: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def end_in_order_when_told() -> None:
+    """Have both signals raise KeyboardInterrupt."""
+    # The default would end this process without its ends.
+    # Also where who started us ignores one of them.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
 
 
 def _interrupt(*_: object) -> NoReturn:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from playground.__main__ import main
@@ -87,6 +89,18 @@ def test_a_demo_that_went_well_leaves_no_folder(folders, tmp_path):
     assert folder.parent == tmp_path
     assert keep
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_whole_demo_runs_on_where_somebody_sees_it(monkeypatch, tmp_path, is_terminal):
+    given = []
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: is_terminal))
+    monkeypatch.setattr(
+        "playground.tour.run", lambda folder, *, keep, say: given.append((folder, keep))
+    )
+    assert main(["demo", f"--dir={tmp_path}"]) == 0
+    assert main(["demo", f"--dir={tmp_path}", "--keep"]) == 0
+    assert given == [(tmp_path, is_terminal), (tmp_path, True)]
 
 
 def test_a_folder_given_to_the_demo_stays(folders, tmp_path):

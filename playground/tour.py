@@ -1,0 +1,236 @@
+"""All of it in one go: an application gated, evaluated and placed, and where one can see that.
+
+From nothing to a control plane with Harbourmaster, a Prometheus and two member clusters; each step
+is a command that a user would give, with what it prints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+from playground import api
+from playground.build import ensure_binaries, ensure_prometheus, find_kubectl
+from playground.control_plane import ControlPlane
+from playground.demo import (
+    CONTROLLER_FLAGS,
+    FIRST,
+    NAME,
+    NAMESPACE,
+    SAMPLES,
+    Demo,
+    end_in_order_when_told,
+    shown,
+)
+from playground.errors import PlaygroundError
+from playground.installation import Installation, step
+from playground.manifests import DEPLOY
+from playground.ports import free_ports
+from playground.prometheus import Prometheus
+from playground.workloads import LOOPBACK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+STEPS: Final = 8
+COMPONENTS: Final = ("placement", "rescheduling", "dashboard")
+MEMBERS: Final = {"north": "wind", "south": "sun"}
+"""Member clusters, and the metric that counts for each."""
+APPLICATION: Final = "ferry"
+VISITOR: Final = "visitor"
+FLAGS: Final = (
+    *CONTROLLER_FLAGS,
+    # Member clusters in a data centre have no loopback addresses, and nobody waits for them there.
+    f"--placement-members-allowed-addresses={LOOPBACK}/32",
+    "--placement-members-probe-interval-seconds=1",
+    "--placement-sample-interval-seconds=1",
+    "--placement-reschedule-after=5",
+)
+
+
+def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
+    """Start everything in the folder, show all steps, and end it; ``keep`` waits for Ctrl-C first.
+
+    Raises PlaygroundError where something goes otherwise than it should.
+    """
+    end_in_order_when_told()
+    binaries = ensure_binaries(progress=say)
+    program = ensure_prometheus(progress=say)
+    with ExitStack() as stack:
+        say(f"== 0 of {STEPS}: a control plane with Harbourmaster, a Prometheus, two more clusters")
+        plane = ControlPlane(directory, binaries=binaries)
+        with step("control plane: etcd, API server, controllers, scheduler, kwok", say):
+            stack.enter_context(plane)
+        nodes = plane.create_nodes(2)
+        (port,) = free_ports(1)
+        dashboard = f"http://{LOOPBACK}:{port}/"
+        flags = (*FLAGS, f"--dashboard-host={LOOPBACK}", f"--dashboard-port={port}")
+        installation = Installation(
+            plane,
+            arguments={"controller": flags},
+            folder=overlay(directory / "overlay"),
+            progress=say,
+        )
+        stack.enter_context(installation)
+        plane.await_nodes(nodes)
+        scrapes = {
+            name: f"{workload.health}/metrics" for name, workload in installation.workloads.items()
+        }
+        prometheus = Prometheus(directory / "prometheus", scrapes, program=program)
+        with step(f"Prometheus at {prometheus.url}, which scrapes {', '.join(scrapes)}", say):
+            stack.enter_context(prometheus)
+            prometheus.await_targets()
+        members = {}
+        for name in MEMBERS:
+            with step(f"member cluster {name}: etcd and API server", say):
+                member = ControlPlane(directory / name, binaries=binaries, optional=())
+                members[name] = stack.enter_context(member).kubeconfig
+        say(f"$ export KUBECONFIG={plane.kubeconfig}")
+        tour = Tour(plane, say, members)
+        tour.go(prometheus.url)
+        tour.show_pages(dashboard, find_kubectl(binaries))
+        if keep:
+            say("Ctrl-C ends all of it, and nothing stays.")
+            with suppress(KeyboardInterrupt):
+                signal.pause()
+        else:
+            say("All of it ends now; KEEP=1 lets it run on until Ctrl-C.")
+
+
+def overlay(folder: Path) -> Path:
+    """Write the kustomization of a user who wants these components; returns its folder."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Bases must be named relative to it.
+    deploy = os.path.relpath(DEPLOY.resolve(), folder.resolve())
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{deploy}/default"],
+        "components": [f"{deploy}/components/{name}" for name in COMPONENTS],
+    }
+    # JSON is YAML.
+    (folder / "kustomization.yaml").write_text(json.dumps(content, indent=2))
+    return folder
+
+
+class Tour(Demo):
+    """The steps of the demo of evaluations, and those around them."""
+
+    def __init__(
+        self, plane: ControlPlane, say: Callable[[str], None], members: Mapping[str, Path]
+    ) -> None:
+        super().__init__(plane, say, STEPS)
+        self._members = members
+
+    def go(self, server: str) -> None:
+        """All steps but the last. Raises PlaygroundError where one goes otherwise."""
+        self.measure(server)
+        self.fail()
+        self.explain()
+        self.mend()
+        self.succeed()
+        self.place()
+        self.move()
+
+    def explain(self) -> None:
+        """Ask why the pod waits."""
+        self.headline("why does it wait?")
+        self._say("Two commands say so, for all pods that wait and for one of them.")
+        self.harbourmaster("gate", "list")
+        self.harbourmaster("why", "pod", f"{NAMESPACE}/{self._waiting_pod()}")
+
+    def place(self) -> None:
+        """Make the other clusters known, and an application that goes to the better one."""
+        self.headline("two clusters, and an application that goes where its metric is best")
+        self._say("In the north it is the wind that counts, in the south the sun.")
+        for name, metric in MEMBERS.items():
+            command = ("placement", "new", "cluster", name, f"--namespace={NAMESPACE}")
+            kubeconfig = f"--kubeconfig={self._members[name]}"
+            made = self._ask((*command, kubeconfig, "--metric", metric, "1"))
+            line = shlex.join((*command, kubeconfig, "--metric", metric, "1"))
+            self._say(f"$ harbourmaster {line} | kubectl apply -f -")
+            self.tell(self._plane.kubectl("apply", "-f", "-", stdin=made).stdout)
+        self.kubectl("apply", "-f", shown(SAMPLES / "demo" / "ferry.yaml"))
+        self._await_place("north")
+
+    def move(self) -> None:
+        """Let the other cluster become the better one."""
+        self.headline("the wind drops, and the application moves")
+        self._say(
+            "It is worth something to stay where one is; the other cluster must be better by more."
+        )
+        patch = json.dumps({"spec": {"static": {"metrics": {"wind": 0.1, "sun": 0.8}}}})
+        provider = "metricsproviders.placement.harbourmaster.dev/weather"
+        self.kubectl("patch", provider, "--type=merge", "-p", patch)
+        self._await_place("south")
+
+    def show_pages(self, address: str, kubectl: Path) -> None:
+        """Let somebody in who may look at everything, and say where."""
+        self.headline("the dashboard")
+        self._say(
+            "Everybody sees there what they may list with kubectl. Somebody who may see all of it:"
+        )
+        fault = api.why_not_ready(f"{address}login")
+        if fault:
+            raise PlaygroundError(f"the dashboard at {address} does not answer: {fault}")
+        self.kubectl("create", "serviceaccount", VISITOR)
+        role = "--clusterrole=harbourmaster-dashboard-viewer"
+        account = f"--serviceaccount={NAMESPACE}:{VISITOR}"
+        self.kubectl("create", "clusterrolebinding", VISITOR, role, account)
+        self._say(f"\nThe dashboard: {address}")
+        self._say("It asks for a token; this prints one:")
+        self._say(
+            f"$ {shown(kubectl)} --kubeconfig={self._plane.kubeconfig} "
+            f"create token {VISITOR} -n {NAMESPACE}"
+        )
+
+    def harbourmaster(self, *arguments: str) -> None:
+        """Show a command of ours and what it prints."""
+        self._say(f"$ harbourmaster {shlex.join(arguments)}")
+        self.tell(self._ask(arguments))
+
+    def _await_place(self, cluster: str) -> None:
+        self.wait_for(
+            f"applications.placement.harbourmaster.dev/{APPLICATION}", "runningOn.name", cluster
+        )
+        self.harbourmaster("placement", "why", f"{NAMESPACE}/{APPLICATION}")
+        for name, kubeconfig in self._members.items():
+            command = (f"--kubeconfig={kubeconfig}", "get", "deployments", "--ignore-not-found")
+            self._say(f"$ kubectl {shlex.join(command)}")
+            found = self._plane.kubectl(*command).stdout
+            self.tell(found or "nothing")
+            if (APPLICATION in found) != (name == cluster):
+                raise PlaygroundError(f"{APPLICATION} should be on {cluster} alone")
+
+    def _waiting_pod(self) -> str:
+        output = self._plane.kubectl("get", "pods", "-n", NAMESPACE, "-l", f"app={NAME}", "-o=json")
+        names = [
+            pod["metadata"]["name"]
+            for pod in json.loads(output.stdout)["items"]
+            if pod["metadata"]["annotations"].get("keptn.sh/version") == FIRST
+        ]
+        if not names:
+            raise PlaygroundError(f"there is no pod of version {FIRST}")
+        return str(names[0])
+
+    def _ask(self, arguments: Sequence[str]) -> str:
+        """What a command of ours prints, run as the administrator. Raises PlaygroundError."""
+        result = subprocess.run(  # noqa: S603 -- ours
+            # -P: a folder named cli may lie where the user stands.
+            [sys.executable, "-P", "-m", "cli.main", *arguments],
+            env={**os.environ, "KUBECONFIG": str(self._plane.kubeconfig)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode > 1:
+            command = shlex.join(arguments)
+            raise PlaygroundError(f"harbourmaster {command} failed: {result.stderr.strip()}")
+        return result.stdout

@@ -1,0 +1,124 @@
+"""``make demo`` as a user runs it, and what there is to see when it has shown all."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from deploy.grafana.dashboards import DASHBOARDS, files
+from helpers.demonstrated import demonstrating
+from helpers.patience import PATIENCE
+from helpers.promql import filled_in
+from playground.build import ensure_prometheus
+from playground.group import living
+from playground.tour import MEMBERS, STEPS
+
+# A first run builds Prometheus.
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+PLANES = ("", *(f"{name}/" for name in MEMBERS))
+RECORDS = (
+    *(f"{folder}pids.json" for folder in PLANES),
+    "harbourmaster.json",
+    "prometheus/prometheus.json",
+)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """A demo that has shown all and runs on; in the end Ctrl-C ends all of it."""
+    ensure_prometheus()
+    directory = tmp_path_factory.mktemp("demo") / "harbour"
+    with demonstrating(directory, "demo", "Ctrl-C ends all of it") as found:
+        assert found.matched, found.text
+        yield found
+        # Here, since the order of tests is random and each needs what runs.
+        assert all(living(directory / name) for name in RECORDS)
+        assert found.end() == 0
+        assert not any(living(directory / name) for name in RECORDS)
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+def page(address, path="", **headers):
+    """Status and text of a page."""
+    request = urllib.request.Request(address + path, headers=headers)  # noqa: S310
+    try:
+        with urllib.request.build_opener(NoRedirect).open(request, timeout=PATIENCE) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_every_step_is_told_in_order(demo):
+    told = [
+        int(number) for number in re.findall(rf"^== (\d) of {STEPS}: ", demo.text, re.MULTILINE)
+    ]
+    assert told == list(range(STEPS + 1))
+
+
+def test_the_pod_waits_and_why_says_for_what(demo):
+    failed, succeeded = demo.rows("get pods")
+    assert [(row[0], row[1]) for row in failed[1:]] == [("1.0", "Pending")]
+    assert ("1.1", "Running") in [(row[0], row[1]) for row in succeeded[1:]]
+    _, after = demo.text.split("$ harbourmaster why pod market/")
+    said, _ = after.split("\n== ", 1)
+    assert "policies-are-in-force" in said
+    assert "value '0' did not meet objective '>0'" in said
+
+
+def test_the_application_is_placed_and_moves(demo):
+    assert [
+        re.search("placed on '(\\w+)'", " ".join(table[0]))[1]
+        for table in demo.rows("placement why market/ferry")
+    ] == ["north", "south"]
+    listed = demo.rows("get deployments --ignore-not-found")
+    assert [any("ferry" in row for row in table) for table in listed] == [True, False, False, True]
+
+
+def test_the_dashboard_lets_in_who_has_the_token_that_is_told_of(demo):
+    address = re.search(r"^The dashboard: (\S+)$", demo.text, re.MULTILINE)[1]
+    (command,) = re.findall(r"^\$ (\S+ \S+ create token .+)$", demo.text, re.MULTILINE)
+    token = subprocess.run(
+        shlex.split(command), capture_output=True, check=True, text=True
+    ).stdout.strip()
+    assert page(address)[0] != 200
+    status, text = page(address, Authorization=f"Bearer {token}")
+    assert status == 200
+    status, text = page(address, "applications", Authorization=f"Bearer {token}")
+    assert status == 200
+    assert "stall" in text
+    status, text = page(address, "clusters", Authorization=f"Bearer {token}")
+    assert status == 200
+    assert all(name in text for name in (*MEMBERS, "ferry"))
+
+
+@pytest.mark.parametrize("name", sorted(DASHBOARDS))
+def test_each_dashboard_of_grafana_shows_something(demo, name):
+    server = re.search(r"Prometheus at (\S+),", demo.text)[1]
+    panels = json.loads(files()[f"{name}.json"])["panels"]
+    queries = {
+        panel["title"]: filled_in(target["expr"]) for panel in panels for target in panel["targets"]
+    }
+    deadline = time.monotonic() + 2 * PATIENCE
+    found = set()
+    # Rates need two samples; what is asked for is there after a few seconds.
+    while len(found) < len(queries) / 4 and time.monotonic() < deadline:
+        found |= {title for title, query in queries.items() if samples(server, query)}
+    assert len(found) >= len(queries) / 4, sorted(queries.keys() - found)
+
+
+def samples(server, query):
+    url = f"{server}/api/v1/query"
+    body = f"query={urllib.request.quote(query, safe='')}".encode()
+    with urllib.request.urlopen(url, body, timeout=PATIENCE) as answer:  # noqa: S310
+        return json.load(answer)["data"]["result"]
