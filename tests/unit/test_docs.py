@@ -7,6 +7,7 @@ import ast
 import re
 from http import HTTPStatus
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,6 +16,7 @@ from controller.extender import answers as extender
 from controller.settings import ControllerSettings
 from kube.events import AGGREGATED, CREATED, DROPS, UPDATED
 from lifecycle.events import CREATIONS, LONG_NAMES, occasions
+from lifecycle.gate_verdict import Code
 from manual.families import (
     Mirror,
     cluster_families,
@@ -199,6 +201,11 @@ def test_the_manual_of_the_cluster_names_every_value_of_a_label_that_is_ours():
     assert named["rescheduler_budget_remaining"] == {*Budgets(Limits()).left(0.0)}
     named = named_values(SCHEDULER, "metric of the extender")
     assert named["harbourmaster_extender_answers_total"] == {*extender.VERBS, *extender.OUTCOMES}
+
+
+def test_the_manual_of_gates_lists_every_reason_in_its_order():
+    found = [code(each[0]) for each in rows(REFERENCE / "gates.md", "code")]
+    assert found == list(get_args(Code))
 
 
 def spoken(reason):
