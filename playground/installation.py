@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from playground.control_plane import ControlPlane
     from playground.workloads import Role
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 # The controller makes the certificate meanwhile.
-MOUNT_SECONDS = 30.0
+MOUNT_SECONDS = 120.0
 # The controller gives up its lease meanwhile, and the webhook lets connections end.
 GRACE_SECONDS = 5.0
 ROLES: tuple[Role, ...] = ("controller", "webhook")

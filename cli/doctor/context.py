@@ -44,6 +44,17 @@ _WIDTH: Final = 16
 _REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
+async def together(*doing: Coroutine[Any, Any, T]) -> list[T]:
+    """What all of them give, in their order; where one fails the others are ended."""
+    tasks = [asyncio.create_task(each) for each in doing]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class Options(Struct, frozen=True):
     """What the caller says; an empty ``canary_namespace`` lets us choose."""
 
@@ -146,7 +157,7 @@ class Context:
 
     async def configurations(self) -> dict[Resource, dict[str, Any] | None]:
         """Both webhook configurations as they are stored."""
-        bodies = await asyncio.gather(*(self.get(each, NAME) for each in RESOURCES))
+        bodies = await together(*(self.get(each, NAME) for each in RESOURCES))
         return {
             resource: msgspec.json.decode(body) if body is not None else None
             for resource, body in zip(RESOURCES, bodies, strict=True)

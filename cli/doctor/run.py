@@ -17,7 +17,7 @@ from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from cli.doctor.checks import CHECKS
 from cli.doctor.checks.installation import absent
 from cli.doctor.checks.rights import OWN, own_lacks
-from cli.doctor.context import Context, Options
+from cli.doctor.context import Context, Options, together
 from cli.doctor.model import Report, ok, ordered, unread
 from cli.doctor.rendering import lines, summary
 from kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
@@ -68,7 +68,7 @@ async def diagnose(client: Client, options: Options) -> Report:
         if missing is not None:
             found = [missing]
         else:
-            results = await asyncio.gather(*(_checked(each, context) for each in CHECKS))
+            results = await together(*(_checked(each, context) for each in CHECKS))
             found = [one for result in results for one in result]
     finally:
         await context.close()

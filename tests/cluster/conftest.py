@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.ailing import Ailing
 from helpers.controller import connected
 from helpers.harbour import DEFAULTS, FLAGS, Harbour, config
 from helpers.patience import TEST_SECONDS, WAIT
@@ -52,6 +53,16 @@ def harbour(request, tmp_path_factory):
     # Logs are kept for who looks into a failure.
     if request.session.testsfailed == failed:
         shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def ailing(tmp_path_factory):
+    """An installation with its Deployments, which tests break and heal again."""
+    with ControlPlane(tmp_path_factory.mktemp("ailing")) as plane:
+        plane.add_nodes(2)
+        with Ailing(plane) as found:
+            plane.restart("kube-controller-manager")
+            yield found
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -34,8 +33,7 @@ _LATE: Final = 0.25
 
 async def check(context: Context) -> list[Finding]:
     """Faults of the Secret, and of each caBundle against it."""
-    settings, myself = await asyncio.gather(context.known_settings(), context.myself())
-    now = myself.now
+    settings, now = await context.known_settings(), (await context.myself()).now
     name = settings.certificates.secret_name
     subject = f"Secret {context.namespace}/{name}"
     carriers = [each async for each in _carriers(context)]

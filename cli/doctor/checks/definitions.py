@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from cli.doctor.context import together
 from cli.doctor.model import fault, note, warning
 from cli.doctor.objects import decode_api_service_status, decode_definition
 from cli.installed import KEPTN_RESOURCES, PLACEMENT_RESOURCES, POLICY_RESOURCES
@@ -30,7 +30,7 @@ async def check(context: Context) -> list[Finding]:
     resources = [*POLICY_RESOURCES, *KEPTN_RESOURCES]
     if settings.placement.enabled:
         resources += PLACEMENT_RESOURCES
-    bodies = await asyncio.gather(*(context.get(DEFINITIONS, _name(each)) for each in resources))
+    bodies = await together(*(context.get(DEFINITIONS, _name(each)) for each in resources))
     findings: list[Finding] = []
     missing = []
     for resource, body in zip(resources, bodies, strict=True):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from cli.doctor.context import together
 from cli.doctor.model import fault, note, warning
 from cli.doctor.objects import decode_pod, decode_service
 from cli.doctor.settings import UnknownSettingsError
@@ -32,13 +32,9 @@ _LATE: Final = 3
 
 async def absent(context: Context) -> Finding | None:
     """The one thing to say where nothing of ours works in this cluster. Raises ApiError."""
-    configurations, lease, *deployments = await asyncio.gather(
-        context.configurations(),
-        context.lease(),
-        context.deployment(CONTROLLER),
-        context.deployment(WEBHOOK),
-    )
-    if lease is not None or any(configurations.values()) or any(deployments):
+    deployments = await together(context.deployment(CONTROLLER), context.deployment(WEBHOOK))
+    configurations = await context.configurations()
+    if any(deployments) or any(configurations.values()) or await context.lease() is not None:
         return None
     return fault(
         CHECK,
@@ -59,7 +55,7 @@ async def _elsewhere(context: Context) -> str:
 
 async def check(context: Context) -> list[Finding]:
     """Parts that are missing, replicas that are not ready, and a lease that nobody holds."""
-    controller, webhook = await asyncio.gather(
+    controller, webhook = await together(
         context.deployment(CONTROLLER), context.deployment(WEBHOOK)
     )
     findings = [*await _parts(context, controller, webhook), *await _settings(context)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
 from cli.batches import many
+from cli.doctor.context import together
 from cli.doctor.model import note, warning
 from controller.rescheduling.controller import criteria_of
 from kube.resources import DISRUPTION_BUDGETS, NODES, PODS
@@ -71,7 +71,7 @@ async def check(context: Context) -> list[Finding]:
     found = [
         one for namespace in spaces for one in await context.items(PODS, pick, namespace=namespace)
     ]
-    budgets = await asyncio.gather(
+    budgets = await together(
         *(context.items(DISRUPTION_BUDGETS, decode_budget, namespace=each) for each in spaces)
     )
     lacking = _once([one for one in found if not one.tolerates])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from cli.doctor.context import together
 from cli.doctor.model import fault, note, unread
 from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from kube.errors import ForbiddenError
@@ -96,7 +98,7 @@ async def check(context: Context) -> list[Finding]:
         text = "you may not ask what others may do, so our accounts' rights were not looked at"
         remedy = "ask for create on subjectaccessreviews"
         return [*findings, unread(CHECK, "ServiceAccounts", text, remedy)]
-    answers = [first, *await asyncio.gather(*map(ask, wanted[1:]))]
+    answers = [first, *await together(*map(ask, wanted[1:]))]
     refused = [right for right, allowed in zip(wanted, answers, strict=True) if not allowed]
     for account in sorted({right.account for right in refused}):
         lacks = [str(right) for right in refused if right.account == account]
@@ -122,7 +124,7 @@ async def own_lacks(context: Context) -> list[str]:
 
     async def ask() -> list[str]:
         try:
-            answers = await asyncio.gather(
+            answers = await together(
                 *(may(verb, group, plural, is_home=home) for verb, group, plural, home in OWN)
             )
         except ForbiddenError:
@@ -199,12 +201,15 @@ def required(settings: ControllerSettings, namespace: str) -> set[Right]:
     return found
 
 
-def _objects(file: Path) -> Iterator[dict[str, Any]]:
+@cache
+def _objects(file: Path) -> tuple[dict[str, Any], ...]:
     if not file.is_file():
-        return
-    for document in parse_documents(file.read_bytes(), file.name):
-        if isinstance(document, Document) and document.value.get("kind") != "Kustomization":
-            yield document.value
+        return ()
+    return tuple(
+        document.value
+        for document in parse_documents(file.read_bytes(), file.name)
+        if isinstance(document, Document) and document.value.get("kind") != "Kustomization"
+    )
 
 
 def _rights(role: dict[str, Any], account: str, namespace: str) -> Iterator[Right]:

@@ -1,0 +1,53 @@
+"""``harbourmaster doctor`` on a real installation: each fault by its name, and well again."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.ailing import named, until
+from helpers.ailments import FAULTS
+from helpers.controller import connected
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+@pytest.fixture
+async def client(ailing):
+    async with connected(ailing.plane.kubeconfig) as found:
+        yield found
+
+
+async def test_a_healthy_installation_is_said_to_be_healthy(ailing, client):
+    report = await until(client, lambda found: found.healthy)
+    assert report.summary == "Harbourmaster is healthy."
+    assert {one.severity for one in report.findings} <= {"ok", "note"}
+    assert {one.check for one in report.findings} == {
+        "installation",
+        "certificates",
+        "configurations",
+        "selectors",
+        "gates",
+        "definitions",
+        "rights",
+        "canary",
+        "other webhooks",
+        "policies",
+        "rescheduling",
+        "transport",
+        "versions",
+        "leftovers",
+    }
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_each_fault_is_named_with_its_remedy_and_healed(ailing, client, tmp_path, fault):
+    make, (check, severity, words), remedy = FAULTS[fault]
+    await until(client, lambda found: found.healthy)
+    with make(ailing, tmp_path):
+        report = await until(client, lambda found: named(found, check, severity, words))
+        assert all(remedy in one.remedy for one in named(report, check, severity, words))
+        assert not report.healthy
+        order = [one.severity for one in report.findings]
+        ranks = ["fault", "warning", "unread", "note", "ok"]
+        assert order == sorted(order, key=ranks.index)
+    await until(client, lambda found: found.healthy)

@@ -1,0 +1,210 @@
+"""``harbourmaster doctor`` as people run it, and the glass that it breaks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from controller.registration.break_glass import ANNOTATION
+from helpers import ailing as told
+from helpers.ailing import HOME, NAME, look, named, until
+from helpers.ailments import ANNOTATED, MUTATING, VALIDATING
+from helpers.cluster import eventually
+from helpers.controller import connected
+from helpers.harbour import Harbour
+from helpers.patience import PATIENCE, WAIT
+from helpers.rights import kubeconfig
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+@pytest.fixture
+async def client(ailing):
+    async with connected(ailing.plane.kubeconfig) as found:
+        yield found
+
+
+def doctor(file, *arguments):
+    command = [sys.executable, "-m", "cli.main", "doctor", *arguments]
+    environment = {**os.environ, "KUBECONFIG": str(file)}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+
+
+def test_the_command_prints_a_line_for_each_check_and_the_verdict_last(ailing):
+    done = doctor(ailing.plane.kubeconfig)
+    assert (done.returncode, done.stderr) == (0, "")
+    *lines, empty, verdict = done.stdout.splitlines()
+    assert (empty, verdict) == ("", "Harbourmaster is healthy.")
+    assert "ok        canary          a pod tried in default was answered by version" in done.stdout
+    found = json.loads(doctor(ailing.plane.kubeconfig, "-o", "json").stdout)
+    assert found["healthy"] is True
+    assert len(lines) == sum(2 if one["remedy"] else 1 for one in found["findings"])
+
+
+def test_without_rights_one_line_says_what_to_ask_for(ailing, tmp_path):
+    kubectl = ailing.kubectl
+    kubectl("create", "serviceaccount", "nobody", "--namespace=default")
+    try:
+        token = kubectl("create", "token", "nobody", "--namespace=default").stdout.strip()
+        file = tmp_path / "nobody"
+        file.write_text(kubeconfig(ailing.plane.kubeconfig, token))
+        done = doctor(file)
+        assert (done.returncode, done.stdout) == (2, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(
+            "harbourmaster: system:serviceaccount:default:nobody may read nothing"
+        )
+        assert "ask for the rights to get mutatingwebhookconfigurations" in line
+        # Whoever may see a part is told what of it is wrong, and what was not looked at.
+        kubectl(
+            "create",
+            "clusterrolebinding",
+            "nobody",
+            "--clusterrole=view",
+            "--serviceaccount=default:nobody",
+        )
+        done = doctor(file)
+        assert done.returncode == 1
+        assert "NOT SEEN" in done.stdout
+        assert "FAULT" not in done.stdout
+        assert done.stdout.splitlines()[-1].startswith("Nobody can tell whether Harbourmaster is")
+    finally:
+        kubectl("delete", "clusterrolebinding", "nobody", "--ignore-not-found")
+        kubectl("delete", "serviceaccount", "nobody", "--namespace=default")
+
+
+def test_without_a_cluster_one_line_says_so(ailing, tmp_path):
+    config = yaml.safe_load(ailing.plane.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    file = tmp_path / "nowhere"
+    file.write_text(yaml.safe_dump(config))
+    done = doctor(file)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "127.0.0.1:1" in line
+
+
+def test_where_it_is_not_installed_one_line_says_where_it_is(ailing):
+    done = doctor(ailing.plane.kubeconfig, "--namespace=elsewhere")
+    assert done.returncode == 1
+    # The configurations are everybody's to see, so it is half of an installation there.
+    assert "Harbourmaster: is half installed: no Namespace elsewhere" in done.stdout
+    assert "make deploy" in done.stdout
+
+
+async def test_a_cluster_with_half_of_it_is_told_what_is_missing(throwaway_control_plane):
+    plane = throwaway_control_plane(optional=())
+    async with connected(plane.kubeconfig) as client:
+        report = await look(client)
+        (found,) = report.findings
+        assert (found.check, found.severity) == ("installation", "fault")
+        assert found.text == f"is not installed in namespace {HOME}"
+        assert found.remedy.startswith("make deploy")
+        plane.kubectl("apply", "--server-side", f"--kustomize={told.manifests.DEPLOY}/crds")
+        plane.kubectl("create", "namespace", HOME)
+        (found,) = (await look(client)).findings
+        assert found.text == f"is not installed in namespace {HOME}"
+        items = told.manifests.render(plane.kubectl, told.manifests.DEFAULT)
+        kinds = {"Deployment"}
+        some = [one for one in items if one["kind"] in kinds]
+        plane.kubectl(
+            "apply",
+            "--server-side",
+            "-f=-",
+            stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": some}),
+        )
+        report = await look(client)
+        first = report.findings[0]
+        assert first.subject == "Harbourmaster"
+        assert first.text.startswith("is half installed: no ServiceAccount harbourmaster-")
+        assert "make deploy" in first.remedy
+        assert not report.healthy
+
+
+def policies(ailing):
+    return {
+        one["name"]: one["failurePolicy"]
+        for kind in (MUTATING, VALIDATING)
+        for one in ailing.stored(kind, NAME)["webhooks"]
+    }
+
+
+@pytest.mark.parametrize("is_alive", [True, False], ids=["controller at work", "controller dead"])
+async def test_the_glass_is_broken_and_put_back_to_the_letter(ailing, client, is_alive):
+    await until(client, lambda found: found.healthy)
+    before = policies(ailing)
+    file = ailing.plane.kubeconfig
+    with contextlib.nullcontext() if is_alive else ailing.ended("controller"):
+        without = doctor(file, "--break-glass", "on")
+        assert without.returncode == 2
+        assert "--reason" in without.stderr
+        assert policies(ailing) == before
+        done = doctor(file, "--break-glass", "on", "--reason", "incident 4711")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert set(policies(ailing).values()) == {"Ignore"}
+        again = doctor(file, "--break-glass", "on", "--reason", "another")
+        assert again.returncode == 0
+        assert "broken already" in again.stdout
+        noted = json.loads(ailing.stored(MUTATING, NAME)["metadata"]["annotations"][ANNOTATION])
+        assert (noted["by"], noted["reason"]) == ("playground-admin", "incident 4711")
+        report = await until(
+            client, lambda found: named(found, "configurations", "warning", "incident 4711")
+        )
+        assert "--break-glass off" in named(report, "configurations", "warning", "4711")[0].remedy
+        if is_alive:
+            # It looks at each change, and leaves this one alone.
+            metrics = Harbour(ailing.plane, ailing.installation).metrics()
+            kind = "MutatingWebhookConfiguration"
+            assert metrics[f'harbourmaster_break_glass{{kind="{kind}"}}'] == 1
+            assert set(policies(ailing).values()) == {"Ignore"}
+            assert "break-glass" in ailing.installation.log("controller").read_text()
+        off = doctor(file, "--break-glass", "off")
+        assert (off.returncode, off.stderr) == (0, "")
+        assert policies(ailing) == before
+        assert "annotations" not in ailing.stored(MUTATING, NAME)["metadata"]
+        assert "whole" in doctor(file, "--break-glass", "off").stdout
+    events = json.loads(ailing.kubectl("get", "events.events.k8s.io", "-o=json").stdout)["items"]
+    notes = [one["note"] for one in events if one["reason"] == "GlassBroken"]
+    assert any("playground-admin broke the glass" in one and "4711" in one for one in notes)
+    await until(client, lambda found: found.healthy)
+    assert policies(ailing) == before
+
+
+async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(ailing, client):
+    await until(client, lambda found: found.healthy)
+    metadata = {"name": "gated", "annotations": ANNOTATED}
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    kubectl = ailing.kubectl
+    pod = ("run", "pod", "--image=none", "--namespace=gated", "--dry-run=server")
+    with ailing.there(manifest):
+        kubectl(
+            "wait",
+            "--for=jsonpath={.metadata.labels.gates\\.harbourmaster\\.dev/enabled}=true",
+            "namespace/gated",
+            WAIT,
+        )
+        kubectl(
+            "wait",
+            "--for=create",
+            "serviceaccount/default",
+            "--namespace=gated",
+            WAIT,
+        )
+        with ailing.killed("webhook"):
+            refused = kubectl(*pod, check=False)
+            assert refused.returncode != 0
+            assert "failed calling webhook" in refused.stderr
+            done = doctor(ailing.plane.kubeconfig, "--break-glass", "on", "--reason", "let in")
+            assert done.returncode == 0
+            # The API server learns of it a moment later.
+            eventually(lambda: kubectl(*pod, check=False), is_right=lambda one: not one.returncode)
+        assert doctor(ailing.plane.kubeconfig, "--break-glass", "off").returncode == 0
+    await until(client, lambda found: found.healthy)

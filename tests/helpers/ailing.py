@@ -1,0 +1,315 @@
+"""An installation with everything that a cluster has of it, and the faults that befall one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import copy
+import json
+import os
+import signal
+import ssl
+import threading
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from certs.authority import KeyPair, create_authority, issue_leaf
+from cli.doctor.context import Options
+from cli.doctor.run import diagnose
+from helpers.harbour import FLAGS, HOME
+from helpers.patience import PATIENCE, WAIT
+from playground import manifests
+from playground.installation import Installation
+
+LEASE = (
+    "--leader-election-lease-duration-seconds=120",
+    "--leader-election-renew-deadline-seconds=90",
+)
+"""A controller that is held for a while leads on."""
+CONTROLLER_FLAGS = (*FLAGS, *LEASE)
+CERTIFICATE = "harbourmaster-webhook-cert"
+NAME = "harbourmaster"
+
+
+class Ailing:
+    """Harbourmaster at work, with its Deployments, whose pods kwok only plays.
+
+    Each fault is a context: it is there inside, and gone after.
+    """
+
+    def __init__(self, plane):
+        self.plane = plane
+        self.kubectl = plane.kubectl
+        self.installation = Installation(plane, arguments={"controller": CONTROLLER_FLAGS})
+        self._shipped = []
+
+    def __enter__(self):
+        self.installation.__enter__()
+        self._shipped = manifests.render(self.kubectl, manifests.DEFAULT)
+        self.deploy()
+        return self
+
+    def __exit__(self, *error):
+        self.installation.__exit__(*error)
+
+    def deploy(self):
+        """Put the Deployments there, with the flags that the processes really have."""
+        items = [copy.deepcopy(one) for one in self._shipped if one["kind"] == "Deployment"]
+        for item in items:
+            if item["metadata"]["name"] == "harbourmaster-controller":
+                container = item["spec"]["template"]["spec"]["containers"][0]
+                port = self.installation.service_port
+                container["args"] += [*CONTROLLER_FLAGS, f"--webhook-service-port={port}"]
+        self.apply(*items)
+        for role in ("controller", "webhook"):
+            where = ("--namespace", HOME, f"deployment/harbourmaster-{role}")
+            self.kubectl("rollout", "status", WAIT, *where)
+
+    def apply(self, *items):
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})
+        # To validate it would wait for the schemas of all kinds.
+        flags = ("--server-side", "--force-conflicts", "--validate=false", "--filename=-")
+        self.kubectl("apply", *flags, stdin=text)
+
+    def shipped(self, kind, name):
+        """One of our manifests, as it is applied here."""
+        items = manifests.adapted(
+            self._shipped,
+            self.installation.service_port,
+            self.installation.controllers[0].metrics_api_port,
+        )
+        return next(one for one in items if (one["kind"], one["metadata"]["name"]) == (kind, name))
+
+    def stored(self, what, name, namespace=None):
+        where = ("--namespace", namespace) if namespace else ()
+        return json.loads(self.kubectl("get", what, name, "--output=json", *where).stdout)
+
+    def patch(self, what, name, patch, namespace=None):
+        where = ("--namespace", namespace) if namespace else ()
+        self.kubectl("patch", what, name, "--type=json", f"--patch={json.dumps(patch)}", *where)
+
+    # Faults
+
+    @contextlib.contextmanager
+    def paused(self):
+        """The controller hangs, so that it repairs nothing; its lease lasts for a while."""
+        pid = self.installation.pid("controller")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def edited(self, what, name, edit, namespace=None, *, is_paused=True):
+        """An object that ``edit`` changed in place; it is put back by hand, whoever repairs it."""
+        with self.paused() if is_paused else contextlib.nullcontext():
+            before = self.stored(what, name, namespace)
+            changed = copy.deepcopy(before)
+            edit(changed)
+            self._replace(changed)
+            try:
+                yield
+            finally:
+                self._replace(before)
+
+    def _replace(self, obj):
+        obj = copy.deepcopy(obj)
+        # Whatever became of it meanwhile.
+        obj["metadata"].pop("resourceVersion", None)
+        self.kubectl("replace", "--filename=-", stdin=json.dumps(obj))
+
+    @contextlib.contextmanager
+    def gone(self, what, name, manifest, *, is_paused=False):
+        """An object that is deleted, and applied again afterwards."""
+        with self.paused() if is_paused else contextlib.nullcontext():
+            self.kubectl("delete", what, name, WAIT)
+            try:
+                yield
+            finally:
+                if manifest is not None:
+                    self.apply(manifest)
+
+    @contextlib.contextmanager
+    def there(self, manifest):
+        """An object that should not be there."""
+        self.kubectl("create", "--filename=-", stdin=json.dumps(manifest))
+        try:
+            yield
+        finally:
+            flags = ("--ignore-not-found", "--force", "--grace-period=0")
+            self.kubectl("delete", "--filename=-", *flags, stdin=json.dumps(manifest))
+
+    @contextlib.contextmanager
+    def configured(self, role, *flags, image=None, replicas=None):
+        """A Deployment with more flags, another image or size; its process stays as it is."""
+        name = f"harbourmaster-{role}"
+
+        def edit(one):
+            container = one["spec"]["template"]["spec"]["containers"][0]
+            container["args"] = [*container["args"], *flags]
+            container["image"] = image or container["image"]
+            if replicas is not None:
+                one["spec"]["replicas"] = replicas
+
+        with self.edited("deployment", name, edit, HOME, is_paused=False):
+            if replicas != 0:
+                where = ("--namespace", HOME, f"deployment/{name}")
+                self.kubectl("rollout", "status", WAIT, *where)
+            yield
+        self.kubectl("rollout", "status", WAIT, "--namespace", HOME, f"deployment/{name}")
+
+    @contextlib.contextmanager
+    def killed(self, name):
+        """A process that is not there."""
+        self.installation.kill(name)
+        try:
+            yield
+        finally:
+            self.installation.restart(name)
+
+    @contextlib.contextmanager
+    def ended(self, name):
+        """A process that was ended in order."""
+        self.installation.end(name)
+        try:
+            yield
+        finally:
+            self.installation.restart(name)
+
+    def certificates(self):
+        """What the Secret of the certificates holds."""
+        data = self.stored("secret", CERTIFICATE, HOME)["data"]
+        return {key: base64.b64decode(value) for key, value in data.items()}
+
+
+def webhook_of(configuration, name):
+    """One of the webhooks of a configuration."""
+    return next(one for one in configuration["webhooks"] if one["name"] == name)
+
+
+def ended_leaf(data, names):
+    """A certificate of the authority of ``data`` that has ended, and its key."""
+    before = datetime.now(UTC) - timedelta(seconds=10)
+    authority = KeyPair(data["ca.crt"], data["ca.key"])
+    return issue_leaf(before, authority, names, lifetime=timedelta(seconds=1))
+
+
+def strange_bundle():
+    """An authority that nobody of us made, and a certificate of it for localhost."""
+    now = datetime.now(UTC)
+    authority = create_authority(now)
+    return authority, issue_leaf(now, authority, ["localhost"])
+
+
+async def look(client, **options):
+    """What doctor finds."""
+    return await diagnose(client, Options(HOME, **options))
+
+
+async def until(client, is_right):
+    """Look until the report is right; return it."""
+    bad = []
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not is_right(report := await look(client)):
+                bad = [one for one in report.findings if one.severity not in {"ok", "note"}]
+                await asyncio.sleep(0.3)
+    except TimeoutError:
+        raise AssertionError(f"still {bad}") from None
+    return report
+
+
+def named(report, check, severity, words):
+    """The findings of a check with these words."""
+    return [
+        one
+        for one in report.findings
+        if (one.check, one.severity) == (check, severity) and words in f"{one.subject}: {one.text}"
+    ]
+
+
+class Meddler:
+    """A webhook of somebody else, which answers each pod with ``patch(pod)``."""
+
+    def __init__(self, directory, patch):
+        authority, leaf = strange_bundle()
+        self._patch = patch
+        self._file = directory / "meddler.pem"
+        self._file.write_bytes(leaf.certificate + leaf.key)
+        self._authority = authority
+        self._server = None
+
+    def __enter__(self):
+        patch = self._patch
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                request = json.loads(body)["request"]
+                operations = json.dumps(patch(request["object"])).encode()
+                answer = {
+                    "apiVersion": "admission.k8s.io/v1",
+                    "kind": "AdmissionReview",
+                    "response": {
+                        "uid": request["uid"],
+                        "allowed": True,
+                        "patchType": "JSONPatch",
+                        "patch": base64.b64encode(operations).decode(),
+                    },
+                }
+                content = json.dumps(answer).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_):
+                pass
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self._file)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._server.server_close()
+
+    def configuration(self, name):
+        """Its registration, for pods of all namespaces."""
+        port = self._server.server_address[1]
+        rule = {
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE"],
+            "resources": ["pods"],
+        }
+        return {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": name},
+            "webhooks": [
+                {
+                    "name": "meddler.example.com",
+                    "admissionReviewVersions": ["v1"],
+                    "clientConfig": {
+                        "url": f"https://localhost:{port}/",
+                        "caBundle": base64.b64encode(self._authority.certificate).decode(),
+                    },
+                    "failurePolicy": "Ignore",
+                    "namespaceSelector": {
+                        "matchLabels": {"kubernetes.io/metadata.name": "default"}
+                    },
+                    # As ours: who is asked last wins.
+                    "reinvocationPolicy": "IfNeeded",
+                    "rules": [rule],
+                    "sideEffects": "None",
+                    "timeoutSeconds": 5,
+                }
+            ],
+        }

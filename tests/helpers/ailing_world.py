@@ -1,0 +1,179 @@
+"""What may be wrong with the cluster of ``helpers.examined``."""
+
+from __future__ import annotations
+
+import base64
+
+from certs.authority import issue_leaf
+from controller.registration import break_glass
+from helpers.examined import (
+    CONTROLLER,
+    HOME,
+    NAME,
+    SECRET_NAME,
+    WEBHOOK,
+    named,
+    unreachable,
+)
+from kube.errors import ForbiddenError, ServerError
+from kube.resources import (
+    API_SERVICES,
+    CLUSTER_POLICIES,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    POLICIES,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+)
+
+GATED = "gated-pods.harbourmaster.dev"
+POD = "pods.harbourmaster.dev"
+ASKED = {"keptn.sh/lifecycle-toolkit": "enabled"}
+
+
+def flags(world, *more, name=CONTROLLER):
+    world.container(name)["args"] += more
+
+
+def namespace(world, name, **metadata):
+    labels = {"kubernetes.io/metadata.name": name, **metadata.pop("labels", {})}
+    world.put(NAMESPACES, {"metadata": {"name": name, "labels": labels, **metadata}})
+
+
+def policy(world, name, spec, *, space=None):
+    metadata = {"name": name, **({"namespace": space} if space else {})}
+    resource = POLICIES if space else CLUSTER_POLICIES
+    world.put(
+        resource,
+        {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": metadata,
+            "spec": spec,
+        },
+    )
+
+
+def addon(name="dns", *, tolerates=True, safe=False, priority="system-cluster-critical", **status):
+    annotations = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"} if safe else {}
+    tolerations = [{"key": "CriticalAddonsOnly", "operator": "Exists"}] if tolerates else []
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "kube-system",
+            "uid": name,
+            "labels": {"k8s-app": name},
+            "annotations": annotations,
+        },
+        "spec": {"priorityClassName": priority, "tolerations": tolerations, "containers": []},
+        "status": {"phase": "Running", **status},
+    }
+
+
+def leaf(world, now, names, authority=None, **options):
+    made = issue_leaf(now, authority or world.authority, names, **options)
+    data = world.at(SECRETS, SECRET_NAME, HOME)["data"]
+    data["tls.crt"], data["tls.key"] = made.certificate, made.key
+
+
+def scaled(world, name, replicas, ready):
+    deployment = world.at(DEPLOYMENTS, name, HOME)
+    deployment["spec"]["replicas"] = replicas
+    deployment["status"] = {"readyReplicas": ready}
+
+
+def unready_pod(world, status):
+    scaled(world, WEBHOOK, 3, 2)
+    labels = {"app.kubernetes.io/name": "harbourmaster", "app.kubernetes.io/component": "webhook"}
+    metadata = {"name": "w-1", "namespace": HOME, "labels": labels}
+    world.put(PODS, {"metadata": metadata, "status": status})
+
+
+def glass(world):
+    for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        said = break_glass.Glass(by="ada", reason="fire")
+        world.put(resource, break_glass.broken(world.at(resource, NAME), said))
+
+
+def api_service(world, **status):
+    service = {"namespace": HOME, "name": "harbourmaster-metrics"}
+    bundle = base64.b64encode(world.authority.certificate).decode()
+    world.put(
+        API_SERVICES,
+        {
+            "metadata": {"name": "v1beta1.custom.metrics.k8s.io"},
+            "spec": {"service": service, "caBundle": bundle},
+            "status": status,
+        },
+    )
+
+
+def settings_file(world, text):
+    spec = world.at(DEPLOYMENTS, CONTROLLER, HOME)["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "settings", "configMap": {"name": "settings"}}]
+    mount = {"name": "settings", "mountPath": "/etc/settings"}
+    spec["containers"][0]["volumeMounts"] = [mount]
+    flags(world, "--config=/etc/settings/controller.yaml")
+    world.put(CONFIG_MAPS, {"metadata": named("settings"), "data": {"controller.yaml": text}})
+
+
+def other_webhook(world, name, **fields):
+    rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
+    entry = {"name": f"{name}.example.com", "rules": [rule], **fields}
+    world.put(MUTATING_WEBHOOKS, {"metadata": {"name": name}, "webhooks": [entry]})
+
+
+def steals(world):
+    other_webhook(world, "thief")
+    other_webhook(world, "bystander", namespaceSelector={"matchLabels": {"no": "one"}})
+
+    def admit(pod):
+        found = world.answered(pod)
+        found["spec"].pop("tolerations")
+        return found
+
+    world.admit = admit
+
+
+def never_ends(world):
+    def admit(pod):
+        found = world.answered(pod)
+        found["spec"]["nodeSelector"][str(len(found["spec"]["nodeSelector"]))] = ""
+        return found
+
+    world.admit = admit
+
+
+def refuses(text, status=403):
+    def break_it(world):
+        def admit(_pod):
+            kind = ForbiddenError if status == 403 else ServerError
+            raise kind(text, status=status)
+
+        world.admit = admit
+
+    return break_it
+
+
+def silent(why=None, *, denies=True):
+    def break_it(world):
+        world.admit = lambda pod: pod
+        judged = world.judged
+
+        def check(resource, obj):
+            if why is not None:
+                raise unreachable(why)
+            return judged(resource, obj) if denies else obj
+
+        world.check = check
+
+    return break_it
+
+
+X509 = (
+    'Post "https://harbourmaster-webhook.harbourmaster-system.svc:443/validate?timeout=3s": tls: '
+    "failed to verify certificate: x509: certificate signed by unknown authority"
+)

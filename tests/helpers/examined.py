@@ -1,0 +1,248 @@
+"""A cluster in memory with a sound installation of ours, for tests to break."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from certs.authority import create_authority, issue_leaf
+from cli.doctor.context import Options
+from cli.doctor.run import diagnose
+from cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
+from controller.registration.desired import Home, desired
+from controller.registration.registration import names_of
+from controller.settings import ControllerSettings
+from helpers.objects import review
+from helpers.patching import patched
+from kube.client import Page
+from kube.errors import ApiError, ForbiddenError, NotFoundError
+from kube.resources import (
+    ACCESS_REVIEWS,
+    CLUSTER_POLICIES,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    SELF_ACCESS_REVIEWS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    TASK_DEFINITIONS,
+)
+from webhook.engine import Engine
+from webhook.handlers import answer
+from webhook.settings import AdmissionSettings
+from webhook.snapshot import Snapshot
+
+HOME = "harbourmaster-system"
+NAME = "harbourmaster"
+SECRET_NAME = "harbourmaster-webhook-cert"  # noqa: S105 - the name of an object
+CONTROLLER = "harbourmaster-controller"
+WEBHOOK = "harbourmaster-webhook"
+CONVERTED = ("keptnapps.lifecycle.keptn.sh", "keptnappversions.lifecycle.keptn.sh")
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+class World:
+    """What the API server holds and answers; it stands in for a Client.
+
+    ``forbidden`` has plurals that may not be read, ``refused`` rights that our accounts lack, as
+    (verb, plural). ``admit`` gets a pod that is tried; it returns the pod or raises ApiError.
+    """
+
+    def __init__(self):
+        self.now = datetime.now(UTC)
+        self.objects = {}
+        self.forbidden = set()
+        self.refused = set()
+        self.lacking = set()
+        self.version = {"major": "1", "minor": "36"}
+        self.created = []
+        self.engine = Engine(Snapshot(excluded=frozenset((HOME,))), AdmissionSettings())
+        self.admit = self.answered
+        self.check = self.judged
+        self.settings = ControllerSettings()
+        self.authority = create_authority(self.now)
+        leaf = issue_leaf(self.now, self.authority, names_of(self.settings, HOME))
+        for name in ("default", "kube-system", "shop", HOME):
+            metadata = {"name": name, "uid": f"{name}-uid"}
+            metadata["labels"] = {"kubernetes.io/metadata.name": name}
+            self.put(NAMESPACES, {"metadata": metadata})
+        data = {
+            "ca.crt": self.authority.certificate,
+            "tls.crt": leaf.certificate,
+            "tls.key": leaf.key,
+        }
+        self.put(SECRETS, {"metadata": named(SECRET_NAME), "data": data})
+        home = Home(HOME, f"{HOME}-uid")
+        for resource, one in desired(
+            self.settings.webhook, home, self.authority.certificate
+        ).items():
+            self.put(resource, one)
+        for folder, name in (("controller", CONTROLLER), ("webhook", WEBHOOK)):
+            deployment = yaml.safe_load((DEPLOY / folder / "deployment.yaml").read_text())
+            replicas = deployment["spec"]["replicas"]
+            deployment["status"] = {"readyReplicas": replicas, "updatedReplicas": replicas}
+            self.put(DEPLOYMENTS, deployment)
+            self.put(SERVICE_ACCOUNTS, {"metadata": named(name)})
+        self.put(SERVICES, {"metadata": named(WEBHOOK), "spec": {"type": "ExternalName"}})
+        spec = {
+            "holderIdentity": "pod-1",
+            "leaseDurationSeconds": 15,
+            "renewTime": self.now.isoformat().replace("+00:00", "Z"),
+        }
+        self.put(LEASES, {"metadata": named(CONTROLLER), "spec": spec})
+        for each in (*POLICY_RESOURCES, *KEPTN_RESOURCES):
+            self.put(DEFINITIONS, definition(each, self.authority.certificate))
+
+    # What is there
+
+    def put(self, resource, obj):
+        metadata = obj["metadata"]
+        key = (resource, metadata.get("namespace"), metadata["name"])
+        self.objects[key] = obj
+        return obj
+
+    def at(self, resource, name, namespace=None):
+        return self.objects[resource, namespace, name]
+
+    def remove(self, resource, name, namespace=None):
+        del self.objects[resource, namespace, name]
+
+    def entry(self, name, resource=MUTATING_WEBHOOKS):
+        webhooks = self.at(resource, NAME)["webhooks"]
+        return next(one for one in webhooks if one["name"] == name)
+
+    def container(self, name):
+        deployment = self.at(DEPLOYMENTS, name, HOME)
+        return deployment["spec"]["template"]["spec"]["containers"][0]
+
+    def age(self, span):
+        """Let the Lease be as old."""
+        renewed = (self.now - timedelta(seconds=span)).isoformat().replace("+00:00", "Z")
+        self.at(LEASES, CONTROLLER, HOME)["spec"]["renewTime"] = renewed
+
+    # As a Client
+
+    async def get(self, resource, name, namespace=None, **_):
+        self._may("get", resource)
+        try:
+            return msgspec.json.encode(self.objects[resource, namespace, name])
+        except KeyError:
+            raise NotFoundError(f'{resource.plural} "{name}" not found', status=404) from None
+
+    async def list(self, resource, namespace=None, **_):
+        self._may("list", resource)
+        found = [
+            msgspec.Raw(msgspec.json.encode(obj))
+            for (kind, place, _), obj in self.objects.items()
+            if kind == resource and namespace in {None, place}
+        ]
+        return Page(tuple(found), "1", "")
+
+    async def create(self, resource, obj, namespace=None, *, dry_run=False):
+        if resource == SELF_ACCESS_REVIEWS:
+            asked = obj["spec"]["resourceAttributes"]
+            allowed = not {"*", asked["resource"]} & self.lacking
+            return msgspec.json.encode({"status": {"allowed": allowed}})
+        self._may("create", resource)
+        if resource == ACCESS_REVIEWS:
+            asked = obj["spec"]["resourceAttributes"]
+            allowed = (asked["verb"], asked["resource"]) not in self.refused
+            return msgspec.json.encode({"status": {"allowed": allowed}})
+        assert dry_run
+        self.created.append(resource.kind)
+        obj = copy.deepcopy(obj)
+        obj["metadata"]["namespace"] = namespace
+        if resource == PODS:
+            return msgspec.json.encode(self.admit(obj))
+        return msgspec.json.encode(self.check(resource, obj))
+
+    async def request(self, method, path, **_):
+        if path.endswith("/selfsubjectreviews"):
+            at = self.now.isoformat(timespec="seconds").replace("+00:00", "Z")
+            user = {"userInfo": {"username": "ada"}}
+            return msgspec.json.encode({"metadata": {"creationTimestamp": at}, "status": user})
+        if path == "/version":
+            return msgspec.json.encode(self.version)
+        # How many of a kind there are.
+        return msgspec.json.encode({"metadata": {}, "items": []})
+
+    def _may(self, verb, resource):
+        if {"*", resource.plural} & self.forbidden:
+            text = f'{resource.plural} is forbidden: User "ada" cannot {verb} it'
+            raise ForbiddenError(text, status=403, reason="Forbidden")
+
+    # What is asked on the way
+
+    def answered(self, pod):
+        """As our webhook answers."""
+        asked = review(pod, namespace=pod["metadata"]["namespace"])
+        asked["request"]["dryRun"] = True
+        body, _ = answer(msgspec.json.encode(asked), self.engine)
+        return patched(pod, msgspec.json.decode(body)["response"])
+
+    def judged(self, resource, obj):
+        """As a webhook that answers: a policy that is wrong is refused."""
+        if resource == CLUSTER_POLICIES:
+            text = 'admission webhook "policies.harbourmaster.dev" denied the request: spec'
+            raise ForbiddenError(text, status=403)
+        assert resource == TASK_DEFINITIONS
+        return obj
+
+
+def named(name):
+    return {"name": name, "namespace": HOME}
+
+
+def definition(resource, authority):
+    """A CRD as it is stored."""
+    name = f"{resource.plural}.{resource.group}"
+    conversion = {"strategy": "None"}
+    if name in CONVERTED:
+        service = {"name": WEBHOOK, "namespace": HOME}
+        client = {"service": service, "caBundle": authority}
+        conversion = {"strategy": "Webhook", "webhook": {"clientConfig": client}}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "group": resource.group,
+            "names": {"plural": resource.plural, "kind": resource.kind},
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "versions": [{"name": resource.version, "served": True, "storage": True}],
+            "conversion": conversion,
+        },
+        "status": {
+            "storedVersions": [resource.version],
+            "conditions": [{"type": "Established", "status": "True"}],
+        },
+    }
+
+
+def unreachable(why):
+    """The error of an API server that can't call a webhook that fails closed."""
+    text = (
+        f'failed calling webhook "taskdefinitions.harbourmaster.dev": failed to call webhook: {why}'
+    )
+    return ApiError(text, status=500, reason="InternalError")
+
+
+async def examined(world, **options):
+    """The report on a world."""
+    return await diagnose(world, Options(HOME, **options))
+
+
+def told(report, *severities):
+    """The findings that are not well, as (check, severity, subject: text)."""
+    wanted = severities or ("fault", "warning", "unread")
+    return [
+        (one.check, one.severity, f"{one.subject}: {one.text}")
+        for one in report.findings
+        if one.severity in wanted
+    ]

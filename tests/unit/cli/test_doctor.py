@@ -1,0 +1,354 @@
+"""``harbourmaster doctor``: who is well, what can't be seen, and how it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from certs.authority import create_authority
+from cli.doctor import run as doctor
+from cli.doctor.checks import CHECKS
+from cli.doctor.checks.rescheduling import add_on
+from cli.doctor.checks.rights import required
+from cli.doctor.model import Finding, Report, fault, note, ok, ordered, unread, warning
+from cli.doctor.rendering import lines, summary
+from cli.doctor.run import NothingToSeeError
+from controller.registration.registration import names_of
+from controller.settings import ControllerSettings
+from helpers.ailing_world import (
+    GATED,
+    POD,
+    addon,
+    flags,
+    leaf,
+    settings_file,
+)
+from helpers.examined import (
+    CONTROLLER,
+    HOME,
+    NAME,
+    SECRET_NAME,
+    WEBHOOK,
+    World,
+    examined,
+    told,
+)
+from kube.errors import UnreachableError
+from kube.resources import (
+    DEFINITIONS,
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+)
+from rescheduling.model import Criteria
+from webhook.canary import our_version
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+async def test_a_sound_installation_is_healthy(world):
+    report = await examined(world)
+    assert told(report) == []
+    assert (report.healthy, report.summary) == (True, "Harbourmaster is healthy.")
+    assert [one.name for one in CHECKS] == list(dict.fromkeys(one.name for one in CHECKS))
+    assert {one.check for one in report.findings} == {one.name for one in CHECKS}
+    (said,) = [one.text for one in report.findings if one.check == "canary"]
+    assert said == f"a pod tried in default was answered by version {our_version()}"
+
+
+async def test_settings_of_a_config_map_count(world):
+    settings_file(world, "webhook: {failurePolicy: Fail}\n")
+    (found, *_) = told(await examined(world), "fault")
+    assert found == (
+        "configurations",
+        "fault",
+        "failurePolicy of templates.harbourmaster.dev (mutating): is Ignore, Fail expected",
+    )
+    for name in ("templates.harbourmaster.dev", POD):
+        world.entry(name)["failurePolicy"] = "Fail"
+    for entry in world.at(VALIDATING_WEBHOOKS, NAME)["webhooks"]:
+        entry["failurePolicy"] = "Fail"
+    assert told(await examined(world)) == []
+
+
+async def test_without_deployments_a_setting_may_be_anything(world):
+    for name in (CONTROLLER, WEBHOOK):
+        world.remove(DEPLOYMENTS, name, HOME)
+    world.entry(POD)["clientConfig"]["service"]["port"] = 8443
+    world.entry(POD)["sideEffects"] = "Some"
+    report = await examined(world)
+    assert told(report) == [
+        ("configurations", "fault", f"sideEffects of {POD} (mutating): is Some, None expected")
+    ]
+    notes = told(report, "note")
+    assert (
+        "configurations",
+        "note",
+        "webhook.servicePort: is 8443, by default 443; no Deployment says which it should be",
+    ) in notes
+    assert any("it runs outside of it" in text for _, _, text in notes)
+
+
+async def test_where_others_keep_the_registration_its_remedies_are_theirs(world):
+    flags(world, "--register-webhooks=false")
+    world.entry(POD)["failurePolicy"] = "Fail"
+    world.entry(POD)["clientConfig"].pop("caBundle")
+    report = await examined(world)
+    remedies = {one.check: one.remedy for one in report.findings if one.severity == "fault"}
+    assert "kubectl apply -k deploy/webhook/configurations" in remedies["configurations"]
+    assert "cert-manager" in remedies["certificates"]
+
+
+async def test_a_leaf_that_should_have_been_renewed_is_told_of(world):
+    # It has a sixth of its life left; the authority is older than it.
+    old = world.now - timedelta(days=6)
+    world.__init__()
+    authority = create_authority(old)
+    world.authority = authority
+    leaf(world, old, names_of(world.settings, HOME), authority)
+    bundle = base64.b64encode(authority.certificate).decode()
+    for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        for entry in world.at(resource, NAME)["webhooks"]:
+            entry["clientConfig"]["caBundle"] = bundle
+    world.at(SECRETS, SECRET_NAME, HOME)["data"]["ca.crt"] = authority.certificate
+    for name in ("keptnapps.lifecycle.keptn.sh", "keptnappversions.lifecycle.keptn.sh"):
+        spec = world.at(DEFINITIONS, name)["spec"]
+        spec["conversion"]["webhook"]["clientConfig"]["caBundle"] = bundle
+    ((check, severity, text),) = told(await examined(world))
+    assert (check, severity) == ("certificates", "warning")
+    assert "tls.crt ends in 2" in text
+    assert text.endswith("h and should have been renewed")
+
+
+async def test_a_secret_that_may_not_be_read_hides_no_expired_bundle(world):
+    world.forbidden.add("secrets")
+    world.entry(GATED)["clientConfig"]["caBundle"] = ""
+    found = told(await examined(world))
+    assert [(check, severity) for check, severity, _ in found][:1] == [("certificates", "fault")]
+    assert any(
+        severity == "unread" and "you may not read it" in text for _, severity, text in found
+    )
+
+
+async def test_the_canary_goes_where_webhooks_look(world):
+    world.entry(POD)["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
+    world.entry(POD)["objectSelector"] = {"matchLabels": {"team": "a"}}
+    tried = []
+    answered = world.answered
+
+    def admit(pod):
+        tried.append(pod["metadata"])
+        return answered(pod)
+
+    world.admit = admit
+    await examined(world)
+    assert {one["namespace"] for one in tried} == {"shop"}
+    assert tried[0]["labels"]["team"] == "a"
+
+
+async def test_a_canary_namespace_can_be_named(world):
+    report = await examined(world, canary_namespace="shop")
+    (said,) = [one.text for one in report.findings if one.check == "canary"]
+    assert said.startswith("a pod tried in shop was answered")
+    (found,) = told(await examined(world, canary_namespace="nowhere"))
+    assert found[:2] == ("canary", "unread")
+
+
+async def test_nothing_is_stored_and_only_what_is_harmless_is_tried(world):
+    await examined(world)
+    # World.create takes dry runs alone.
+    assert world.created == ["Pod", "Pod"]
+
+
+async def test_a_network_policy_or_a_client_authority_is_said_to_be_in_force(world):
+    flags(world, "--client-ca=/etc/ca.crt", name=WEBHOOK)
+    report = await examined(world)
+    (said,) = [one for one in report.findings if one.check == "transport"]
+    assert (said.severity, said.text) == ("ok", "callers must have a certificate")
+
+
+async def test_one_check_that_breaks_keeps_no_other_from_it(world):
+    world.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
+    world.entry(POD)["failurePolicy"] = "Fail"
+    report = await examined(world)
+    assert ("configurations", "fault") in {one[:2] for one in told(report)}
+    assert any(one[1] == "unread" and "could not be looked at" in one[2] for one in told(report))
+    assert {one.check for one in report.findings} == {one.name for one in CHECKS}
+
+
+async def test_what_may_not_be_read_is_told_by_check_and_the_rest_is_looked_at(world):
+    world.forbidden.update({"namespaces", "customresourcedefinitions"})
+    world.entry(POD)["failurePolicy"] = "Fail"
+    found = told(await examined(world))
+    assert ("configurations", "unread") in {one[:2] for one in found}
+    assert {check for check, severity, _ in found if severity == "unread"} >= {
+        "definitions",
+        "gates",
+        "selectors",
+    }
+    assert all("ada" in text for _, severity, text in found if severity == "unread")
+
+
+async def test_who_may_read_nothing_is_told_so_in_one_line(world):
+    world.lacking.add("*")
+    world.forbidden.add("*")
+    with pytest.raises(NothingToSeeError) as told_so:
+        await examined(world)
+    line = str(told_so.value)
+    assert line.startswith("ada may read nothing")
+    assert "ask for the rights to get mutatingwebhookconfigurations" in line
+    assert "\n" not in line
+
+
+async def test_where_nothing_of_ours_is_one_finding_says_so(world):
+    for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        world.remove(resource, NAME)
+    for name in (CONTROLLER, WEBHOOK):
+        world.remove(DEPLOYMENTS, name, HOME)
+    world.remove(LEASES, CONTROLLER, HOME)
+    elsewhere = {"name": "controller", "namespace": "elsewhere"}
+    world.put(DEPLOYMENTS, {"metadata": elsewhere})
+    report = await examined(world)
+    (found,) = report.findings
+    assert found.text == f"is not installed in namespace {HOME}, but in elsewhere"
+    assert found.remedy == "make deploy IMG=..., or say where it is by --namespace"
+    assert report.summary == "Harbourmaster is not healthy: 1 fault."
+
+
+async def test_an_api_server_that_goes_away_ends_it(world):
+    async def get(*_, **__):
+        raise UnreachableError("gone")
+
+    world.get = get
+    with pytest.raises(UnreachableError):
+        await examined(world)
+    others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+    assert others == []
+
+
+# Pieces
+
+
+def test_rights_are_those_of_the_manifests():
+    found = required(ControllerSettings(), "elsewhere")
+    said = {(one.account, str(one), one.namespace) for one in found}
+    assert (CONTROLLER, "patch pods", "") in said
+    assert (WEBHOOK, "watch namespaces", "") in said
+    assert (
+        CONTROLLER,
+        "update leases.coordination.k8s.io harbourmaster-controller",
+        "elsewhere",
+    ) in said
+    assert (CONTROLLER, "patch keptnmetrics/status.metrics.keptn.sh", "") in said
+    assert not any("evictions" in text or "eviction" in text for _, text, _ in said)
+
+
+@pytest.mark.parametrize(
+    ("settings", "right"),
+    [
+        ({"rescheduling": {"enabled": True}}, "create pods/eviction"),
+        ({"placement": {"enabled": True}}, "patch applications.placement.harbourmaster.dev"),
+    ],
+)
+def test_rights_follow_the_settings(settings, right):
+    without = {str(one) for one in required(ControllerSettings(), HOME)}
+    found = {str(one) for one in required(msgspec.convert(settings, ControllerSettings), HOME)}
+    assert without < found
+    assert any(each.startswith(right.split("/")[0]) for each in found - without)
+
+
+def test_rights_of_the_registration_are_asked_for_where_it_is_ours():
+    ours = {str(one) for one in required(ControllerSettings(), HOME)}
+    theirs = {str(one) for one in required(ControllerSettings(register_webhooks=False), HOME)}
+    assert {each for each in ours - theirs if "mutatingwebhook" in each}
+    assert not {each for each in theirs if "mutatingwebhook" in each}
+
+
+@pytest.mark.parametrize(
+    ("pod", "is_one"),
+    [
+        (addon(), True),
+        (addon(priority=""), False),
+        (addon(phase="Succeeded"), False),
+        ({**addon(), "spec": 1}, False),
+    ],
+)
+def test_who_is_a_critical_addon(pod, is_one):
+    found = add_on(msgspec.json.encode(pod), Criteria())
+    assert (found is not None) is is_one
+
+
+def test_faults_come_first_with_what_to_do_and_the_verdict_last():
+    findings = ordered(
+        [
+            ok("a", "fine"),
+            note("b", "thing", "odd"),
+            unread("c", "you", "may not", "ask"),
+            warning("d", "thing", "soon", "mend"),
+            fault("e", "thing", "broken", "mend now"),
+        ]
+    )
+    report = Report(False, summary(findings), "1", findings)
+    assert lines(report) == [
+        "FAULT     e               thing: broken",
+        "                          -> mend now",
+        "WARNING   d               thing: soon",
+        "                          -> mend",
+        "NOT SEEN  c               you: may not",
+        "                          -> ask",
+        "note      b               thing: odd",
+        "ok        a               fine",
+        "",
+        "Harbourmaster is not healthy: 1 fault, 1 warning, 1 thing that could not be looked at.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("severities", "text"),
+    [
+        (["ok", "note"], "Harbourmaster is healthy."),
+        (["warning", "warning"], "Harbourmaster works, with 2 warnings."),
+        (
+            ["unread"],
+            (
+                "Nobody can tell whether Harbourmaster is healthy: 1 thing that could not be "
+                "looked at."
+            ),
+        ),
+        (["fault", "fault"], "Harbourmaster is not healthy: 2 faults."),
+    ],
+)
+def test_the_verdict(severities, text):
+    assert summary([Finding("c", each, "", "") for each in severities]) == text
+
+
+@pytest.mark.parametrize(
+    ("severity", "code"), [("ok", 0), ("note", 0), ("warning", 0), ("unread", 1), ("fault", 1)]
+)
+@pytest.mark.parametrize("output", ["text", "json"])
+async def test_the_exit_code_and_both_outputs(monkeypatch, capfdbinary, severity, code, output):
+    finding = Finding("canary", severity, "pod\x1b[2J", "text", "remedy")
+
+    async def diagnosed(*_):
+        return Report(severity in {"ok", "note"}, "verdict", "1", (finding,))
+
+    monkeypatch.setattr(doctor, "diagnose", diagnosed)
+    arguments = type("A", (), {"namespace": HOME, "canary_namespace": None, "output": output})
+    assert await doctor._run(arguments, None) == code
+    out, _ = capfdbinary.readouterr()
+    assert b"\x1b" not in out
+    if output == "json":
+        assert json.loads(out)["findings"][0]["subject"] == "pod\x1b[2J"
+    else:
+        assert out.endswith(b"verdict\n")

@@ -1,0 +1,343 @@
+"""``harbourmaster doctor``: faults of kinds, rights, and of what is around us."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from helpers.ailing_world import (
+    X509,
+    addon,
+    api_service,
+    flags,
+    never_ends,
+    policy,
+    refuses,
+    silent,
+    steals,
+)
+from helpers.examined import (
+    CONTROLLER,
+    World,
+    examined,
+    told,
+)
+from kube.resources import (
+    DEFINITIONS,
+    DISRUPTION_BUDGETS,
+    NODES,
+    PODS,
+)
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+FAULTS = [
+    # definitions
+    (
+        lambda w: w.remove(DEFINITIONS, "keptntasks.lifecycle.keptn.sh"),
+        (
+            "definitions",
+            "fault",
+            "definition keptntasks.lifecycle.keptn.sh: not there, so such objects can't be ",
+        ),
+    ),
+    (
+        lambda w: w.at(DEFINITIONS, "keptntasks.lifecycle.keptn.sh")["spec"].update(
+            versions=[{"name": "v1alpha3", "served": True, "storage": True}]
+        ),
+        (
+            "definitions",
+            "fault",
+            "definition keptntasks.lifecycle.keptn.sh: does not serve v1, which we ask for, but ",
+        ),
+    ),
+    (
+        lambda w: w.at(DEFINITIONS, "keptntasks.lifecycle.keptn.sh")["status"].update(
+            conditions=[{"type": "NamesAccepted", "status": "False", "message": "taken"}]
+        ),
+        ("definitions", "fault", "definition keptntasks.lifecycle.keptn.sh: is not served: taken"),
+    ),
+    (
+        lambda w: w.at(DEFINITIONS, "keptntasks.lifecycle.keptn.sh")["status"].update(
+            conditions=[]
+        ),
+        ("definitions", "fault", "definition keptntasks.lifecycle.keptn.sh: is not served yet"),
+    ),
+    (
+        lambda w: w.at(DEFINITIONS, "keptntasks.lifecycle.keptn.sh")["status"].update(
+            storedVersions=["v1alpha3", "v1"]
+        ),
+        (
+            "definitions",
+            "note",
+            "definition keptntasks.lifecycle.keptn.sh: some objects may still be stored as ",
+        ),
+    ),
+    (
+        lambda w: w.at(DEFINITIONS, "keptnapps.lifecycle.keptn.sh")["spec"].update(
+            conversion={"strategy": "None"}
+        ),
+        ("definitions", "fault", "definition keptnapps.lifecycle.keptn.sh: does not convert"),
+    ),
+    (
+        lambda w: w.at(DEFINITIONS, "keptnapps.lifecycle.keptn.sh")["spec"]["conversion"][
+            "webhook"
+        ]["clientConfig"].update(
+            service={"namespace": "keptn-system", "name": "lifecycle-webhook-service"}
+        ),
+        (
+            "definitions",
+            "warning",
+            "definition keptnapps.lifecycle.keptn.sh: is converted by Service ",
+        ),
+    ),
+    (
+        lambda w: flags(w, "--placement-enabled=true"),
+        ("definitions", "fault", "definition applications.placement.harbourmaster.dev, "),
+    ),
+    (
+        lambda w: api_service(
+            w,
+            conditions=[
+                {"type": "Available", "status": "False", "reason": "Failed", "message": "no"}
+            ],
+        ),
+        (
+            "definitions",
+            "warning",
+            "APIService v1beta1.custom.metrics.k8s.io: the API server can't reach it: Failed: no",
+        ),
+    ),
+    # rights
+    (
+        lambda w: w.refused.update({("patch", "pods"), ("list", "jobs")}),
+        ("rights", "fault", f"ServiceAccount {CONTROLLER}: may not list jobs.batch, patch pods"),
+    ),
+    (
+        lambda w: w.forbidden.add("subjectaccessreviews"),
+        ("rights", "unread", "ServiceAccounts: you may not ask what others may do"),
+    ),
+    (
+        lambda w: w.lacking.add("secrets"),
+        ("rights", "note", "ada: you may not get secrets: some of this could not be looked at"),
+    ),
+    # canary
+    (
+        silent(X509),
+        (
+            "canary",
+            "fault",
+            "pod in default: came in unreviewed, for the webhook can't be called: tls: failed to ",
+        ),
+    ),
+    (
+        silent(),
+        (
+            "canary",
+            "fault",
+            "pod in default: came in without our answer, though the webhook refuses a wrong policy",
+        ),
+    ),
+    (
+        silent(denies=False),
+        (
+            "canary",
+            "fault",
+            "pod in default: came in unreviewed: no webhook answered, and what can't be reviewed ",
+        ),
+    ),
+    (
+        refuses('failed calling webhook "gated-pods.harbourmaster.dev": EOF', 500),
+        (
+            "canary",
+            "fault",
+            "pod in default: refused, for gated-pods.harbourmaster.dev can't be called: EOF",
+        ),
+    ),
+    (
+        refuses('failed calling webhook "sidecars.example.com": EOF', 500),
+        (
+            "canary",
+            "unread",
+            "pod in default: refused, for the webhook sidecars.example.com of somebo",
+        ),
+    ),
+    (
+        refuses('admission webhook "quota.example.com" denied the request: no'),
+        (
+            "canary",
+            "unread",
+            "pod in default: refused before we could see an answer: admission webhook ",
+        ),
+    ),
+    (
+        refuses("pods is forbidden: User ada cannot create them"),
+        (
+            "canary",
+            "unread",
+            "pod in default: you may not create pods there: pods is forbidden: User ada cannot ",
+        ),
+    ),
+    (
+        steals,
+        (
+            "other webhooks",
+            "fault",
+            "pod: the pod lacks part of what we gave it: one of thief takes it away",
+        ),
+    ),
+    (
+        never_ends,
+        (
+            "other webhooks",
+            "fault",
+            "pod: spec.nodeSelector of a pod change each time that it is reviewed: another ",
+        ),
+    ),
+    # policies
+    (
+        lambda w: policy(
+            w, "bad", {"podSelector": {"matchLabels": {"no label!": ""}}}, space="shop"
+        ),
+        ("policies", "warning", "PodSchedulingPolicy shop/bad: is left out"),
+    ),
+    (
+        lambda w: policy(w, "odd", {"podSelector": []}),
+        ("policies", "warning", "ClusterPodSchedulingPolicy odd: is left out"),
+    ),
+    (
+        lambda w: policy(w, "none", {"podSelector": {}}),
+        (
+            "policies",
+            "note",
+            "ClusterPodSchedulingPolicy none: selects nothing: it has no namespace",
+        ),
+    ),
+    (
+        lambda w: policy(w, "none", {"namespaceSelector": {}}),
+        (
+            "policies",
+            "note",
+            "ClusterPodSchedulingPolicy none: selects nothing: it has no podSelec",
+        ),
+    ),
+    (
+        lambda w: policy(
+            w, "none", {"podSelector": {}, "namespaceSelector": {"matchLabels": {"no": "one"}}}
+        ),
+        (
+            "policies",
+            "note",
+            "ClusterPodSchedulingPolicy none: selects nothing: its namespaceSelec",
+        ),
+    ),
+    (
+        lambda w: policy(w, "none", {"podSelector": {}}, space="kube-system"),
+        ("policies", "note", "PodSchedulingPolicy kube-system/none: selects nothing: pods of the"),
+    ),
+    # rescheduling
+    (
+        lambda w: (
+            flags(w, "--rescheduling-enabled=true"),
+            w.put(PODS, addon(tolerates=False)),
+        ),
+        (
+            "rescheduling",
+            "warning",
+            "pod kube-system/dns: does not tolerate CriticalAddonsOnly:NoSchedule: no room is made",
+        ),
+    ),
+    (
+        lambda w: (flags(w, "--rescheduling-enabled=true"), w.put(PODS, addon(safe=True))),
+        (
+            "rescheduling",
+            "warning",
+            "pod kube-system/dns: has cluster-autoscaler.kubernetes.io/safe-to-evict",
+        ),
+    ),
+    (
+        lambda w: (
+            flags(w, "--rescheduling-enabled=true"),
+            w.put(PODS, addon()),
+            w.put(
+                DISRUPTION_BUDGETS,
+                {
+                    "metadata": {"name": "dns", "namespace": "kube-system"},
+                    "spec": {"selector": {"matchLabels": {"k8s-app": "dns"}}},
+                },
+            ),
+        ),
+        (
+            "rescheduling",
+            "note",
+            "PodDisruptionBudget kube-system/dns: covers the critical add-on dns",
+        ),
+    ),
+    (
+        lambda w: w.put(
+            NODES,
+            {
+                "metadata": {
+                    "name": "n1",
+                    "annotations": {
+                        "rescheduler.harbourmaster.dev/reservations": json.dumps(
+                            [
+                                {
+                                    "uid": "u",
+                                    "pod": "kube-system/dns",
+                                    "since": "2026-01-01T00:00:00Z",
+                                }
+                            ]
+                        )
+                    },
+                }
+            },
+        ),
+        ("rescheduling", "warning", "1 node: still reserved for critical add-ons though"),
+    ),
+    # surroundings
+    (
+        lambda w: w.version.update(minor="24"),
+        (
+            "versions",
+            "fault",
+            "API server: is Kubernetes 1.24, and 1.25 is the oldest that is supported",
+        ),
+    ),
+    (
+        lambda w: w.version.update(minor="26+"),
+        ("versions", "note", "API server: is Kubernetes 1.26: without scheduling gates"),
+    ),
+    (
+        lambda w: (setattr(w, "now", w.now + timedelta(minutes=3)), w.age(0)),
+        ("versions", "note", "your clock: differs from the API server's by"),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("break_it", "expected"), FAULTS, ids=[f"{one[0]}: {one[2][:60]}" for _, one in FAULTS]
+)
+async def test_each_fault_is_named_with_what_to_do(world, break_it, expected):
+    break_it(world)
+    report = await examined(world)
+    check, severity, text = expected
+    found = [
+        one
+        for one in report.findings
+        if (one.check, one.severity) == (check, severity)
+        and f"{one.subject}: {one.text}".startswith(text)
+    ]
+    assert found, told(report, "fault", "warning", "unread", "note")
+    if severity in {"fault", "warning", "unread"}:
+        assert all(one.remedy for one in found)
+        assert not report.healthy
+    else:
+        assert told(report) == []
+        assert report.healthy
