@@ -1,0 +1,202 @@
+"""``harbourmaster why`` says what the installed server did, and one line where it can't say it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.cluster import eventually, fresh_namespace, selecting, tried_pod, workload
+from helpers.objects import cluster_policy, policy, required
+from helpers.patience import PATIENCE, WAIT
+from helpers.rights import kubeconfig as as_somebody
+from playground.build import ensure_binaries, find_kubectl
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+
+
+def why(kubeconfig, *words):
+    """The exit code, and both streams, of a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "cli.main", "why", *words, f"--kubeconfig={kubeconfig}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+def policies_of(done):
+    assert done.returncode == 0, done.stderr
+    sections = json.loads(done.stdout)["sections"]
+    (found,) = [each["detail"] for each in sections if each["name"] == "policies"]
+    return found
+
+
+def told(detail):
+    """The fields by their paths below the pod spec."""
+    return {each["path"].partition("spec.")[2]: each for each in detail["fields"]}
+
+
+@pytest.fixture
+def place(request, harbour):
+    """A namespace with a policy of each kind in force; the name, and the cluster policy's."""
+    kubectl = harbour.plane.kubectl
+    name = fresh_namespace(kubectl, request.node.name[:30])
+    wide = cluster_policy(
+        name,
+        nodeSelector={"disk": "ssd"},
+        schedulerName="packer",
+        affinity=required({"zone": "a"}, {"zone": "b"}),
+    )
+    wide["spec"]["namespaceSelector"] = selecting(name)
+    local = policy(
+        "local",
+        name,
+        tolerations=[{"key": "pool", "operator": "Exists"}],
+        nodeSelector={"disk": "hdd", "rack": "1"},
+    )
+    other = policy("other", name, pods={"example.com/app": "till"}, nodeName="n1")
+    items = {"apiVersion": "v1", "kind": "List", "items": [wide, local, other]}
+    kubectl("create", "-f=-", stdin=json.dumps(items))
+    eventually(lambda: (tried_pod(kubectl, name).get("nodeSelector") or {}).keys() >= {"rack"})
+    yield name
+    kubectl("delete", "clusterpodschedulingpolicy", name, "--wait=false")
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+def test_a_manifest_is_told_what_the_server_makes_of_it(harbour, place, tmp_path):
+    kubectl = harbour.plane.kubectl
+    for kind in ("Pod", "Deployment", "CronJob"):
+        manifest = workload(kind, place, nodeSelector={"zone": "a"})
+        path = tmp_path / f"{kind}.json"
+        path.write_text(json.dumps(manifest))
+        detail = policies_of(why(harbour.plane.kubeconfig, "-f", str(path), "-o=json"))
+        stored = json.loads(
+            kubectl("create", "--dry-run=server", "-o=json", "-f=-", stdin=path.read_text()).stdout
+        )
+        spec = stored["spec"]
+        if kind != "Pod":
+            spec = spec["jobTemplate"]["spec"] if kind == "CronJob" else spec
+            spec = spec["template"]["spec"]
+        found = {path.rpartition("spec.")[2]: each["value"] for path, each in told(detail).items()}
+        assert spec["nodeSelector"] == {"disk": "ssd", "rack": "1", "zone": "a"}
+        assert {key for key in found if key.startswith("nodeSelector")} == {
+            f'nodeSelector["{key}"]' for key in spec["nodeSelector"]
+        }
+        assert found["schedulerName"] == spec["schedulerName"] == "packer"
+        assert found["tolerations[0]"] in spec["tolerations"]
+        (terms,) = (value for key, value in found.items() if key.endswith("nodeSelectorTerms"))
+        node = spec["affinity"]["nodeAffinity"]
+        assert terms == node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        references = [each["reference"] for each in detail["policies"] if each["matched"]]
+        assert references == [
+            f"ClusterPodSchedulingPolicy {place}",
+            f"PodSchedulingPolicy {place}/local",
+        ]
+
+
+def test_a_running_pod_is_told_who_asks_for_what_it_has(harbour, place):
+    plane = harbour.plane
+    plane.kubectl("create", "-f=-", stdin=json.dumps(workload("Pod", place)))
+    name = f"{place}/ledger"
+    detail = policies_of(why(plane.kubeconfig, "pod", name, "-o=json"))
+    fields = told(detail)
+    asked = {path: each.get("askedBy", []) for path, each in fields.items()}
+    wide, local = f"ClusterPodSchedulingPolicy {place}", f"PodSchedulingPolicy {place}/local"
+    assert asked['nodeSelector["disk"]'] == [wide]
+    assert asked['nodeSelector["rack"]'] == [local]
+    assert asked["schedulerName"] == [wide]
+    assert all(each["setBy"] == [""] for each in fields.values())
+    text = why(plane.kubeconfig, "pod", name).stdout
+    assert "2 of 3 select the pod; all that they ask for is there" in text
+    wants = 'spec.podSelector.matchLabels["example.com/app"] wants "till", the pod has "ledger"'
+    assert f"policy {place}/other {wants}" in " ".join(text.split())
+    # Nobody runs that scheduler.
+    eventually(lambda: "is packer running?" in why(plane.kubeconfig, "pod", name).stdout)
+    # What no policy asked for when the pod came is told apart.
+    late = policy("zlate", place, nodeSelector={"late": "1"})
+    plane.kubectl("create", "-f=-", stdin=json.dumps(late))
+    text = why(plane.kubeconfig, "pod", name).stdout
+    assert 'would add  nodeSelector["late"] = 1' in text
+
+
+def test_who_has_few_rights_gets_what_can_be_told(harbour, place, tmp_path):
+    plane = harbour.plane
+    kubectl = plane.kubectl
+    kubectl("create", "-f=-", stdin=json.dumps(workload("Pod", place)))
+    kubectl("create", "serviceaccount", "reader", f"--namespace={place}")
+    token = kubectl("create", "token", "reader", f"--namespace={place}").stdout.strip()
+    path = tmp_path / "reader"
+    path.write_text(as_somebody(plane.kubeconfig, token))
+    done = why(path, "pod", f"{place}/ledger")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"harbourmaster: Pod {place}/ledger: can't be read, for you may not get pods in the "
+        f"namespace {place}: ask for that right\n"
+    )
+    role = ("--role=reader", f"--serviceaccount={place}:reader", f"--namespace={place}")
+    kubectl("create", "role", "reader", "--verb=get", "--resource=pods", f"--namespace={place}")
+    kubectl("create", "rolebinding", "reader", *role)
+    done = eventually(
+        lambda: why(path, "pod", f"{place}/ledger"), is_right=lambda done: done.returncode == 0
+    )
+    plural = "podschedulingpolicies.kupid.gardener.cloud"
+    assert "unsure  cluster policies: can't be read, for you may not list cluster" in done.stdout
+    assert f"for you may not list {plural} in the namespace {place}: ask" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_pod_that_is_gone_is_one_line(harbour, place):
+    done = why(harbour.plane.kubeconfig, "pod", f"{place}/nobody")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"harbourmaster: there is no Pod {place}/nobody (any more): ")
+    done = why(harbour.plane.kubeconfig, "rollout", f"{place}/nobody")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "the cluster does not know the kind Rollout" in done.stderr
+
+
+def test_kubectl_runs_it_as_its_plugin(harbour, place, tmp_path):
+    plane = harbour.plane
+    plane.kubectl("create", "-f=-", stdin=json.dumps(workload("Pod", place)))
+    script = tmp_path / "kubectl-harbourmaster"
+    body = "import sys\nfrom cli.main import plugin\nsys.exit(plugin())\n"
+    script.write_text(f"#!{sys.executable}\n{body}")
+    script.chmod(0o755)
+    done = subprocess.run(
+        [find_kubectl(ensure_binaries()), "harbourmaster", "why", "pod", f"{place}/ledger"],
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "KUBECONFIG": str(plane.kubeconfig),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Pod {place}/ledger\n")
+
+
+def test_half_an_installation_is_told_by_what_it_lacks(throwaway_control_plane):
+    plane = throwaway_control_plane()
+    name = fresh_namespace(plane.kubectl, "half")
+    plane.kubectl("create", "-f=-", stdin=json.dumps(workload("Pod", name)))
+    plane.kubectl("wait", WAIT, "--for=create", "pod/ledger", f"--namespace={name}")
+    done = why(plane.kubeconfig, "pod", f"{name}/ledger")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "cluster policies: the cluster does not know the kind: install its definition" in (
+        done.stdout
+    )
+    assert f"policies of {name}: the cluster does not know the kind" in done.stdout
+    plane.stop()
+    done = why(plane.kubeconfig, "pod", f"{name}/ledger")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
