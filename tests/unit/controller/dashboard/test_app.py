@@ -60,11 +60,11 @@ async def test_an_empty_page_is_one_for_who_may_list_and_a_refusal_for_who_may_n
 
 async def test_other_namespaces_can_not_be_seen(place):
     place.filled.fill(20)
-    hidden = {"payments", "mail", "billing", "search/", ">search<", '"search"'}
+    hidden = {"payments", "mail", "billing", "search/", ">search<"}
     for path in ("/", "/applications", "/gates", "/policies", "/clusters", "/clusters?view=placed"):
         whole = await place.page(path)
         assert "payments" in whole, path
-        text = (await place.page(path, "sailor")).replace('role="search"', "")
+        text = await place.page(path, "sailor")
         assert not {each for each in hidden if each in text}, path
         assert "shop" in text
     await place.page("/reservations", "sailor", status=403)
