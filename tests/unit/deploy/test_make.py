@@ -121,7 +121,8 @@ def test_undeploy_takes_all_away_unless_told_otherwise():
     assert told.endswith(f"{command} --dry-run\n")
 
 
+@pytest.mark.parametrize("demo", ["demo", "demo-evaluation"])
 @pytest.mark.parametrize(("given", "flags"), [((), ""), (("KEEP=1",), " --keep")])
-def test_the_demo_is_kept_on_demand(given, flags):
-    *_, command = make("--dry-run", "demo-evaluation", *given).stdout.splitlines()
-    assert command.rstrip() == f"exec .venv/bin/python -m playground demo-evaluation{flags}"
+def test_a_demo_is_kept_on_demand(demo, given, flags):
+    *_, command = make("--dry-run", demo, *given).stdout.splitlines()
+    assert command.rstrip() == f"exec .venv/bin/python -m playground {demo}{flags}"
