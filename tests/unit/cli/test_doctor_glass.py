@@ -1,0 +1,180 @@
+"""``harbourmaster doctor --break-glass``: what is written, by whom it is told, and what refuses."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+
+import msgspec
+import pytest
+
+from cli.doctor import commands, glass
+from cli.main import main
+from controller.registration.break_glass import ANNOTATION, standing
+from controller.registration.desired import Home, desired
+from controller.settings import RegistrationSettings
+from helpers.fake_api import FakeApi
+from kube.errors import ConflictError, ForbiddenError
+from kube.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+
+NAME = "harbourmaster"
+BOTH = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        for resource, one in desired(RegistrationSettings(), Home("h"), b"x").items():
+            found.put(resource, one)
+        yield found
+
+
+@pytest.fixture
+async def client(api):
+    async with api.client() as found:
+        yield found
+
+
+async def change(client, to, reason="incident 4711"):
+    arguments = argparse.Namespace(break_glass=to, reason=reason)
+    return await glass._run(arguments, client)
+
+
+def policies(api):
+    return {
+        one["name"]: one["failurePolicy"]
+        for resource in BOTH
+        for one in api.get(resource, NAME)["webhooks"]
+    }
+
+
+def notes(api):
+    return [one["note"] for one in api.objects.all(EVENTS).values()]
+
+
+async def test_it_is_broken_told_and_mended(api, client, capsys):
+    before = copy.deepcopy([api.get(each, NAME) for each in BOTH])
+    kept = policies(api)
+    assert await change(client, "on") == 0
+    assert set(policies(api).values()) == {"Ignore"}
+    said = standing(api.get(MUTATING_WEBHOOKS, NAME))
+    assert said.reason == "incident 4711"
+    assert said.by
+    assert {**said.before, **standing(api.get(VALIDATING_WEBHOOKS, NAME)).before} == kept
+    assert len(notes(api)) == 2
+    assert all(
+        "broke the glass, all webhooks fail open: incident 4711" in one for one in notes(api)
+    )
+    assert await change(client, "off") == 0
+    for resource, one in zip(BOTH, before, strict=True):
+        found = api.get(resource, NAME)
+        assert found["webhooks"] == one["webhooks"]
+        assert "annotations" not in found["metadata"]
+    assert len(notes(api)) == 4
+    assert "restored" in capsys.readouterr().out
+
+
+async def test_twice_is_once(api, client, capsys):
+    await change(client, "on")
+    written = len(api.seen("update"))
+    assert await change(client, "on", "another") == 0
+    assert standing(api.get(MUTATING_WEBHOOKS, NAME)).reason == "incident 4711"
+    assert "is broken already" in capsys.readouterr().out
+    assert len(api.seen("update")) == written
+    await change(client, "off")
+    written = len(api.seen("update"))
+    assert await change(client, "off") == 0
+    assert "the glass is whole" in capsys.readouterr().out
+    assert len(api.seen("update")) == written
+
+
+async def test_one_that_somebody_closed_again_is_opened(api, client):
+    await change(client, "on")
+    found = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
+    found["webhooks"][0]["failurePolicy"] = "Fail"
+    api.put(MUTATING_WEBHOOKS, found)
+    before = standing(found).before
+    assert await change(client, "on") == 0
+    assert set(policies(api).values()) == {"Ignore"}
+    assert standing(api.get(MUTATING_WEBHOOKS, NAME)).before == before
+
+
+async def test_one_that_was_annotated_by_hand_is_mended_too(api, client):
+    found = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
+    found["metadata"]["annotations"] = {ANNOTATION: "fire"}
+    api.put(MUTATING_WEBHOOKS, found)
+    assert await change(client, "off") == 0
+    assert standing(api.get(MUTATING_WEBHOOKS, NAME)) is None
+
+
+async def test_a_missing_configuration_keeps_the_other_from_nothing(api, client, capsys):
+    api.remove(MUTATING_WEBHOOKS, NAME)
+    assert await change(client, "on") == 1
+    assert standing(api.get(VALIDATING_WEBHOOKS, NAME)) is not None
+    assert "MutatingWebhookConfiguration harbourmaster is not there" in capsys.readouterr().err
+
+
+async def test_who_may_not_is_told_in_one_line_each(client, capsys, monkeypatch):
+    async def replace(*_, **__):
+        raise ForbiddenError("cannot update", status=403)
+
+    monkeypatch.setattr(client, "replace", replace)
+    assert await change(client, "on") == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(
+        "MutatingWebhookConfiguration: not changed, for you may not: cannot update"
+    )
+    assert "ValidatingWebhookConfiguration" in second
+
+
+async def test_what_changes_meanwhile_is_read_again(api, client, monkeypatch):
+    replace, refused = client.replace, []
+
+    async def once(*arguments, **options):
+        if len(refused) < 2:
+            refused.append(1)
+            raise ConflictError("changed", status=409)
+        return await replace(*arguments, **options)
+
+    monkeypatch.setattr(client, "replace", once)
+    assert await change(client, "on") == 0
+    assert set(policies(api).values()) == {"Ignore"}
+
+
+async def test_what_changes_without_end_is_given_up(client, capsys, monkeypatch):
+    async def replace(*_, **__):
+        raise ConflictError("changed", status=409)
+
+    monkeypatch.setattr(client, "replace", replace)
+    assert await change(client, "on") == 1
+    assert "not changed" in capsys.readouterr().err
+
+
+async def test_an_event_that_can_t_be_told_is_no_failure(api, client, capsys, monkeypatch):
+    async def create(*_, **__):
+        raise ForbiddenError("cannot create", status=403)
+
+    monkeypatch.setattr(client, "create", create)
+    assert await change(client, "on") == 0
+    assert set(policies(api).values()) == {"Ignore"}
+    assert "done, but no event tells it" in capsys.readouterr().err
+
+
+def test_without_a_reason_nothing_is_broken(capsys):
+    assert main(["doctor", "--break-glass", "on", "--kubeconfig=/none"]) == 2
+    assert "needs a --reason" in capsys.readouterr().err
+
+
+def test_a_reason_has_an_end():
+    with pytest.raises(argparse.ArgumentTypeError, match="longer than 512"):
+        commands._reason("x" * 513)
+    assert commands._reason(" two\n lines ") == "two lines"
+
+
+def test_the_event_is_one_that_the_api_takes():
+    stored = {"metadata": {"uid": "u"}}
+    said = glass.Glass(by="ada", reason="x" * 2000)
+    found = glass.event(MUTATING_WEBHOOKS, stored, said, is_on=True)
+    assert len(found["note"]) <= 1000
+    assert found["regarding"]["uid"] == "u"
+    assert msgspec.json.encode(found)

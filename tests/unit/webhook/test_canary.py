@@ -1,0 +1,76 @@
+"""The pod that doctor tries: answered where it is only tried, never where it would be stored."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from helpers.objects import body, workload
+from helpers.patching import patched
+from policies.index import policy_set
+from webhook.canary import CANARY, VERSION, canary_policy, our_version
+from webhook.engine import Engine
+from webhook.handlers import answer
+from webhook.review import decode_review
+from webhook.settings import AdmissionSettings
+from webhook.snapshot import Snapshot
+
+
+def asked(document, *, features=("policies", "gates"), namespace="ns1", **request):
+    """What becomes of the object."""
+    engine = Engine(
+        Snapshot(policies=policy_set(()), excluded=frozenset(("home",))),
+        AdmissionSettings(features=features),
+    )
+    sent = body(document, namespace=namespace, **request)
+    found, _ = answer(sent, engine)
+    response = json.loads(found)["response"]
+    assert response["allowed"]
+    return patched(document, response) if "patch" in response else document
+
+
+def canary(kind="Pod"):
+    return workload(kind, {CANARY: "true"})
+
+
+@pytest.mark.parametrize("features", [("policies", "gates"), ()], ids=repr)
+def test_one_that_is_tried_is_told_who_answers(features):
+    found = asked(canary(), dryRun=True, features=features)["spec"]
+    assert found["nodeSelector"][VERSION] == our_version()
+    assert {"key": CANARY, "operator": "Exists"} in found["tolerations"]
+    again = asked({**canary(), "spec": found}, dryRun=True)
+    assert again["spec"] == found
+
+
+@pytest.mark.parametrize("dry_run", [None, False, "true", 1, {}], ids=repr)
+def test_one_that_would_be_stored_is_a_pod_like_any_other(dry_run):
+    pod = canary()
+    request = {} if dry_run is None else {"dryRun": dry_run}
+    assert asked(pod, **request) == pod
+
+
+@pytest.mark.parametrize(
+    ("document", "options"),
+    [
+        (canary("Deployment"), {}),
+        (workload("Pod", {}), {}),
+        (canary(), {"namespace": "home"}),
+        (canary(), {"operation": "UPDATE"}),
+    ],
+    ids=["a template", "another pod", "our own namespace", "an update"],
+)
+def test_nothing_else_is(document, options):
+    assert asked(document, dryRun=True, **options) == document
+
+
+def test_it_sets_nothing_but_what_policies_may_set():
+    policy = canary_policy()
+    assert policy.fault is None
+    assert policy.node_selector == ((VERSION, our_version()),)
+    assert (policy.node_name, policy.scheduler_name, policy.required) == (None, None, None)
+
+
+def test_a_review_may_say_anything_of_dry_runs():
+    review = decode_review(body(canary(), dryRun="maybe"))
+    assert review.request.dry_run == "maybe"
