@@ -35,7 +35,9 @@ def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Argu
         if isinstance(action, argparse._SubParsersAction):
             told = {each.dest: each.help or "" for each in action._choices_actions}
             for name, below in action.choices.items():
-                yield name, below, told.get(name, "")
+                # Other names for one, and what is the same for another kind, are not listed.
+                if name in told:
+                    yield name, below, told[name]
 
 
 def _section(name: str, parser: argparse.ArgumentParser, told: str, depth: int) -> Iterator[str]:
