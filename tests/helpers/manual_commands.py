@@ -19,7 +19,7 @@ PAGES = [
     ),
 ]
 BLOCK = re.compile(
-    r"(?:^<!-- (?P<how>not run|run until|exits with): (?P<what>.+?) -->\n+)?"
+    r"(?:^ *<!-- (?P<how>not run|run until|exits with): (?P<what>.+?) -->\n+)?"
     r"^(?P<indent> *)```sh\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from manual.alerts import alert_table
 from manual.commands import command_pages
+from manual.figures import figures
 from manual.kinds import kinds_of
 from manual.metric_tables import metric_table
 from manual.outside import without_links_out
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _PLACE: Final = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 WRITERS: Final[dict[str, Callable[[], str]]] = {
     "alerts": alert_table,
+    "bench": figures,
     "commands": command_pages,
     "metrics": metric_table,
     **{f"settings-{name}": partial(settings_table, name) for name in ("serve", "webhook")},
