@@ -268,7 +268,9 @@ def _kept_policy(raw: msgspec.Raw) -> CompiledPolicy:
     return replace(_policy(raw), source=source_of(raw))
 
 
-def _broken(kind: str, *, keeps: bool) -> Callable[[str, msgspec.Raw, Exception], CompiledPolicy]:
+def _broken(
+    kind: str, *, keeps: bool = False
+) -> Callable[[str, msgspec.Raw, Exception], CompiledPolicy]:
     """What stands in for a policy that does not decode: it warns wherever it might reach."""
 
     def stand_in(key: str, raw: msgspec.Raw, error: Exception) -> CompiledPolicy:

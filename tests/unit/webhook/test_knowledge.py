@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
 import pytest
 
 from helpers.fake_api import FakeApi
-from helpers.objects import body, cluster_policy, policy, workload
+from helpers.objects import body, cluster_policy, policy, review, workload
+from helpers.recorded import recorded, replayed_response
 from kube.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
+from telemetry.metrics import UNFAITHFUL
 from webhook.engine import Engine, EngineHolder
 from webhook.handlers import answer
 from webhook.knowledge import Knowledge
@@ -35,16 +38,24 @@ class Holder(EngineHolder):
 class Follower:
     """A Knowledge at work, and how to await what it knows."""
 
-    def __init__(self, client, **settings):
+    def __init__(self, client, *, keeps_policies=False, **settings):
         self.holder = Holder(Engine(Snapshot(namespaces={}), WebhookSettings()))
         self.sets = []
         self.knowledge = Knowledge(
-            client, self.holder, WatchSettings(**settings), on_policies=self.sets.append
+            client,
+            self.holder,
+            WatchSettings(**settings),
+            keeps_policies=keeps_policies,
+            on_policies=self.sets.append,
         )
 
     @property
+    def engine(self):
+        return self.holder.current
+
+    @property
     def snapshot(self):
-        return self.holder.current.snapshot
+        return self.engine.snapshot
 
     async def until(self, holds):
         """Wait for a snapshot of which that holds."""
@@ -99,6 +110,38 @@ async def test_the_first_snapshot_holds_everything(api):
         assert follower.snapshot.policies.cluster_size == 1
         assert follower.snapshot.policies.namespaced_size == 1
         assert follower.knowledge.failing() is None
+
+
+def answered_again(follower):
+    """The policies in what is recorded of a review, by which it is answered again; or why none."""
+    found, response, outcome = recorded(review(workload("Pod"), namespace="web"), follower.engine)
+    if found is None:
+        return outcome
+    assert replayed_response(found) == response
+    return [one["metadata"]["name"] for one in json.loads(found)["policies"]]
+
+
+async def test_policies_are_kept_as_they_are_where_reviews_are_recorded(api):
+    broken = policy("broken", "web")
+    broken["spec"]["tolerations"] = "none"
+    invalid = policy("invalid", "web", nodeSelector={"disk": "no value!"})
+    api.put(NAMESPACES, namespace("web", {"team": "a"}))
+    api.put(CLUSTER_POLICIES, cluster_policy("good", nodeSelector={"disk": "ssd"}))
+    for each in (broken, invalid):
+        api.put(POLICIES, each)
+    async with following(api, keeps_policies=True) as follower:
+        await follower.knowledge.synced()
+        assert answered_again(follower) == ["good", "broken", "invalid"]
+
+
+async def test_nothing_is_kept_of_policies_where_nothing_is_recorded(api):
+    api.put(NAMESPACES, namespace("web"))
+    api.put(CLUSTER_POLICIES, cluster_policy("good", nodeSelector={"disk": "ssd"}))
+    async with following(api) as follower:
+        await follower.knowledge.synced()
+        assert answered_again(follower) == UNFAITHFUL
+        (kept,) = follower.knowledge.cluster_policies.store.values()
+        assert kept.source == b""
 
 
 async def test_nothing_is_ready_before_the_first_lists(api):
