@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from certs.bundle import BundleFiles, is_issued_by, parse_bundle, parse_certificates, verify_bundle
+from certs.bundle import BundleFiles, parse_bundle, verify_bundle
 from certs.errors import CertificateError
-from certs.secret import read_authorities
-from cli.doctor.model import fault, unread, warning
+from certs.secret import encode, read_authorities
+from cli.batches import many
+from cli.doctor.model import fault, ok, unread, warning
 from cli.installed import CERTIFICATE
 from controller.registration.api_services import SERVED
 from controller.registration.conversions import CONVERTED
@@ -19,7 +20,7 @@ from kube.errors import ForbiddenError
 from kube.resources import API_SERVICES, DEFINITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from datetime import datetime, timedelta
 
     from certs.bundle import Bundle
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 CHECK: Final = "certificates"
 _LATE: Final = 0.25
 """Share of its life that a certificate has left at the least; it is renewed at a third."""
+_MADE: Final = "the controller writes it within seconds: see its Lease and log"
+_MENDED: Final = "the controller mends it within seconds where it runs: see its Lease and log"
 
 
 async def check(context: Context) -> list[Finding]:
@@ -40,26 +43,16 @@ async def check(context: Context) -> list[Finding]:
     try:
         data = await context.secret()
     except ForbiddenError:
-        data = None
-        findings = [
-            unread(
-                CHECK,
-                subject,
-                "you may not read it, so what caBundles trust was not compared with it",
-                f"ask for get on this Secret (by default {CERTIFICATE}), or for its tls.crt",
-            )
-        ]
-        return [*findings, *_expired(carriers, now)]
+        text = "you may not read it, so what caBundles trust was not compared with it"
+        remedy = f"ask for get on this Secret (by default {CERTIFICATE}), or for its tls.crt"
+        return [unread(CHECK, subject, text, remedy), *_expired(carriers, now)]
+    ours = settings.register_webhooks
     if data is None:
-        remedy = (
-            "the controller writes it within seconds: see the Lease above, and its log"
-            if settings.register_webhooks
-            else "have cert-manager write it: deploy/with-certmanager"
-        )
+        remedy = _MADE if ours else "have cert-manager write it: deploy/with-certmanager"
         return [fault(CHECK, subject, "is not there: no webhook can start", remedy)]
     mend = (
         f"kubectl -n {context.namespace} delete secret {name}: the controller writes a new one"
-        if settings.register_webhooks
+        if ours
         else "have cert-manager issue it anew"
     )
     files = BundleFiles(
@@ -76,26 +69,30 @@ async def check(context: Context) -> list[Finding]:
         text = f"tls.crt is not for {missing[0]}, by which the API server calls"
         findings.append(fault(CHECK, subject, text, mend))
     findings += _late(subject, bundle, now)
-    leaf = parse_certificates(files.tls_crt, "tls.crt")[0]
+    remedy = _MENDED if ours else "have cert-manager inject the caBundle: see its cainjector"
     for title, pem in carriers:
-        text = _why_untrusted(leaf, pem, now)
+        text = _why_untrusted(files, pem, now)
         if text:
-            remedy = (
-                "the controller mends it within seconds where it runs: see its Lease and log"
-                if settings.register_webhooks
-                else "have cert-manager inject the caBundle: see its cainjector"
-            )
             findings.append(fault(CHECK, title, text, remedy))
-    return findings
+    return findings or [ok(CHECK, _fine(bundle, len(carriers)))]
 
 
-def _why_untrusted(leaf: Any, pem: bytes, now: datetime) -> str:  # noqa: ANN401
+def _fine(bundle: Bundle, carriers: int) -> str:
+    ends = f"good until {bundle.not_after:%Y-%m-%d}"
+    if bundle.authority_not_after is not None:
+        ends += f", the authority until {bundle.authority_not_after:%Y-%m-%d}"
+    return f"{ends}; trusted by {many(carriers, 'caBundle')}"
+
+
+def _why_untrusted(files: BundleFiles, pem: bytes, now: datetime) -> str:
     if not pem:
         return "has no caBundle, so the API server refuses our certificate"
     authorities = read_authorities(pem, now, limit=None)
     if not authorities:
         return "its caBundle holds no authority that is in force"
-    if not any(is_issued_by(leaf, each) for each in authorities):
+    try:
+        parse_bundle(msgspec.structs.replace(files, ca_crt=encode(authorities)))
+    except CertificateError:
         return "its caBundle does not trust the certificate of the Secret"
     return ""
 
@@ -122,7 +119,7 @@ def _shown(span: timedelta) -> str:
     return f"{hours // 24} days" if hours >= 48 else f"{hours} h"  # noqa: PLR2004 - two days
 
 
-async def _carriers(context: Context) -> Any:  # noqa: ANN401
+async def _carriers(context: Context) -> AsyncIterator[tuple[str, bytes]]:
     """What holds a caBundle for us: a title, and its PEM."""
     for resource, one in (await context.configurations()).items():
         for entry in (one or {}).get("webhooks") or ():
