@@ -100,7 +100,7 @@ class Dashboard:
         app = web.Application(middlewares=[self._guarded], client_max_size=_LONGEST_FORM)
         for page in PAGES:
             app.router.add_get(page.path, self._page_handler(page))
-        app.router.add_get("/applications/{namespace}/{name}", self._application)
+        app.router.add_get("/applications/{namespace}/{name:[^/]+}", self._application)
         app.router.add_get("/login", self._login_page)
         app.router.add_post("/login", self._login)
         app.router.add_post("/logout", self._logout)

@@ -139,7 +139,6 @@ class DashboardMirrors:
             undecodable=lambda key, _raw, error: unreadable_policy(kind, key, error),
             on_change=lambda keys: self._tell(name, keys),
             metrics=self._metrics,
-            name=f"{resource.plural} of the dashboard",
         )
         self._sources[name] = found
         return found

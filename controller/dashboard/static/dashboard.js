@@ -41,8 +41,13 @@
     for (const { name, value } of next.attributes) {
       if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
+    // What goes away goes first: moving what stays would take its focus.
+    const staying = new Set([...next.children].map((each) => each.id));
     const known = new Map();
-    for (const each of old.children) if (each.id) known.set(each.id, each);
+    for (const each of [...old.children]) {
+      if (each.id && !staying.has(each.id)) each.remove();
+      else if (each.id) known.set(each.id, each);
+    }
     let place = old.firstChild;
     for (const wanted of [...next.childNodes]) {
       const same = wanted.id ? known.get(wanted.id) : place;
@@ -109,6 +114,7 @@
 
   function follow() {
     const sign = document.getElementById("live");
+    const AGAIN = 10000;
     let source = null;
     let wasLost = false;
 
@@ -134,6 +140,13 @@
       source.addEventListener("error", () => {
         wasLost = true;
         show("off");
+        // Refused, the browser does not try again of itself; the page says why, or tells the news.
+        if (source.readyState === EventSource.CLOSED) {
+          setTimeout(() => {
+            refresh();
+            if (!document.hidden && source.readyState === EventSource.CLOSED) open();
+          }, AGAIN);
+        }
       });
     }
 
