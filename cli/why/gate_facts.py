@@ -63,15 +63,17 @@ class GateFacts:
         self.notes: dict[str, str] = {}
 
     async def of(self, pod: GatedPod) -> Facts:
-        """What is known of a pod's checks."""
+        """What is known of a pod's checks. Raises ApiError where its version can't be read."""
         described = workload_of(pod.annotations, pod.labels)
         if described is None:
             return Facts()
         names = names_of_pod(described)
-        workload, version = await asyncio.gather(
+        # Without a version nothing can be said; to say that there is none would be wrong.
+        raw, workload = await asyncio.gather(
+            self._context.find(WORKLOAD_VERSIONS, names.version, self._namespace),
             self._read(WORKLOADS, names.workload, Workload),
-            self._read(WORKLOAD_VERSIONS, names.version, WorkloadVersion),
         )
+        version = msgspec.json.decode(raw, type=WorkloadVersion) if raw is not None else None
         app = await self._app(version) if version is not None else None
         versions = [each for each in (app, version) if each is not None]
         facts = await self._checks(versions)

@@ -13,7 +13,7 @@ from cli.why.model import Line, Section
 from cli.why.shipped import shipped
 from cli.why.told import Told, told_of
 from cli.why.wording import unreadable
-from controller.lifecycle.gated_pods import decode_whole
+from controller.lifecycle.gated_pods import decode_pod, decode_whole
 from controller.settings import ControllerSettings
 from evaluation.times import parse
 from kube.errors import ApiError, UnauthorizedError, UnreachableError
@@ -49,6 +49,8 @@ class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
     unread: tuple[str, ...] = ()
     events: tuple[Told, ...] = ()
     """Of ours about the pod, the newest first."""
+    elsewhere: str = ""
+    """The scheduler that the pod names, where by its keys it may wait there for its checks."""
 
 
 async def section(context: WhyContext) -> Section | None:
@@ -57,7 +59,8 @@ async def section(context: WhyContext) -> Section | None:
     if client is None or not (context.is_pod and context.is_live):
         return None
     settings, unknown = await shipped(context, "controller", ControllerSettings, CONTROLLER)
-    pod = decode_whole(context.subject.raw, settings.scheduler.scheduler_name)
+    scheduler = settings.scheduler.scheduler_name if unknown else settings.scheduler.of_pods
+    pod = decode_whole(context.subject.raw, scheduler)
     lifecycle = settings.lifecycle
     places = (context.installed_in, *lifecycle.definition_namespaces)
     reader = GateFacts(context, pod.namespace, places)
@@ -83,6 +86,7 @@ async def section(context: WhyContext) -> Section | None:
         deadline_unknown=unknown if report.is_waiting else "",
         unread=tuple(reader.notes.values()),
         events=events,
+        elsewhere=decode_pod(context.subject.raw, scheduler).elsewhere,
     )
     return Section(
         name="gate",
@@ -122,6 +126,12 @@ def lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
     for told in detail.events:
         tone: Tone = "bad" if told.is_warning else "dim"
         yield Line(f"{told.time} {told.reason}: {told.message}", label="told", tone=tone)
+    if detail.elsewhere:
+        text = (
+            f"it names the scheduler {detail.elsewhere}; if that one is to ask us about its pods, "
+            "the controller's scheduler.enabled and scheduler.schedulerName must say so"
+        )
+        yield Line(text, label="note")
     if report.advice:
         yield Line(report.advice, label="to do", tone="strong")
     for note in detail.unread:

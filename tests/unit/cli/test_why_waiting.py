@@ -237,6 +237,48 @@ async def test_of_a_pod_that_is_not_ours_nothing_is_read(api, ask, obj, code, su
     assert api.seen(path_pattern="keptn") == []
 
 
+def scheduled_by(name):
+    found = pod(gates=())
+    return {**found, "spec": {**found["spec"], "schedulerName": name}}
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "code"),
+    [
+        ((), "keptn-scheduler", "not-gated"),
+        (("--scheduler-enabled=true",), "keptn-scheduler", "waits-in-scheduler"),
+        (("--scheduler-enabled=true",), "other", "not-gated"),
+        (
+            ("--scheduler-enabled=true", "--scheduler-scheduler-name=other"),
+            "other",
+            "waits-in-scheduler",
+        ),
+    ],
+)
+async def test_a_pod_waits_in_the_scheduler_of_the_settings(api, ask, flags, name, code):
+    put(api, WORKLOAD_VERSIONS, version(CHECKED))
+    api.put(DEPLOYMENTS, running(*flags))
+    found = await ask(gate, scheduled_by(name))
+    assert found.code == code
+    if code == "not-gated":
+        # Its keys are Keptn's: admission may have meant it to wait there.
+        assert f"note it names the scheduler {name}; if that one is to ask us" in text(found)
+
+
+async def test_where_the_settings_are_not_known_it_waits_where_pods_do_by_default(api, ask):
+    put(api, WORKLOAD_VERSIONS, version(CHECKED))
+    assert (await ask(gate, scheduled_by("keptn-scheduler"))).code == "waits-in-scheduler"
+
+
+async def test_a_handful_of_objects_is_asked_for_however_many_pods_there_are(api, ask):
+    put(api, WORKLOAD_VERSIONS, version({"currentPhase": "x"}, preDeploymentTasks=["warm"]))
+    for at in range(50):
+        put(api, PODS, pod(f"other-{at}"))
+    await ask(gate, pod())
+    assert api.seen("list", "/pods$") == []
+    assert len(api.requests) <= 12
+
+
 @pytest.mark.parametrize("module", [gate, rescheduling])
 async def test_a_file_a_template_and_no_cluster_have_no_such_section(ask, module):
     assert await ask(module, pod(), is_live=False) is None
