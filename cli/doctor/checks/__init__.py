@@ -44,7 +44,11 @@ CHECKS: Final = (
     Check(canary.CHECK, canary.check, "no webhook of ours is to answer about pods"),
     Check(canary.FOREIGN, canary.check_others, "not tried, for the canary was not answered"),
     Check(policies.CHECK, policies.check, "all are in force, and each selects some namespace"),
-    Check(rescheduling.CHECK, rescheduling.check, "no add-on lacks what it needs, or it is off"),
+    Check(
+        rescheduling.CHECK,
+        rescheduling.check,
+        "no add-on lacks what it needs, or rescheduling is off",
+    ),
     Check(surroundings.TRANSPORT, surroundings.check_transport, "callers must have a certificate"),
     Check(surroundings.VERSIONS, surroundings.check_versions, "the API server is one we know"),
     Check(surroundings.LEFTOVERS, surroundings.check_leftovers, "nothing of kupid or Keptn"),

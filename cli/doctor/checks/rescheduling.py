@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.batches import many
+from cli.batches import many, shown
 from cli.doctor.context import together
 from cli.doctor.model import note, warning
+from cli.metadata import metadata_in
 from controller.rescheduling.controller import criteria_of
 from kube.resources import DISRUPTION_BUDGETS, NODES, PODS
 from policies.decoding import MalformedError
 from rescheduling import reservation
-from rescheduling.model import PendingPod, Toleration
+from rescheduling.model import RESERVATIONS, PendingPod, Toleration
 from rescheduling.taints import tolerates_reservation
-from rescheduling.wire import decode_budget, decode_node, decode_pod
+from rescheduling.wire import decode_budget, decode_pod
 
 if TYPE_CHECKING:
     from cli.doctor.context import Context
     from cli.doctor.model import Finding
-    from rescheduling.model import Budget, Criteria, Node
+    from rescheduling.model import Budget, Criteria
 
 CHECK: Final = "rescheduling"
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -63,10 +64,8 @@ async def check(context: Context) -> list[Finding]:
     def pick(raw: msgspec.Raw) -> AddOn | None:
         return add_on(raw, criteria)
 
-    nodes = await context.items(NODES, _node)
-    findings = _left(nodes) if not settings.enabled else []
     if not settings.enabled:
-        return findings
+        return _left(await context.items(NODES, _kept, metadata_only=True))
     spaces = sorted(settings.system_namespaces)
     found = [
         one for namespace in spaces for one in await context.items(PODS, pick, namespace=namespace)
@@ -74,6 +73,7 @@ async def check(context: Context) -> list[Finding]:
     budgets = await together(
         *(context.items(DISRUPTION_BUDGETS, decode_budget, namespace=each) for each in spaces)
     )
+    findings: list[Finding] = []
     lacking = _once([one for one in found if not one.tolerates])
     if lacking and not settings.inject_toleration:
         text = f"does not tolerate {criteria.taint_key}:NoSchedule: no room is made for it"
@@ -107,18 +107,16 @@ def add_on(raw: msgspec.Raw | bytes, criteria: Criteria) -> AddOn | None:
     )
 
 
-def _node(raw: msgspec.Raw) -> Node | None:
-    try:
-        return decode_node(raw)
-    except MalformedError:
-        return None
+def _kept(raw: msgspec.Raw) -> str | None:
+    """The name of a node that is reserved for somebody."""
+    metadata = metadata_in(raw)
+    return metadata.name if reservation.parse(metadata.annotation(RESERVATIONS)) else None
 
 
-def _left(nodes: list[Node]) -> list[Finding]:
-    kept = sorted(one.name for one in nodes if reservation.parse(one.reservations))
+def _left(kept: list[str]) -> list[Finding]:
     if not kept:
         return []
-    text = f"still reserved for critical add-ons though rescheduling is off: {', '.join(kept[:3])}"
+    text = f"still reserved for critical add-ons though rescheduling is off: {shown(sorted(kept))}"
     remedy = "the controller releases them where it runs: see its Lease and log"
     return [warning(CHECK, many(len(kept), "node"), text, remedy)]
 
