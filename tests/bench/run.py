@@ -227,6 +227,42 @@ def compare_gates(folder):
     }
 
 
+def compare_recording(folder):
+    """The same pod, by a server that records nothing, one that records a few, and one that all."""
+    policies = write_policies(folder / "recorded", [engine.matching(0)])
+    payload = folder / "recorded.json"
+    payload.write_bytes(body(engine.large_pod()))
+    servers = {"not recorded": harbourmaster(folder, policies)}
+    for share in ("0.01", "1"):
+        options = ("--record", str(folder / f"records-{share}"), "--record-sample", share)
+        servers[f"recorded, {share}"] = harbourmaster(folder, policies, *options)
+    try:
+        for server in servers.values():
+            load(server, folder, payload, 5000)
+        runs = {name: [] for name in servers}
+        for _ in range(RUNS):
+            for name, server in servers.items():
+                runs[name].append(load(server, folder, payload))
+    finally:
+        for server in servers.values():
+            server.stop()
+    plain = runs["not recorded"]
+    return {
+        "closed": {name: medians(found) for name, found in runs.items()},
+        "ratios": {
+            name: {
+                figure: statistics.median(
+                    after[figure] / before[figure]
+                    for before, after in zip(plain, found, strict=True)
+                )
+                for figure in ("cpu_us", "p50_ms", "p99_ms")
+            }
+            for name, found in runs.items()
+            if found is not plain
+        },
+    }
+
+
 def memory_and_start(folder):
     """1,000 policies and 10,000 namespaces; then the time from exec to ready on few."""
     many = [
@@ -323,7 +359,8 @@ def report(found):
     yield ""
     rows = [("load", "CPU us", "requests/s", "p50 ms", "p99 ms", "failed")]
     named = [(f"closed, {name}", run) for name, run in server["closed"].items()]
-    named += [(f"closed, {name}", run) for name, run in found["gates"]["closed"].items()]
+    for part in ("gates", "recording"):
+        named += [(f"closed, {name}", run) for name, run in found[part]["closed"].items()]
     named += [(f"open, {rate}/s, one policy", run) for rate, run in server["open"].items()]
     rows += [
         (
@@ -349,6 +386,12 @@ def report(found):
         f"With an inherited gate a pod costs {ratio['median']:.2f} times the policy alone "
         f"({ratio['min']:.2f} to {ratio['max']:.2f}; asked: at most 1.2)."
     )
+    for name, ratios in found["recording"]["ratios"].items():
+        yield ""
+        yield (
+            f"{name.capitalize()} of the reviews: {ratios['cpu_us']:.2f} times the CPU of none, "
+            f"{ratios['p50_ms']:.2f} times the p50, {ratios['p99_ms']:.2f} times the p99."
+        )
     process = found["process"]
     yield ""
     yield "## Process"
@@ -454,6 +497,7 @@ def main():
         print("server ...", flush=True)  # noqa: T201
         found["server"] = compare_with_constant(folder)
         found["gates"] = compare_gates(folder)
+        found["recording"] = compare_recording(folder)
         print("process ...", flush=True)  # noqa: T201
         found["process"] = memory_and_start(folder)
         if options.cluster:
