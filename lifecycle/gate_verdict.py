@@ -150,8 +150,9 @@ class Case(NamedTuple):
 
     @property
     def release(self) -> str:
-        """The command that lets it go."""
-        return f"harbourmaster gate release {self.pod.namespace}/{self.pod.name} --reason ..."
+        """The command that lets it go; for a template, one of its pods."""
+        name = self.pod.name or "POD"
+        return f"harbourmaster gate release {self.pod.namespace}/{name} --reason ..."
 
 
 def verdict_on(case: Case) -> Verdict:

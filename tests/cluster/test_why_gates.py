@@ -34,12 +34,12 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 @pytest.fixture
 def why(harbour, flow, capsys):
-    """Ask why of a pod, as text and as the gate's part of the JSON."""
+    """Ask why of a pod or its Deployment, as text and as the gate's part of the JSON."""
     kubeconfig = str(harbour.plane.kubeconfig)
 
-    async def ask(pod):
-        name = f"{flow.namespace}/{pod['metadata']['name']}"
-        command = ["why", "pod", name, "--kubeconfig", kubeconfig]
+    async def ask(obj):
+        name = f"{flow.namespace}/{obj['metadata']['name']}"
+        command = ["why", obj.get("kind", "Pod").lower(), name, "--kubeconfig", kubeconfig]
         capsys.readouterr()
         assert await asyncio.to_thread(main, command) == 0
         text = capsys.readouterr().out
@@ -94,7 +94,7 @@ async def test_an_evaluation_that_fails_is_told_with_query_value_threshold_and_n
 
 async def test_checks_that_failed_are_a_fault_with_what_may_be_done(flow, why):
     await flow.measure("capacity", "1")
-    await flow.create(
+    above = await flow.create(
         evaluation_definition("room", "capacity", ">5"),
         deployment("ledger", keptn("ledger", pre_deployment_evaluations="room")),
     )
@@ -108,6 +108,9 @@ async def test_checks_that_failed_are_a_fault_with_what_may_be_done(flow, why):
     (check,) = report(gate)["checks"]
     assert check["nextTry"] == ""
     assert check["ended"] >= check["since"]
+    text, gate = await why(above)
+    assert (gate["state"], gate["code"]) == ("fault", "checks-failed")
+    assert "its pods wait for nothing any more: pre-deployment evaluations failed (room)" in text
 
 
 async def test_a_task_that_runs_and_gates_of_others(harbour, flow, why):
@@ -232,7 +235,7 @@ async def test_whoever_may_read_nothing_but_pods_is_told_so(harbour, flow, tmp_p
     gate = next(each for each in sections if each["name"] == "gate")
     assert gate["state"] == "unknown"
     assert gate["summary"] == (
-        f"what {name} waits for: can't be read, for you may not get "
+        f"what Pod {name} waits for: can't be read, for you may not get "
         f"keptnworkloadversions.lifecycle.keptn.sh in the namespace {flow.namespace}: "
         "ask for that right"
     )

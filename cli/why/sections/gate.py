@@ -9,6 +9,7 @@ from msgspec import Struct
 from cli.gate.show import short_age
 from cli.installed import CONTROLLER
 from cli.why.gate_facts import GateFacts
+from cli.why.gate_template import owned, template_pod
 from cli.why.model import Line, Section
 from cli.why.shipped import shipped
 from cli.why.told import Told, told_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from cli.terminal import Tone
     from cli.why.model import State, WhyContext
+    from controller.lifecycle.gated_pods import Pod
     from lifecycle.check_report import CheckReport, ObjectiveReport
     from lifecycle.gate_verdict import Code
 
@@ -54,14 +56,20 @@ class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 async def section(context: WhyContext) -> Section | None:
-    """Of a pod that is in the cluster; its template waits for nothing."""
+    """Of a pod in the cluster, or of a workload there whose pods have a KeptnWorkloadVersion."""
     client = context.client
-    if client is None or not (context.is_pod and context.is_live):
+    if client is None or not context.is_live:
         return None
     settings, unknown = await shipped(context, "controller", ControllerSettings, CONTROLLER)
-    scheduler = settings.scheduler.scheduler_name if unknown else settings.scheduler.of_pods
-    pod = decode_whole(context.subject.raw, scheduler)
     lifecycle = settings.lifecycle
+    scheduler = settings.scheduler.scheduler_name if unknown else settings.scheduler.of_pods
+    raw = context.subject.raw
+    if context.is_pod:
+        pod: Pod | None = decode_whole(raw, scheduler)
+    else:
+        pod = template_pod(context, version_from_tag=lifecycle.version_from_tag)
+    if pod is None:
+        return None
     places = (context.installed_in, *lifecycle.definition_namespaces)
     reader = GateFacts(context, pod.namespace, places)
     try:
@@ -70,8 +78,10 @@ async def section(context: WhyContext) -> Section | None:
     except (UnreachableError, UnauthorizedError):
         raise
     except ApiError as error:
-        what = f"what {pod.key} waits for"
+        what = f"what {context.subject.shown} waits for"
         return Section(name="gate", title="Gate", state="unknown", summary=unreadable(error, what))
+    if not context.is_pod:
+        return _of_template(pod, facts, reader, context)
     rules = GateRules(
         max_age_seconds=0.0 if unknown else lifecycle.max_gate_age_seconds,
         on_expiry=lifecycle.on_expiry,
@@ -86,14 +96,29 @@ async def section(context: WhyContext) -> Section | None:
         deadline_unknown=unknown if report.is_waiting else "",
         unread=tuple(reader.notes.values()),
         events=events,
-        elsewhere=decode_pod(context.subject.raw, scheduler).elsewhere,
+        elsewhere=decode_pod(raw, scheduler).elsewhere,
     )
+    return _section(detail, _state(report), summary(report), context)
+
+
+def _of_template(pod: Pod, facts: Facts, reader: GateFacts, context: WhyContext) -> Section | None:
+    """Of the pods that a workload makes now; there is a version where they are gated."""
+    if facts.version is None:
+        return None
+    report = gate_report(owned(pod, facts.version), facts, GateRules(), context.now)
+    detail = GateDetail(report=report, unread=tuple(reader.notes.values()))
+    if report.code == "released":
+        return _section(detail, "fine", "its pods may go: their checks passed", context)
+    return _section(detail, _state(report), f"its pods wait for {report.text}", context)
+
+
+def _section(detail: GateDetail, state: State, text: str, context: WhyContext) -> Section:
     return Section(
         name="gate",
         title="Gate",
-        state=_state(report),
-        summary=summary(report),
-        code=report.code,
+        state=state,
+        summary=text,
+        code=detail.report.code,
         lines=tuple(lines(detail, context.now)),
         detail=detail,
     )
@@ -111,13 +136,7 @@ def lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
     """What stands below the summary."""
     report = detail.report
     if report.is_waiting:
-        if report.workload:
-            of_app = f" of the app {report.app}" if report.app else ""
-            yield Line(f"{report.workload}@{report.version}{of_app}", label="workload")
-        yield Line(f"{report.since}, {short_age(report.age)} ago", label="since")
-        yield Line(_deadline(detail), label="deadline")
-        if report.next_try:
-            yield Line(_at(report.next_try, now), label="next try")
+        yield from _standing(detail, now)
     if report.foreign_gates:
         names = ", ".join(report.foreign_gates)
         yield Line(f"{names}: others hold it too, and we leave that to them", label="other gates")
@@ -136,6 +155,19 @@ def lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
         yield Line(report.advice, label="to do", tone="strong")
     for note in detail.unread:
         yield Line(note, label="unknown", tone="dim")
+
+
+def _standing(detail: GateDetail, now: datetime) -> Iterator[Line]:
+    report = detail.report
+    if report.workload:
+        of_app = f" of the app {report.app}" if report.app else ""
+        yield Line(f"{report.workload}@{report.version}{of_app}", label="workload")
+    if report.since:
+        # What a workload's template makes has no age.
+        yield Line(f"{report.since}, {short_age(report.age)} ago", label="since")
+        yield Line(_deadline(detail), label="deadline")
+    if report.next_try:
+        yield Line(_at(report.next_try, now), label="next try")
 
 
 def _state(report: GateReport) -> State:

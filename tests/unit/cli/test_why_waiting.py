@@ -10,7 +10,7 @@ import pytest
 from cli.why.model import Subject, WhyContext
 from cli.why.sections import gate, placement, rescheduling
 from helpers.fake_api import FakeApi
-from helpers.gated import CHECKED, FAILED, PROD, pod, put
+from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
 from helpers.rescheduling_objects import RESERVATIONS, node
 from helpers.rescheduling_objects import pod as plain
 from kube.resources import (
@@ -217,7 +217,7 @@ async def test_without_the_version_nothing_is_said_of_the_checks(api, ask):
     api.forbid("*", WORKLOAD_VERSIONS)
     found = await ask(gate, pod())
     assert (found.state, found.code) == ("unknown", "")
-    assert found.summary.startswith("what prod/waiter-1 waits for: can't be read")
+    assert found.summary.startswith("what Pod prod/waiter-1 waits for: can't be read")
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,49 @@ async def test_a_handful_of_objects_is_asked_for_however_many_pods_there_are(api
 async def test_a_file_a_template_and_no_cluster_have_no_such_section(ask, module):
     assert await ask(module, pod(), is_live=False) is None
     assert await ask(module, pod(), client=None) is None
-    assert await ask(module, pod(), kind="Deployment") is None
+    assert await ask(module, pod(), kind="Job") is None
+
+
+def workload(above=None, **annotations):
+    template = {
+        "metadata": {"annotations": annotations},
+        "spec": {"containers": [{"name": "main", "image": "registry.example.com/main:1"}]},
+    }
+    metadata = {"name": "waiter", "namespace": PROD, "annotations": above or {}}
+    return {"metadata": metadata, "spec": {"template": template}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "owners"),
+    [
+        (workload(**keptn()), ()),
+        # Named above the template, on what its pods inherit from.
+        (workload(keptn()), ()),
+        (workload(), [("Deployment", workload(keptn()))]),
+    ],
+)
+async def test_a_workload_tells_what_its_pods_wait_for(api, ask, obj, owners):
+    put(api, WORKLOAD_VERSIONS, version(FAILED))
+    kind = "ReplicaSet" if owners else "Deployment"
+    found = await ask(gate, obj, kind=kind, owners=owners)
+    assert (found.state, found.code) == ("fault", "checks-failed")
+    assert found.summary == (
+        "its pods wait for nothing any more: pre-deployment tasks failed (no details)"
+    )
+    assert "deadline" not in text(found)
+    assert "harbourmaster gate release prod/POD --reason" in text(found)
+
+
+async def test_the_pods_of_a_workload_may_go(api, ask):
+    put(api, WORKLOAD_VERSIONS, version(CHECKED))
+    found = await ask(gate, workload(**keptn()), kind="StatefulSet")
+    assert (found.state, found.code) == ("fine", "released")
+    assert found.summary == "its pods may go: their checks passed"
+
+
+@pytest.mark.parametrize("obj", [workload(), workload(**keptn()), workload(keptn())])
+async def test_a_workload_whose_pods_nobody_gates_has_no_such_section(ask, obj):
+    assert await ask(gate, obj, kind="StatefulSet") is None
 
 
 # Placement.
