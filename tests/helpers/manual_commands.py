@@ -26,7 +26,9 @@ BLOCK = re.compile(
 ALONE = 'eval "$(harbourmaster local up --dir /tmp/harbour)"'
 GIVEN = {
     "docs/howto/deploying.md": ALONE,
+    "docs/howto/preview.md": "kubectl create deployment previewed --image=none",
     "docs/howto/uninstalling.md": ALONE,
+    "docs/howto/preview.md": "kubectl create deployment berth --image=none",
     "docs/reference/evaluations.md": """\
 kubectl create namespace shop
 kubectl apply -f - <<'END'
@@ -113,7 +115,8 @@ def script(page):
         if block.how == "run until":
             parts.append(UNTIL.format(text=block.text, what=shlex.quote(block.what)))
         elif block.how == "exits with":
-            parts.append(f"code=0; (\n{block.text}) || code=$?; [ $code = {block.what} ]")
+            parts.append(f"code=0; (\n{block.text}) || code=$?")
+            parts.append(f"case $code in {block.what}) ;; *) exit 1 ;; esac")
         else:
             parts.append(block.text)
     return "\n".join(parts)
