@@ -54,22 +54,27 @@ def why_unmatched(compiled: CompiledPolicy, source: Policy | None, place: Place)
     spec = (source.spec if source else None) or PolicySpec()
     if compiled.namespace is None:
         selector = spec.namespace_selector, "spec.namespaceSelector"
-        found = _first(compiled.namespaces, *selector, place.namespace_labels, "the namespace")
+        found = first_mismatch(
+            compiled.namespaces, *selector, place.namespace_labels, "the namespace"
+        )
         if found is not None:
             return found
     elif compiled.namespace != place.namespace:
         where = f"of the namespace {quoted(compiled.namespace)} only"
         return Mismatch(ELSEWHERE, f"is {where}", f"the pod is in {place.namespace}")
-    return _first(compiled.pods, spec.pod_selector, "spec.podSelector", place.labels, "the pod")
+    return first_mismatch(
+        compiled.pods, spec.pod_selector, "spec.podSelector", place.labels, "the pod"
+    )
 
 
-def _first(
+def first_mismatch(
     matcher: Matcher | None,
     selector: LabelSelector | None,
     path: str,
     labels: Mapping[str, str],
     whose: str,
 ) -> Mismatch | None:
+    """The first part of one selector that ``labels`` don't satisfy; ``matcher`` is it, compiled."""
     if matcher is None:
         return Mismatch(path, _ABSENT, "")
     if matcher.matches(labels):

@@ -47,6 +47,7 @@ KINDS: Final = {
     for name in (resource.kind.lower(), resource.plural, *aliases)
 }
 """Resources by every name that people have for them, in small letters."""
+BY_KIND: Final = {resource.kind: resource for resource in _ALIASES}
 _OWNERS: Final = {(each.api_version, each.kind): each for each in _ALIASES}
 _MOST_OWNERS: Final = 4
 

@@ -10,6 +10,7 @@ import msgspec
 from cli.why.asking import as_asked, ask, review_of
 from cli.why.known import known
 from cli.why.policy_section import Words, policies_section
+from cli.why.registration import why_unsent
 from evaluation.times import parse
 from policies.atoms import Fields
 from policies.decoding import MalformedError
@@ -44,13 +45,21 @@ async def section(context: WhyContext) -> Section | None:
         found.settings,
         [each.candidate for each in found.policies],
     )
+    unsent = ""
+    space = found.snapshot.namespace(subject.namespace)
+    if context.is_live and answered.explanation is not None and space is not None:
+        labels = (manifest.get("metadata") or {}).get("labels") or {}
+        unsent = await why_unsent(context, str(manifest.get("kind")), space.labels, labels)
+        remarks = (*remarks, unsent) if unsent else remarks
     owner = context.owners[0] if context.owners and context.is_pod else None
     told = Words(
         whose=asked.whose,
         is_live=context.is_live,
         problems=found.problems,
         remarks=remarks,
-        hints=_hints(answered.explanation, found.policies, manifest) if context.is_live else {},
+        hints={}
+        if unsent or not context.is_live
+        else _hints(answered.explanation, found.policies, manifest),
         template=_template(owner),
         owner=f"{owner.kind} {owner.name}" if owner else "",
         has_all=context.has_all,

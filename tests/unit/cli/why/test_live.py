@@ -15,6 +15,7 @@ from kube.resources import (
     CLUSTER_POLICIES,
     CONFIG_MAPS,
     DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
     POLICIES,
@@ -57,9 +58,16 @@ def template(**spec):
     return {"metadata": {"labels": found["metadata"]["labels"]}, "spec": found["spec"]}
 
 
+def registration(**entry):
+    rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
+    webhook = {"name": "pods.harbourmaster.dev", "rules": [rule], **entry}
+    return {"metadata": {"name": "harbourmaster"}, "webhooks": [webhook]}
+
+
 @pytest.fixture
 async def api():
     async with FakeApi() as found:
+        found.put(MUTATING_WEBHOOKS, registration())
         found.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         for each in (SSD, OTHERS):
             found.put(CLUSTER_POLICIES, each)
@@ -169,7 +177,7 @@ async def test_it_gets_what_it_needs_by_name_and_lists_no_pods(api, why):
     assert not [each for each in seen if each.verb != "get" and each.path.endswith("/pods")]
     listed = {each.path.rpartition("/")[2] for each in seen if each.verb == "list"}
     policies = {"clusterpodschedulingpolicies", "podschedulingpolicies"}
-    assert policies <= listed <= {*policies, "events", "nodes"}
+    assert policies <= listed <= {*policies, "events", "nodes", "mutatingwebhookconfigurations"}
     assert len(seen) <= 20
     assert all(each.method == "GET" for each in seen)
     # What it takes does not grow with the pods; tenfold is for a machine that is busy elsewhere.
@@ -267,6 +275,33 @@ async def test_a_policy_that_did_nothing_yet_is_given_a_reason(api, why, made, g
     found.update(creationTimestamp=made, generation=generation)
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert hint in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("configuration", "told"),
+    [
+        (
+            registration(namespaceSelector={"matchLabels": {"team": "a"}}),
+            'namespaceSelector.matchLabels["team"] wants "a", the namespace has no label team',
+        ),
+        (
+            registration(objectSelector={"matchLabels": {"app": "till"}}),
+            'objectSelector.matchLabels["app"] wants "till", the object has "cart"',
+        ),
+        (registration(rules=[]), "no webhook of ours is registered for pods"),
+        (registration(name="pods.example.com"), "no webhook of ours is registered: harbour"),
+    ],
+)
+async def test_an_object_that_is_never_sent_to_the_webhook_is_said_to_be_so(
+    api, why, configuration, told
+):
+    api.put(PODS, pod())
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "not sent" not in out
+    api.put(MUTATING_WEBHOOKS, configuration)
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert told in out
+    assert "older than the object" not in out
 
 
 async def test_fields_are_told_apart_by_the_template_and_the_policies(api, why):
