@@ -32,7 +32,7 @@ _PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
     (PROGRESSING, "in progress", "busy"),
     (SUCCEEDED, "succeeded", "good"),
 )
-_MOST_NOTICES: Final = 20
+_MOST_NOTICES: Final = 5
 
 
 class ApplicationRow(Struct, frozen=True, gc=False):
@@ -95,6 +95,7 @@ def tally(world: World, sight: Sight, _now: datetime) -> Tally:
             )
             for each in failed[:_MOST_NOTICES]
         ),
+        urgent=len(failed),
         is_off=world.app_versions is None,
         is_refused=sight.of(APP_VERSIONS).is_empty,
     )

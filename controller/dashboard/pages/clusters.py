@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PATH: Final = "/clusters"
 PLACED: Final = "placed"
 """The view of applications."""
-_MOST_NOTICES: Final = 20
+_MOST_NOTICES: Final = 5
 
 
 class MetricValue(Struct, frozen=True, gc=False):
@@ -143,6 +143,7 @@ def tally(world: World, sight: Sight, _now: datetime) -> Tally:
             )
             for each in bad[:_MOST_NOTICES]
         ),
+        urgent=len(bad),
         is_off=world.clusters is None,
         is_refused=sight.of(CLUSTERS).is_empty,
     )
@@ -169,6 +170,7 @@ def tally_placed(world: World, sight: Sight, _now: datetime) -> Tally:
             )
             for each in bad[:_MOST_NOTICES]
         ),
+        urgent=len(bad),
         is_off=world.applications is None,
         is_refused=sight.of(APPLICATIONS).is_empty,
     )

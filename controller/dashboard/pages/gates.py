@@ -48,7 +48,7 @@ _TONES: Final[dict[str, Tone]] = {
 _WORDS: Final = {
     "ending": "ending",
     "foreign-gates-only": "gates of others",
-    "released": "released",
+    "released": "release due",
     "not-gated": "not gated",
     "waits-in-scheduler": "waits for a node",
     "waits-for-owner": "waits for its owner",
@@ -62,7 +62,7 @@ _WORDS: Final = {
 }
 _ORDER: Final = tuple(_WORDS)
 _URGENCY: Final[dict[Tone, int]] = {"bad": 0, "warn": 1, "busy": 2, "idle": 3, "good": 4}
-_MOST_NOTICES: Final = 20
+_MOST_NOTICES: Final = 5
 
 
 class GateRow(Struct, frozen=True, gc=False):
@@ -122,6 +122,7 @@ def tally(world: World, sight: Sight, now: datetime) -> Tally:
             )
             for each in urgent[:_MOST_NOTICES]
         ),
+        urgent=len(urgent),
         is_off=world.gated_pods is None,
         is_refused=any(sight.of(each).is_empty for each in NEEDED),
     )

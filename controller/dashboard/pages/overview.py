@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from controller.dashboard.sight import Sight
     from controller.dashboard.world import World
 
-MOST_NOTICES: Final = 30
+MOST_OF_ONE: Final = 5
+"""Notices of one kind: a hundred failed applications must not hide the one cluster."""
 _TALLIES: Final = (
     applications.tally,
     gates.tally,
@@ -34,20 +35,30 @@ _TALLIES: Final = (
 _RANK: Final = {"bad": 0, "warn": 1}
 
 
+class Further(Struct, frozen=True, gc=False):
+    """Notices beyond those on the page."""
+
+    title: str
+    link: str
+    count: int
+
+
 class Overview(Struct, frozen=True):
     """The page."""
 
     tallies: tuple[Tally, ...]
     notices: tuple[Notice, ...]
-    more: int
-    """Notices beyond those on the page, as far as they were counted."""
+    further: tuple[Further, ...]
 
 
 def overview(world: World, sight: Sight, _query: Query, now: datetime) -> Overview:
     """The page."""
     tallies = tuple(each(world, sight, now) for each in _TALLIES)
-    notices = sorted(
-        (notice for tally in tallies for notice in tally.notices),
-        key=lambda each: _RANK.get(each.tone, 9),
+    notices = [notice for tally in tallies for notice in tally.notices[:MOST_OF_ONE]]
+    notices.sort(key=lambda each: _RANK.get(each.tone, len(_RANK)))
+    further = tuple(
+        Further(each.title, each.link, each.urgent - MOST_OF_ONE)
+        for each in tallies
+        if each.urgent > MOST_OF_ONE
     )
-    return Overview(tallies, tuple(notices[:MOST_NOTICES]), max(len(notices) - MOST_NOTICES, 0))
+    return Overview(tallies, tuple(notices), further)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PATH: Final = "/policies"
 FAULTY: Final = "faulty"
 UNUSED: Final = "unused"
-_MOST_NOTICES: Final = 20
+_MOST_NOTICES: Final = 5
 
 
 class Selects(Struct, frozen=True, gc=False):
@@ -103,6 +103,7 @@ def tally(world: World, sight: Sight, _now: datetime) -> Tally:
             Notice("bad", "Policy", each.compiled.reference, each.compiled.fault or "", PATH)
             for each in faulty[:_MOST_NOTICES]
         ),
+        urgent=len(faulty),
         is_off=world.policies is None,
         is_refused=sight.of(POLICIES).is_empty and sight.of(CLUSTER_POLICIES).is_empty,
     )

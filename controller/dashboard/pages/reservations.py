@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PATH: Final = "/reservations"
 OVERDUE: Final = "overdue"
-_MOST_NOTICES: Final = 20
+_MOST_NOTICES: Final = 5
 
 
 class ReservationRow(Struct, frozen=True, gc=False):
@@ -84,6 +84,7 @@ def tally(world: World, sight: Sight, now: datetime) -> Tally:
             )
             for each in overdue[:_MOST_NOTICES]
         ),
+        urgent=len(overdue),
         is_off=world.nodes is None,
         is_refused=sight.of(NODES).is_empty,
     )

@@ -79,6 +79,8 @@ class Tally(Struct, frozen=True):
     unit: str
     parts: tuple[Part, ...] = ()
     notices: tuple[Notice, ...] = ()
+    urgent: int = 0
+    """How many there are of the notices' kind, be they among them or not."""
     is_off: bool = False
     is_refused: bool = False
 
