@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-STEPS: Final = 8
+STEPS: Final = 9
 COMPONENTS: Final = ("placement", "rescheduling", "dashboard")
 MEMBERS: Final = {"north": "wind", "south": "sun"}
 """Member clusters, and the metric that counts for each."""
+LAST: Final = "2.0"
 APPLICATION: Final = "ferry"
 VISITOR: Final = "visitor"
 FLAGS: Final = (
@@ -97,7 +98,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
         tour.go(prometheus.url)
         tour.show_pages(dashboard, find_kubectl(binaries))
         if keep:
-            say("Ctrl-C ends all of it, and nothing stays.")
+            say("Ctrl-C ends all of it.")
             with suppress(KeyboardInterrupt):
                 signal.pause()
         else:
@@ -138,6 +139,7 @@ class Tour(Demo):
         self.succeed()
         self.place()
         self.move()
+        self.leave_waiting()
 
     def explain(self) -> None:
         """Ask why the pod waits."""
@@ -170,6 +172,16 @@ class Tour(Demo):
         provider = "metricsproviders.placement.harbourmaster.dev/weather"
         self.kubectl("patch", provider, "--type=merge", "-p", patch)
         self._await_place("south")
+
+    def leave_waiting(self) -> None:
+        """Roll out a version that waits for what nobody does, to be looked at in peace."""
+        self.headline(f"version {LAST} waits for somebody to look at it")
+        annotations = {"keptn.sh/version": LAST, "keptn.sh/pre-deployment-tasks": "somebody-looks"}
+        patch = json.dumps({"spec": {"template": {"metadata": {"annotations": annotations}}}})
+        self.kubectl("patch", f"deployment/{NAME}", "-p", patch)
+        version = f"keptnworkloadversion/{NAME}-{NAME}-{LAST}"
+        self.wait_for(version, "preDeploymentStatus", "Pending")
+        self.harbourmaster("gate", "list")
 
     def show_pages(self, address: str, kubectl: Path) -> None:
         """Let somebody in who may look at everything, and say where."""

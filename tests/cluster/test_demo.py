@@ -91,15 +91,18 @@ def test_the_dashboard_lets_in_who_has_the_token_that_is_told_of(demo):
     token = subprocess.run(
         shlex.split(command), capture_output=True, check=True, text=True
     ).stdout.strip()
+    bearer = {"Authorization": f"Bearer {token}"}
     assert page(address)[0] != 200
-    status, text = page(address, Authorization=f"Bearer {token}")
-    assert status == 200
-    status, text = page(address, "applications", Authorization=f"Bearer {token}")
-    assert status == 200
-    assert "stall" in text
-    status, text = page(address, "clusters", Authorization=f"Bearer {token}")
-    assert status == 200
-    assert all(name in text for name in (*MEMBERS, "ferry"))
+    for path, shown in (
+        ("", ("Overview",)),
+        ("applications", ("stall",)),
+        ("gates", ("stall-", "somebody-looks")),
+        ("clusters", tuple(MEMBERS)),
+        ("clusters?view=placed", ("ferry", "south")),
+    ):
+        status, text = page(address, path, **bearer)
+        assert status == 200
+        assert all(name in text for name in shown), path
 
 
 @pytest.mark.parametrize("name", sorted(DASHBOARDS))
