@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import socket
+import time
 import urllib.request
 import uuid
 from pathlib import Path
@@ -124,10 +126,9 @@ class DashboardPlace:
         eventually(is_open)
 
     def watches(self):
-        """What the controller watches, by the labels of its metrics."""
-        wanted = "harbourmaster_watch_lists_total{"
-        lines = self.metrics().splitlines()
-        return {line.rpartition(" ")[0] for line in lines if line.startswith(wanted)}
+        """What the controller watches, by the names of its mirrors."""
+        pattern = r'^harbourmaster_watch_lists_total.resource="([^"]*)"'
+        return set(re.findall(pattern, self.metrics(), re.MULTILINE))
 
     def metrics(self):
         """The text of the controller's metrics."""
@@ -177,7 +178,10 @@ class Pages:
 
         What a page shows is what it is asked for: the decisions of 10 s ago end unheard.
         """
-        async with asyncio.timeout(patience):
-            while not condition(answer := await self.get(path)):
-                await asyncio.sleep(0.5)
+        deadline = time.monotonic() + patience
+        answer = await self.get(path)
+        while not condition(answer):
+            assert time.monotonic() < deadline, answer
+            await asyncio.sleep(0.5)
+            answer = await self.get(path)
         return answer

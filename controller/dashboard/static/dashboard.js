@@ -53,6 +53,12 @@
       const same = wanted.id ? known.get(wanted.id) : place;
       if (same && same.nodeType === wanted.nodeType && same.nodeName === wanted.nodeName
           && (same.id || "") === (wanted.id || "")) {
+        // Whatever stands before it goes: were it moved itself, it would lose the focus.
+        while (place && place !== same && !known.has(place.id)) {
+          const gone = place;
+          place = place.nextSibling;
+          gone.remove();
+        }
         if (same === place) place = place.nextSibling;
         else old.insertBefore(same, place);
         if (same.nodeType === Node.ELEMENT_NODE) become(same, wanted);
@@ -134,20 +140,23 @@
       source.addEventListener("changed", refresh);
       source.addEventListener("end", () => {
         source.close();
+        wasLost = true;
         show("off");
         refresh();
+        setTimeout(again, AGAIN);
       });
       source.addEventListener("error", () => {
         wasLost = true;
         show("off");
-        // Refused, the browser does not try again of itself; the page says why, or tells the news.
-        if (source.readyState === EventSource.CLOSED) {
-          setTimeout(() => {
-            refresh();
-            if (!document.hidden && source.readyState === EventSource.CLOSED) open();
-          }, AGAIN);
-        }
+        // Refused, the browser does not try again of itself; the page says why, or has the news.
+        if (source.readyState === EventSource.CLOSED) setTimeout(again, AGAIN);
       });
+    }
+
+    function again() {
+      if (document.hidden || source.readyState !== EventSource.CLOSED) return;
+      refresh();
+      open();
     }
 
     document.addEventListener("visibilitychange", () => {

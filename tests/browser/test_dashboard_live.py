@@ -1,0 +1,229 @@
+"""An open page keeps up with what happens, keeps the reader's place, and shows text as text."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import pytest_asyncio
+
+from helpers.browser import PHONE, visited
+from helpers.dashboard import TOKEN, Filled, StubAccess, served
+from helpers.patience import PATIENCE
+
+MS = PATIENCE * 1000
+HOSTILE = {
+    "script": "<script>document.title='owned'</script>",
+    "image": "<img src=x onerror=\"document.title='owned'\">",
+    "attribute": '" onmouseover="document.title=\'owned\'" x="',
+    "single": "' autofocus onfocus='document.title=1' '",
+    "comment": "--><svg onload=document.title='owned'>",
+    "template": "{{ ''.__class__ }}{% raw %}",
+    "address": "javascript:document.title='owned'",
+    "entities": "&lt;b&gt;&amp;",
+    "turned": "safe\u202etxt.exe",
+    "isolate": "a\u2066b\u2069c",
+    "hidden": "pay\u200bments",
+    "control": "a\x1b[31mred\x07\x00b",
+    "arabic": "مرحبا",
+    "hebrew": "שלום",
+    "lines": "one\r\ntwo",
+    "long": "x" * 3000,
+}
+
+
+@contextlib.asynccontextmanager
+async def logged_in(browser, site, token=TOKEN, **look):
+    async with visited(browser, site.url, **look) as visit:
+        answer = await visit.page.context.request.post(
+            f"{site.url}/login",
+            form={"token": token, "next": "/"},
+            headers={"Origin": site.url},
+            max_redirects=0,
+        )
+        assert answer.status == 303
+        yield visit
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def filled():
+    return Filled(max_age=3600).fill(3)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(filled):
+    async with served(filled, StubAccess(sailor=["shop"])) as found:
+        yield found
+
+
+async def live(visit):
+    """Wait until changes are told."""
+    await visit.page.wait_for_selector("#live[data-state=on]", timeout=MS)
+
+
+async def marked(visit):
+    """Leave a mark in the page that a reload would take away."""
+    await visit.page.evaluate("window.mark = 1")
+
+
+async def test_what_is_new_appears_and_what_goes_disappears_without_a_reload(browser, site, filled):
+    async with logged_in(browser, site) as visit:
+        await visit.go("/applications")
+        await live(visit)
+        await marked(visit)
+        filled.app("shop", "brand-new", 3)
+        await visit.page.wait_for_selector("text=brand-new", timeout=MS)
+        assert "4 applications" in await visit.page.inner_text("#counted")
+        filled.remove("app_versions", "shop/brand-new-1.4.2-6b86b273")
+        await visit.page.wait_for_selector("text=brand-new", state="detached", timeout=MS)
+        assert "3 applications" in await visit.page.inner_text("#counted")
+        assert await visit.page.evaluate("window.mark") == 1
+        assert visit.faults == []
+
+
+async def test_a_change_is_told_to_who_can_not_see_it(browser, site, filled):
+    async with logged_in(browser, site) as visit:
+        await visit.go("/applications")
+        await live(visit)
+        assert await visit.page.get_attribute("#said", "aria-live") == "polite"
+        filled.app("shop", "brand-new", 3)
+        await visit.page.wait_for_selector("#said:has-text('4 applications')", state="attached")
+
+
+async def test_the_reader_keeps_the_place_when_rows_come_and_go_before_it(browser, site, filled):
+    for number in range(60):
+        filled.app("shop", f"cart-{number:03}", 0)
+    async with logged_in(browser, site) as visit:
+        await visit.go("/applications?namespace=shop&q=cart-")
+        await live(visit)
+        await marked(visit)
+        link = visit.page.get_by_role("link", name="cart-040", exact=True)
+        await link.focus()
+        scrolled = await visit.page.evaluate("scrollY")
+        assert scrolled > 0
+        filled.app("shop", "cart-0000-first", 0)
+        await visit.page.wait_for_selector("text=cart-0000-first", timeout=MS, state="attached")
+        assert await visit.page.evaluate("document.activeElement.textContent") == "cart-040"
+        filled.remove("app_versions", "shop/cart-0000-first-1.4.2-6b86b273")
+        await visit.page.wait_for_selector("text=cart-0000-first", state="detached", timeout=MS)
+        assert await visit.page.evaluate("document.activeElement.textContent") == "cart-040"
+        assert await visit.page.evaluate("scrollY") == pytest.approx(scrolled, abs=80)
+        assert await visit.page.evaluate("window.mark") == 1
+
+
+async def test_what_is_typed_into_a_filter_outlives_a_change(browser, site, filled):
+    async with logged_in(browser, site) as visit:
+        await visit.go("/applications")
+        await live(visit)
+        await visit.page.click("input[name=q]")
+        await visit.page.keyboard.type("half a wo")
+        filled.app("shop", "brand-new", 3)
+        await visit.page.wait_for_selector("text=brand-new", timeout=MS)
+        assert await visit.page.input_value("input[name=q]") == "half a wo"
+        assert await visit.page.evaluate("document.activeElement.name") == "q"
+
+
+async def test_a_page_follows_a_version_through_its_phases(browser, site, filled):
+    filled.app("shop", "walker", 1)
+    async with logged_in(browser, site) as visit:
+        await visit.go("/applications/shop/walker")
+        await live(visit)
+        before = await visit.page.inner_text("#facts")
+        filled.app("shop", "walker", 0)
+        await visit.page.wait_for_selector("#facts:has-text('Succeeded')", timeout=MS)
+        assert "Succeeded" not in before
+
+
+async def test_a_page_of_a_server_that_ends_says_so_and_follows_the_next_one(browser, filled):
+    """The sessions of a plain port end with its process: one logs in again, and is back."""
+    async with served(filled) as site:
+        port = int(site.url.rpartition(":")[2])
+        async with logged_in(browser, site) as visit:
+            await visit.go("/applications")
+            await live(visit)
+            await site.stop()
+            await visit.page.wait_for_selector("#live[data-state=off]", timeout=MS)
+            assert "not live" in await visit.page.inner_text("#live")
+            async with served(filled, port=port):
+                await visit.page.wait_for_url("**/login**", timeout=MS)
+                await visit.page.fill("#token", TOKEN)
+                await visit.page.press("#token", "Enter")
+                await visit.page.wait_for_url("**/applications", timeout=MS)
+                await live(visit)
+
+
+async def test_one_sees_and_is_told_of_ones_own_namespaces_only(browser, site, filled):
+    async with logged_in(browser, site, "sailor") as visit:
+        for path in ("/", "/applications", "/gates", "/policies", "/clusters"):
+            await visit.go(path)
+            text = await visit.page.content()
+            assert "payments" not in text
+            assert "search" not in text.replace('type="search"', "").replace('role="search"', "")
+        await visit.go("/applications")
+        await live(visit)
+        told = []
+        visit.page.on("request", lambda request: told.append(request.url))
+        filled.app("payments", "secret", 3)
+        filled.app("shop", "mine", 3)
+        await visit.page.wait_for_selector("text=mine", timeout=MS)
+        assert "secret" not in await visit.page.content()
+        # One change of mine is one more look at the page.
+        assert told == [f"{site.url}/applications"]
+
+
+@pytest.mark.parametrize("look", [{}, PHONE], ids=["wide", "phone"])
+async def test_hostile_names_are_text_and_nothing_else(browser, look):
+    filled = Filled(max_age=3600)
+    for number, (name, text) in enumerate(HOSTILE.items()):
+        namespace = f"n-{name}"
+        filled.namespace(namespace)
+        filled.app(namespace, text, number)
+        filled.gated(namespace, text, number, name=text)
+        filled.policy(namespace, text, 0, podSelector={"matchLabels": {text: text}})
+        filled.policy(namespace, text, 2, podSelector={"matchLabels": {text: text}})
+        filled.member(namespace, number, name=text)
+        filled.placed(namespace, text, number)
+        filled.reserved(number, pod=f"{namespace}/{text}")
+    async with served(filled) as site, logged_in(browser, site, **look) as visit:
+        for path in (
+            "/",
+            "/applications",
+            "/gates",
+            "/policies",
+            "/clusters",
+            "/clusters?view=placed",
+            "/reservations",
+        ):
+            answer = await visit.go(path)
+            assert answer.status == 200
+            assert await visit.overflow() == []
+            assert "Harbourmaster" in await visit.page.title()
+            # What we wrote: one script of ours, and no handler in any attribute.
+            assert await visit.page.evaluate(_FOREIGN) == []
+            body = await answer.text()
+            for each in "\u202e\u2066\u200b\x1b\x07\x00":
+                assert each not in body
+        await visit.shoot(f"hostile-{'phone' if look else 'wide'}")
+        await visit.go("/applications")
+        shown = await visit.page.inner_text("#list")
+        for name in ("script", "image", "attribute", "template", "entities", "arabic", "hebrew"):
+            assert HOSTILE[name] in shown
+        # Each is a link that leads to its own page, however it is written.
+        count = await visit.page.locator("tbody tr th a").count()
+        assert count == len(HOSTILE)
+        links = visit.page.locator("tbody tr th a")
+        paths = [await links.nth(number).get_attribute("href") for number in range(count)]
+        for path in paths:
+            assert path.startswith("/applications/n-")
+            answer = await visit.go(path)
+            assert answer.status == 200, path
+            assert await visit.page.evaluate(_FOREIGN) == []
+        assert visit.faults == []
+        assert visit.elsewhere == []
+
+
+_FOREIGN = """() => [...document.querySelectorAll('*')].flatMap(each => [
+  ...(each.localName === 'script' && !each.src.startsWith(location.origin) ? ['script'] : []),
+  ...[...each.attributes].filter(one => one.name.startsWith('on')).map(one => one.name),
+  ...(/^\\s*javascript:/i.test(each.getAttribute('href') || '') ? ['href'] : []),
+])"""

@@ -1,0 +1,258 @@
+"""The dashboard of a real installation: real tokens, real rights, and pods that really wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+
+import pytest
+
+from helpers.browser import chromium, visited
+from helpers.cluster import eventually
+from helpers.dashboard_place import PEOPLE, DashboardPlace
+from helpers.patience import PATIENCE
+from playground.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+OWN_WATCHES = {
+    "labels of pods",
+    "namespaces",
+    "podschedulingpolicies",
+    "clusterpodschedulingpolicies",
+}
+LISTS = ("/applications", "/gates", "/policies")
+MS = PATIENCE * 1000
+
+
+@pytest.fixture(scope="module")
+def place(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("dashboard")
+    failed = request.session.testsfailed
+    with ControlPlane(directory) as plane:
+        plane.add_nodes(1)
+        with DashboardPlace(plane, directory) as found:
+            yield found
+    if request.session.testsfailed == failed:
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def spaces(place):
+    """Two namespaces, each with a policy and a workload whose check nobody has defined."""
+    found = [place.namespace("harbour"), place.namespace("yard")]
+    for each in found:
+        place.waiting(each, f"of-{each}")
+    return found
+
+
+def shows(*texts):
+    return lambda answer: answer.status == 200 and all(text in answer.text for text in texts)
+
+
+async def test_nothing_is_shown_to_who_has_no_token(place):
+    async with place.pages() as pages:
+        for path in ("/", *LISTS, "/clusters", "/reservations", "/stream?view=gates"):
+            answer = await pages.get(path)
+            assert answer.status == 401
+            assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+        for path in ("/", *LISTS):
+            answer = await pages.get(path, headers={"Accept": "text/html"})
+            assert answer.status == 303
+            assert answer.headers["Location"].startswith("/login?next=/")
+
+
+async def test_a_token_that_the_cluster_does_not_know_opens_nothing(place, spaces):
+    _, token = place.person(*spaces)
+    head, body, signature = token.split(".")
+    forged = f"{head}.{body}.{signature[::-1]}"
+    (name, _) = place.person(*spaces)
+    foreign = place.token(name, "--audience=https://other.example.com")
+    for wrong in (forged, foreign, "x" * 4000):
+        async with place.pages(wrong) as pages:
+            answer = await pages.get("/gates")
+            assert answer.status == 401, wrong
+            assert spaces[0] not in answer.text
+
+
+async def test_who_may_list_nothing_is_told_what_to_ask_for(place, spaces):
+    _, token = place.person()
+    async with place.pages(token) as pages:
+        for path in LISTS:
+            answer = await pages.get(path)
+            assert answer.status == 403
+            assert len(answer.text.splitlines()) == 1
+            assert "list" in answer.text
+            assert spaces[0] not in answer.text
+        answer = await pages.get(f"/applications/{spaces[0]}/of-{spaces[0]}")
+        assert answer.status == 403
+        assert (await pages.get("/stream?view=gates")).status == 403
+
+
+async def test_one_sees_ones_own_namespaces_and_nothing_of_others(place, spaces):
+    mine, other = spaces
+    _, token = place.person(mine)
+    async with place.pages(token) as pages:
+        for path in LISTS:
+            answer = await pages.until(path, shows(f"of-{mine}"))
+            assert other not in answer.text
+        for path in ("/", "/gates?q=of-", "/policies?q=of-"):
+            assert other not in (await pages.get(path)).text
+        for path in LISTS:
+            assert (await pages.get(f"{path}?namespace={other}")).status == 403
+        # What is there and what is not can't be told from each other.
+        there = await pages.get(f"/applications/{other}/of-{other}")
+        absent = await pages.get(f"/applications/{other}/nothing")
+        assert there.status == absent.status == 403
+        assert there.text == absent.text
+        # Nodes have no namespace.
+        assert (await pages.get("/reservations")).status in {403, 200}
+
+
+async def test_who_may_list_everywhere_sees_all(place, spaces):
+    _, token = place.person(everywhere=True)
+    async with place.pages(token) as pages:
+        for path in LISTS:
+            await pages.until(path, shows(*(f"of-{each}" for each in spaces)))
+
+
+async def test_a_right_that_is_taken_away_is_gone_in_a_moment_and_one_that_is_given_counts(
+    place, spaces
+):
+    mine, other = spaces
+    name, token = place.person(mine)
+    async with place.pages(token) as pages:
+        await pages.until("/gates", shows(f"of-{mine}"))
+        place.grant(name, other)
+        await pages.until("/gates", shows(f"of-{mine}", f"of-{other}"))
+        place.revoke(name, mine)
+        await pages.until("/gates", lambda answer: f"of-{mine}" not in answer.text)
+        place.revoke(name, other)
+        await pages.until("/gates", lambda answer: answer.status == 403)
+
+
+async def test_a_token_whose_account_is_deleted_opens_nothing_any_more(place, spaces):
+    name, token = place.person(*spaces)
+    async with place.pages(token) as pages:
+        await pages.until("/gates", shows(f"of-{spaces[0]}"))
+        place.kubectl("delete", "serviceaccount", name, f"--namespace={PEOPLE}")
+        await pages.until("/gates", lambda answer: answer.status == 401)
+
+
+async def test_an_open_stream_ends_with_the_right_to_it(place, spaces):
+    name, token = place.person(spaces[0])
+    async with place.pages(token) as pages:
+        await pages.until("/gates", shows(f"of-{spaces[0]}"))
+        async with pages.session.get("/stream?view=gates") as stream:
+            assert stream.status == 200
+            place.revoke(name, spaces[0])
+            async with asyncio.timeout(PATIENCE):
+                assert b"event: end" in await stream.read()
+
+
+async def test_nobody_can_speak_for_somebody_else(place, spaces):
+    _, token = place.person()
+    headers = {
+        "Impersonate-User": "admin",
+        "Impersonate-Group": "system:masters",
+        "X-Remote-User": "admin",
+        "X-Remote-Group": "system:masters",
+        "X-Forwarded-User": "admin",
+    }
+    async with place.pages(token, **headers) as pages:
+        assert (await pages.get("/gates")).status == 403
+    async with place.pages(**headers) as pages:
+        assert (await pages.get("/gates")).status == 401
+
+
+async def test_nothing_can_be_changed_and_no_other_site_can_send_a_form(place, spaces):
+    _, token = place.person(everywhere=True)
+    async with place.pages(token) as pages:
+        for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
+            for path in ("/", "/gates", f"/applications/{spaces[0]}/x"):
+                answer = await pages.ask(method, path)
+                assert answer.status == 405, (method, path)
+        form = {"token": token, "next": "/"}
+        for origin in ("https://evil.example.com", "null", f"{place.origin}0"):
+            answer = await pages.ask("POST", "/login", data=form, headers={"Origin": origin})
+            assert answer.status == 403
+            assert "Set-Cookie" not in answer.headers
+        # A name of somebody else that leads here is not ours.
+        answer = await pages.get("/gates", headers={"Host": f"evil.example.com:{place.port}"})
+        assert answer.status == 421
+
+
+async def test_every_answer_forbids_what_a_page_does_not_need(place, spaces):
+    _, token = place.person(everywhere=True)
+    async with place.pages(token) as pages:
+        for path in ("/", *LISTS, "/login", "/nowhere", "/gates?namespace=%00"):
+            headers = (await pages.get(path, headers={"Accept": "text/html"})).headers
+            assert headers["Content-Security-Policy"].startswith("default-src 'none'; ")
+            assert "unsafe" not in headers["Content-Security-Policy"]
+            assert headers["X-Content-Type-Options"] == "nosniff"
+            assert headers["Referrer-Policy"] == "no-referrer"
+            assert headers["Cache-Control"] == "no-store"
+            assert "Server" not in headers
+
+
+async def test_a_person_logs_in_and_sees_a_pod_come_and_go_without_a_reload(place, browser):
+    namespace = place.namespace("live")
+    _, token = place.person(namespace)
+    async with visited(browser, place.origin) as visit:
+        await visit.go("/gates")
+        await visit.page.fill("#token", token)
+        await visit.page.press("#token", "Enter")
+        await visit.page.wait_for_url("**/gates", timeout=MS)
+        await visit.page.wait_for_selector("#live[data-state=on]", timeout=MS)
+        await visit.page.evaluate("window.mark = 1")
+        place.waiting(namespace, "till")
+        await visit.page.wait_for_selector("#list >> text=till-", timeout=MS)
+        await visit.page.wait_for_selector("#list >> text=audit", timeout=MS)
+        await visit.shoot("cluster-gates")
+        await visit.go("/applications/" + f"{namespace}/till")
+        await visit.page.wait_for_selector("ol.timeline", timeout=MS)
+        await visit.page.wait_for_selector("#live[data-state=on]", timeout=MS)
+        await visit.shoot("cluster-application")
+        await visit.go("/gates")
+        await visit.page.wait_for_selector("#live[data-state=on]", timeout=MS)
+        await visit.page.evaluate("window.mark = 2")
+        place.kubectl("delete", "deployment", "till", f"--namespace={namespace}")
+        await visit.page.wait_for_selector("#list >> text=till-", state="detached", timeout=MS)
+        assert await visit.page.evaluate("window.mark") == 2
+        assert visit.faults == []
+        assert visit.elsewhere == []
+
+
+async def test_nothing_that_a_person_is_or_asks_for_stands_in_the_metrics(place, spaces):
+    name, token = place.person(spaces[0])
+    async with place.pages(token) as pages:
+        await pages.get("/gates?q=what-i-look-for")
+        await pages.get("/nowhere-at-all")
+    metrics = place.metrics()
+    for each in (name, "what-i-look-for", "nowhere-at-all", token):
+        assert each not in metrics
+
+
+def test_it_is_off_unless_it_is_enabled_and_costs_nothing_then(place):
+    """The same controller without the component's setting: no port, and not one watch more."""
+    with_it = place.watches()
+    place.restart("--dashboard-enabled=false")
+    try:
+        with contextlib.closing(socket.socket()) as client:
+            client.settimeout(5)
+            assert client.connect_ex(("127.0.0.1", place.port)) != 0
+        # Once all that is watched has been listed, these are all that is missing.
+        eventually(lambda: len(with_it - place.watches()) <= len(OWN_WATCHES))
+        missing = with_it - place.watches()
+        assert {each.removesuffix(" of the dashboard") for each in missing} == OWN_WATCHES
+    finally:
+        place.restart()
+        place.listening()
+
+
+@pytest.fixture
+async def browser():
+    async with chromium() as found:
+        yield found
