@@ -24,6 +24,7 @@ html_static_path = ["_static"]
 html_css_files = ["manual.css"]
 html_copy_source = False
 html_show_sourcelink = False
+html_show_copyright = False
 # Only commands have a prompt; what they print is nothing to copy.
 copybutton_prompt_text = "$ "
 copybutton_selector = "div.highlight-sh pre, div.highlight-console pre, div.highlight-yaml pre"

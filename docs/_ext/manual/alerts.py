@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from manual.markdown import code, plain, table
+from manual.markdown import code, definitions, plain
 
 _RULES: Final = Path(__file__).parents[3] / "deploy/components/monitoring/prometheusrule.yaml"
 
@@ -20,18 +20,16 @@ def alerts() -> list[dict[str, Any]]:
 
 def alert_table() -> str:
     """What fires, when, how urgent it is, and where it says what to do."""
-    return table(
-        ["alert", "severity", "after", "says", "when"],
+    return definitions(
         (
+            f"[{rule['alert']}]({_page(rule['annotations']['runbook'])})",
             [
-                f"[{rule['alert']}]({_page(rule['annotations']['runbook'])})",
-                rule["labels"]["severity"],
-                code(rule.get("for", "at once")),
                 plain(rule["annotations"]["summary"]),
+                f"{rule['labels']['severity']}, after {code(rule.get('for', '0s'))} of",
                 code(" ".join(rule["expr"].split())),
-            ]
-            for rule in alerts()
-        ),
+            ],
+        )
+        for rule in alerts()
     )
 
 

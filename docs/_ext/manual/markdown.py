@@ -14,6 +14,15 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines) + "\n"
 
 
+def definitions(entries: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Terms with paragraphs below each: for what is too long for a table, on a phone too."""
+    parts = []
+    for term, told in entries:
+        first, *others = filter(None, told)
+        parts.append("\n\n".join([f"{term}\n: {first}", *(f"  {each}" for each in others)]))
+    return "\n\n".join(parts) + "\n"
+
+
 def code(text: object) -> str:
     """Text in code font."""
     fence = "``" if "`" in str(text) else "`"

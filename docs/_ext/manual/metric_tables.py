@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from manual.families import FAMILIES, labels_of, shown_name
-from manual.markdown import code, plain, table
+from manual.markdown import code, definitions, plain
 
 
 def metric_table() -> str:
@@ -14,16 +14,15 @@ def metric_table() -> str:
         for family in collect():
             families[shown_name(family)] = family
             owners.setdefault(shown_name(family), []).append(owner)
-    return table(
-        ["metric", "type", "labels", "of", "meaning"],
+    return definitions(
         (
+            code(name),
             [
-                code(name),
-                family.type,
-                " ".join(map(code, sorted(labels_of(family)))),
-                "; ".join(owners[name]),
                 plain(family.documentation),
-            ]
-            for name, family in sorted(families.items())
-        ),
+                f"A {family.type} of {'; '.join(owners[name])}"
+                + (f", by {', '.join(map(code, labels))}" if labels else ""),
+            ],
+        )
+        for name, family in sorted(families.items())
+        for labels in [sorted(labels_of(family))]
     )

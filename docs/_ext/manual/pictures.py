@@ -27,4 +27,6 @@ def draw_inline(app: Sphinx, doctree: nodes.document, _name: str) -> None:
         told = escape(image["alt"], quote=True)
         drawing = _STYLE.sub("", drawing[drawing.index("<svg") :])
         drawing = drawing.replace("<svg", f'<svg class="picture" role="img" aria-label="{told}"', 1)
-        image.replace_self(nodes.raw("", drawing, format="html"))
+        # On a phone it scrolls, by keyboard too, for its letters would be too small.
+        frame = f'<div class="picture-frame" tabindex="0">{drawing}</div>'
+        image.replace_self(nodes.raw("", frame, format="html"))

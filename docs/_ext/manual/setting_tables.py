@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.settings import ControllerSettings
-from manual.markdown import code, plain, table
+from manual.markdown import code, definitions, plain
 from serving.options import _flag, _leaves, _metavar, _shown
 from webhook.settings import AdmissionSettings, Settings, WebhookSettings
 
@@ -29,18 +29,15 @@ def settings_table(name: str) -> str:
 
 
 def table_of(settings: type[Struct], told: Collection[tuple[str, ...]] = ()) -> str:
-    """A row for each setting that is not told elsewhere."""
-    return table(
-        ["key", "flag", "value", "default", "meaning"],
+    """An entry for each setting that is not told elsewhere."""
+    return definitions(
         (
+            code(".".join(leaf.path)),
             [
-                code(".".join(leaf.path)),
-                code(_flag(leaf.path)),
-                " ".join(map(code, _metavar(leaf.kind).split("|"))),
-                code(_shown(leaf.default)),
-                plain(leaf.description),
-            ]
-            for leaf in _leaves(settings)
-            if leaf.path not in told
-        ),
+                plain(leaf.description) + f"; {code(_shown(leaf.default))} by default",
+                code(f"{_flag(leaf.path)} {_metavar(leaf.kind)}"),
+            ],
+        )
+        for leaf in _leaves(settings)
+        if leaf.path not in told
     )
