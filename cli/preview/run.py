@@ -188,7 +188,8 @@ class _Run:
             render = text.lines if self._arguments.output == "text" else markdown.lines
             for line in render(report):
                 say(line)
-        return LEFT if self._is_failed(report) or self._problems else DONE
+        is_bad = bool(self._problems or self._world.faults)
+        return LEFT if self._is_failed(report) or is_bad else DONE
 
     def _report(self) -> Report:
         world = self._world
@@ -216,6 +217,10 @@ class _Run:
         is_failed = False
         if "changed" in asked and totals.changed:
             complain(f"{totals.changed} workloads would change (--fail-on changed)")
+            is_failed = True
+        if "unschedulable" in asked and totals.changed and not totals.nodes:
+            # What was not looked at must not pass for what is fine.
+            complain(f"{_NO_NODES} (--fail-on unschedulable)")
             is_failed = True
         if "unschedulable" in asked and totals.unschedulable:
             complain(

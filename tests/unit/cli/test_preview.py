@@ -251,6 +251,23 @@ def test_without_nodes_and_namespaces_it_says_what_it_does_not_know(report):
     ]
 
 
+def test_what_can_t_be_judged_does_not_pass(preview):
+    code, _, err = preview([SSD], deployment("web"), "--fail-on", "unschedulable")
+    assert code == 1
+    assert err == (
+        "harbourmaster: no nodes are known: nothing is said about where pods fit "
+        "(--fail-on unschedulable)\n"
+    )
+
+
+def test_an_object_that_can_t_be_read_is_a_reason_for_1(preview):
+    broken = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 7}}
+    code, out, _ = preview([SSD], [broken, *CLUSTER])
+    assert code == 1
+    assert "note: Pod: metadata.name: expected" in out
+    assert "1 of 2 workloads would change" in out
+
+
 def test_an_object_that_can_t_be_read_harms_no_other(report):
     broken = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 7}}] * 12
     found = report([SSD], [*broken, {"kind": 7}, *CLUSTER])
@@ -331,8 +348,8 @@ def test_nothing_of_a_stranger_is_markup(preview):
 
 def test_a_comment_is_never_too_long(preview):
     items = [namespace()]
-    for index in range(300):
-        spec = {"nodeSelector": {f"key-{n}": f"{index}-{n}" * 8 for n in range(20)}}
+    for index in range(120):
+        spec = {"nodeSelector": {f"key-{n}": f"{index}-{n}" * 16 for n in range(20)}}
         items += deployment(f"web-{index}", labels={"app": "web"}, **spec)
     _, out, _ = preview([SSD], items, "-o", "markdown")
     assert len(out) < 65_536
