@@ -348,7 +348,7 @@ def test_nothing_of_a_stranger_is_markup(preview):
 
 def test_a_comment_is_never_too_long(preview):
     items = [namespace()]
-    for index in range(120):
+    for index in range(200):
         spec = {"nodeSelector": {f"key-{n}": f"{index}-{n}" * 16 for n in range(20)}}
         items += deployment(f"web-{index}", labels={"app": "web"}, **spec)
     _, out, _ = preview([SSD], items, "-o", "markdown")
