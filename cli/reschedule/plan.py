@@ -17,7 +17,7 @@ from cli.batches import many
 from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from cli.connection import DEFAULT_NAMESPACE
 from cli.reschedule.state import State, UnreadableError, load, survey
-from controller.rescheduling.controller import criteria_of, planner_settings
+from controller.rescheduling.rules import criteria_of, planner_settings
 from controller.settings import ControllerSettings
 from controller.validation import validate
 from kube.errors import ApiError, ForbiddenError

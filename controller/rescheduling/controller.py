@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from controller.job import Job
 from controller.rescheduling.caches import Caches
 from controller.rescheduling.context import Context, Ledger
 from controller.rescheduling.notices import Notices
+from controller.rescheduling.rules import criteria_of, planner_settings
 from controller.rescheduling.term import NODE, POD, SWITCH, Term, key_of
 from controller.settings import RESCHEDULING
 from kube.deadline import elapsed
 from kube.event_series import Allowance
 from kube.events import EventRecorder
 from kube.resources import CONFIG_MAPS, NODES, PODS
-from policies.model import LabelSelector
-from policies.selectors import compile_selector
-from rescheduling.model import Criteria
-from rescheduling.plans import PlannerSettings
 from telemetry.rescheduling_metrics import ReschedulingMetrics
 
 if TYPE_CHECKING:
@@ -31,7 +26,6 @@ if TYPE_CHECKING:
     from controller.rescheduling_settings import ReschedulingSettings
     from kube.client import Client
     from kube.workqueue import WorkQueue
-    from policies.selectors import Matcher
     from telemetry.controller_metrics import ControllerMetrics
 
 REPORTER: Final = "rescheduler"
@@ -126,40 +120,3 @@ class RescheduleController:
             self.job.changed(key_of(kind, each) for each in keys)
 
         return changed
-
-
-def criteria_of(settings: ReschedulingSettings) -> Criteria:
-    """What is critical, as the settings say."""
-    return Criteria(
-        namespaces=frozenset(settings.system_namespaces),
-        classes=frozenset(settings.critical_classes),
-        selector=_matcher(settings.critical_selector),
-        taint_key=settings.taint_key,
-    )
-
-
-def planner_settings(settings: ReschedulingSettings, namespace: str) -> PlannerSettings:
-    """What plans go by; no pod of our own ``namespace`` is ever evicted."""
-    return PlannerSettings(
-        allow_pdb_violation=settings.allow_pdb_violation,
-        non_drainable=settings.non_drainable,
-        grace_limit=settings.grace_period_limit_seconds,
-        max_victims=settings.max_victims_per_pod,
-        max_victim_priority=settings.max_victim_priority,
-        protected_namespaces=frozenset((*settings.protected_namespaces, namespace)),
-        score_order=settings.score_order,
-        seed=_seed(settings),
-        prefer_relocatable=settings.prefer_relocatable,
-        taint_key=settings.taint_key,
-        mode=settings.mode,
-    )
-
-
-def _seed(settings: ReschedulingSettings) -> int:
-    if settings.score_order != "random":
-        return 0
-    return random.getrandbits(32) if settings.seed is None else settings.seed
-
-
-def _matcher(selector: dict[str, Any] | None) -> Matcher | None:
-    return None if selector is None else compile_selector(msgspec.convert(selector, LabelSelector))

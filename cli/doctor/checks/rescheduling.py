@@ -11,7 +11,7 @@ from cli.batches import many, shown
 from cli.doctor.context import together
 from cli.doctor.model import note, warning
 from cli.metadata import metadata_in
-from controller.rescheduling.controller import criteria_of
+from controller.rescheduling.rules import criteria_of
 from kube.resources import DISRUPTION_BUDGETS, NODES, PODS
 from policies.decoding import MalformedError
 from rescheduling import reservation

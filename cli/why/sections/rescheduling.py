@@ -17,7 +17,7 @@ from cli.why.model import Line, Section
 from cli.why.shipped import shipped
 from cli.why.told import Told, told_of
 from cli.why.wording import unreadable
-from controller.rescheduling.controller import criteria_of
+from controller.rescheduling.rules import criteria_of
 from controller.settings import ControllerSettings
 from kube.errors import ApiError, UnauthorizedError, UnreachableError
 from kube.resources import NODES

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controller.rescheduling.caches import Switch
-from controller.rescheduling.controller import criteria_of, planner_settings
+from controller.rescheduling.rules import criteria_of, planner_settings
 from controller.rescheduling_settings import ReschedulingSettings
 from controller.settings import RESCHEDULING, ControllerSettings
 from controller.validation import validate
