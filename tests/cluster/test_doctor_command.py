@@ -95,9 +95,10 @@ def test_without_a_cluster_one_line_says_so(ailing, tmp_path):
 def test_where_it_is_not_installed_one_line_says_where_it_is(ailing):
     done = doctor(ailing.plane.kubeconfig, "--namespace=elsewhere")
     assert done.returncode == 1
-    # The configurations are everybody's to see, so it is half of an installation there.
-    assert "Harbourmaster: is half installed: no Namespace elsewhere" in done.stdout
-    assert "make deploy" in done.stdout
+    fault, remedy, empty, verdict = done.stdout.splitlines()
+    assert fault.endswith(f"is not installed in namespace elsewhere, but in {HOME}")
+    assert remedy.endswith(f"-> say where it is: --namespace {HOME}")
+    assert (empty, verdict) == ("", "Harbourmaster is not healthy: 1 fault.")
 
 
 async def test_a_cluster_with_half_of_it_is_told_what_is_missing(throwaway_control_plane):

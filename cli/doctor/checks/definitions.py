@@ -105,6 +105,6 @@ async def _api_services(context: Context, settings: ControllerSettings) -> list[
         why = decode_api_service_status(body).why_unavailable if body is not None else ""
         if why:
             text = f"the API server can't reach it: {why}"
-            remedy = "see whether the controller runs; HPAs on custom metrics wait meanwhile"
+            remedy = "it looks twice a minute; if it stays so, see whether the controller runs"
             findings.append(warning(CHECK, f"APIService {name}", text, remedy))
     return findings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cli.doctor.context import together
 from cli.doctor.model import fault, note, warning
@@ -19,9 +19,12 @@ from kube.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES
 from webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cli.doctor.context import Context
     from cli.doctor.model import Finding
     from cli.doctor.objects import Deployment
+    from kube.resources import Resource
 
 CHECK: Final = "installation"
 DEPLOY: Final = "install it again: make deploy IMG=..., or apply your overlay"
@@ -31,26 +34,42 @@ _LATE: Final = 3
 
 
 async def absent(context: Context) -> Finding | None:
-    """The one thing to say where nothing of ours works in this cluster. Raises ApiError."""
+    """The one thing to say where nothing of ours is in this namespace. Raises ApiError."""
     deployments = await together(context.deployment(CONTROLLER), context.deployment(WEBHOOK))
-    configurations = await context.configurations()
-    if any(deployments) or any(configurations.values()) or await context.lease() is not None:
+    if any(deployments) or await context.lease() is not None:
         return None
+    places = _called(await context.configurations())
+    if context.namespace in places:
+        return None
+    places |= await _elsewhere(context)
+    where = f", but in {', '.join(sorted(places))}" if places else ""
     return fault(
         CHECK,
         "Harbourmaster",
-        f"is not installed in namespace {context.namespace}{await _elsewhere(context)}",
-        "make deploy IMG=..., or say where it is by --namespace",
+        f"is not installed in namespace {context.namespace}{where}",
+        f"say where it is: --namespace {min(places)}"
+        if places
+        else "make deploy IMG=..., or say where it is by --namespace",
     )
 
 
-async def _elsewhere(context: Context) -> str:
+def _called(configurations: Mapping[Resource, dict[str, Any] | None]) -> set[str]:
+    """The namespaces of the Services that our configurations call."""
+    services = (
+        (entry.get("clientConfig") or {}).get("service") or {}
+        for one in configurations.values()
+        for entry in (one or {}).get("webhooks") or ()
+    )
+    return {str(each["namespace"]) for each in services if each.get("namespace")}
+
+
+async def _elsewhere(context: Context) -> set[str]:
+    """The namespaces with Deployments of ours."""
     try:
         found = await context.items(DEPLOYMENTS, metadata_in, label_selector=_OURS)
     except ApiError:
-        return ""
-    places = sorted({one.namespace for one in found})
-    return f", but in {', '.join(places)}" if places else ""
+        return set()
+    return {one.namespace for one in found}
 
 
 async def check(context: Context) -> list[Finding]:

@@ -15,9 +15,10 @@ from cli.doctor import run as doctor
 from cli.doctor.checks import CHECKS
 from cli.doctor.checks.rescheduling import add_on
 from cli.doctor.checks.rights import required
+from cli.doctor.context import Options
 from cli.doctor.model import Finding, Report, fault, note, ok, ordered, unread, warning
 from cli.doctor.rendering import lines, summary
-from cli.doctor.run import NothingToSeeError
+from cli.doctor.run import NothingToSeeError, diagnose
 from controller.registration.registration import names_of
 from controller.settings import ControllerSettings
 from helpers.ailing_world import (
@@ -222,8 +223,15 @@ async def test_where_nothing_of_ours_is_one_finding_says_so(world):
     report = await examined(world)
     (found,) = report.findings
     assert found.text == f"is not installed in namespace {HOME}, but in elsewhere"
-    assert found.remedy == "make deploy IMG=..., or say where it is by --namespace"
+    assert found.remedy == "say where it is: --namespace elsewhere"
     assert report.summary == "Harbourmaster is not healthy: 1 fault."
+
+
+async def test_configurations_tell_where_it_is(world):
+    report = await diagnose(world, Options("elsewhere"))
+    (found,) = report.findings
+    assert found.text == f"is not installed in namespace elsewhere, but in {HOME}"
+    assert found.remedy == f"say where it is: --namespace {HOME}"
 
 
 async def test_an_api_server_that_goes_away_ends_it(world):
