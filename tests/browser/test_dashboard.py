@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import statistics
+import time
 from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
 import pytest_asyncio
 
-from helpers.browser import PHONE, SCREENSHOTS, WIDE, first_byte, visited
+from helpers.browser import PHONE, SCREENSHOTS, WIDE, first_byte, logged_in, visited
 from helpers.dashboard import TOKEN, Filled, bearer, served
 
 SIZES = (0, 10, 1000)
@@ -55,20 +55,6 @@ async def small():
         yield found
 
 
-@contextlib.asynccontextmanager
-async def logged_in(browser, site, token=TOKEN, **look):
-    """A visit of somebody who has logged in."""
-    async with visited(browser, site.origin, **look) as visit:
-        answer = await visit.page.context.request.post(
-            f"{site.origin}/login",
-            form={"token": token, "next": "/"},
-            headers={"Origin": site.origin},
-            max_redirects=0,
-        )
-        assert answer.status == 303
-        yield visit
-
-
 LOOKS = {
     f"{name}-{scheme}": {**window, "color_scheme": scheme}
     for name, window in (("wide", WIDE), ("phone", PHONE))
@@ -90,7 +76,7 @@ async def test_every_page_is_readable(browser, site, look):
     if site.size == 1000 and look not in {"wide-light", "phone-dark"}:
         pytest.skip("a hundred rows have the colours of ten")
     wrong = {}
-    async with logged_in(browser, site, **LOOKS[look]) as visit:
+    async with logged_in(browser, site.origin, TOKEN, **LOOKS[look]) as visit:
         paths = dict(PATHS)
         if application := await application_of(visit):
             paths["application"] = application
@@ -110,7 +96,7 @@ async def test_every_page_is_readable(browser, site, look):
 async def test_a_list_of_a_thousand_is_cut_into_pages_of_a_hundred(browser, name):
     async with (
         dashboard(1000) as site,
-        logged_in(browser, site) as visit,
+        logged_in(browser, site.origin, TOKEN) as visit,
     ):
         await visit.go(PATHS[name])
         seen = []
@@ -137,23 +123,26 @@ async def test_a_list_of_a_thousand_is_cut_into_pages_of_a_hundred(browser, name
 
 
 async def test_the_first_byte_comes_soon(browser, site):
-    """Measured with a warm cache, as a person has it who clicks; a table stands in the pictures."""
+    """Measured as a person has it who clicks; a table stands beside the pictures."""
     table = {}
     for name, path in PATHS.items():
         times = []
-        for _ in range(5):
+        # The first one compiles the template.
+        for _ in range(6):
+            began = time.process_time()
             took, answer = await first_byte(site.origin + path, bearer())
             assert answer.startswith(b"HTTP/1.1 200"), answer[:200]
-            times.append(took)
-        table[name] = round(statistics.median(times) * 1000, 1)
+            times.append((took, time.process_time() - began))
+        waited, worked = (round(min(each) * 1000, 1) for each in zip(*times[1:], strict=True))
+        table[name] = {"ms": waited, "ms of CPU": worked}
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     (SCREENSHOTS / f"first-byte-ms-{site.size}.json").write_text(json.dumps(table, indent=1))
-    assert max(table.values()) < 10 * LIMIT * 1000, table
+    assert max(each["ms"] for each in table.values()) < 10 * LIMIT * 1000, table
 
 
 @pytest.mark.parametrize("name", [name for name in PATHS if name != "login"])
 async def test_a_page_is_gone_through_by_keyboard(browser, small, name):
-    async with logged_in(browser, small) as visit:
+    async with logged_in(browser, small.origin, TOKEN) as visit:
         await visit.go(PATHS[name])
         expected = await visit.page.evaluate(
             "[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select,"
@@ -171,7 +160,7 @@ async def test_a_page_is_gone_through_by_keyboard(browser, small, name):
 
 
 async def test_the_link_to_the_content_skips_the_top(browser, small):
-    async with logged_in(browser, small) as visit:
+    async with logged_in(browser, small.origin, TOKEN) as visit:
         await visit.go("/gates")
         await visit.page.keyboard.press("Tab")
         await visit.page.keyboard.press("Enter")
@@ -181,7 +170,7 @@ async def test_the_link_to_the_content_skips_the_top(browser, small):
 
 
 async def test_an_application_is_reached_and_read_by_keyboard_alone(browser, small):
-    async with logged_in(browser, small) as visit:
+    async with logged_in(browser, small.origin, TOKEN) as visit:
         await visit.go("/")
         await press_until(visit, "Applications")
         await visit.page.wait_for_url("**/applications")
@@ -205,7 +194,7 @@ async def press_until(visit, text):
 
 
 async def test_everything_works_without_script(browser, small):
-    async with logged_in(browser, small, java_script_enabled=False) as visit:
+    async with logged_in(browser, small.origin, TOKEN, java_script_enabled=False) as visit:
         for name in LISTS:
             answer = await visit.go(PATHS[name])
             assert answer.status == 200

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import pytest_asyncio
 
-from helpers.browser import PHONE, visited
+from helpers.browser import PHONE, logged_in
 from helpers.dashboard import TOKEN, Filled, StubAccess, served
 from helpers.patience import PATIENCE
 
@@ -32,19 +30,6 @@ HOSTILE = {
 }
 
 
-@contextlib.asynccontextmanager
-async def logged_in(browser, site, token=TOKEN, **look):
-    async with visited(browser, site.url, **look) as visit:
-        answer = await visit.page.context.request.post(
-            f"{site.url}/login",
-            form={"token": token, "next": "/"},
-            headers={"Origin": site.url},
-            max_redirects=0,
-        )
-        assert answer.status == 303
-        yield visit
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def filled():
     return Filled(max_age=3600).fill(3)
@@ -67,7 +52,7 @@ async def marked(visit):
 
 
 async def test_what_is_new_appears_and_what_goes_disappears_without_a_reload(browser, site, filled):
-    async with logged_in(browser, site) as visit:
+    async with logged_in(browser, site.url, TOKEN) as visit:
         await visit.go("/applications")
         await live(visit)
         await marked(visit)
@@ -82,7 +67,7 @@ async def test_what_is_new_appears_and_what_goes_disappears_without_a_reload(bro
 
 
 async def test_a_change_is_told_to_who_can_not_see_it(browser, site, filled):
-    async with logged_in(browser, site) as visit:
+    async with logged_in(browser, site.url, TOKEN) as visit:
         await visit.go("/applications")
         await live(visit)
         assert await visit.page.get_attribute("#said", "aria-live") == "polite"
@@ -93,7 +78,7 @@ async def test_a_change_is_told_to_who_can_not_see_it(browser, site, filled):
 async def test_the_reader_keeps_the_place_when_rows_come_and_go_before_it(browser, site, filled):
     for number in range(60):
         filled.app("shop", f"cart-{number:03}", 0)
-    async with logged_in(browser, site) as visit:
+    async with logged_in(browser, site.url, TOKEN) as visit:
         await visit.go("/applications?namespace=shop&q=cart-")
         await live(visit)
         await marked(visit)
@@ -112,7 +97,7 @@ async def test_the_reader_keeps_the_place_when_rows_come_and_go_before_it(browse
 
 
 async def test_what_is_typed_into_a_filter_outlives_a_change(browser, site, filled):
-    async with logged_in(browser, site) as visit:
+    async with logged_in(browser, site.url, TOKEN) as visit:
         await visit.go("/applications")
         await live(visit)
         await visit.page.click("input[name=q]")
@@ -125,7 +110,7 @@ async def test_what_is_typed_into_a_filter_outlives_a_change(browser, site, fill
 
 async def test_a_page_follows_a_version_through_its_phases(browser, site, filled):
     filled.app("shop", "walker", 1)
-    async with logged_in(browser, site) as visit:
+    async with logged_in(browser, site.url, TOKEN) as visit:
         await visit.go("/applications/shop/walker")
         await live(visit)
         before = await visit.page.inner_text("#facts")
@@ -138,7 +123,7 @@ async def test_a_page_of_a_server_that_ends_says_so_and_follows_the_next_one(bro
     """The sessions of a plain port end with its process: one logs in again, and is back."""
     async with served(filled) as site:
         port = int(site.url.rpartition(":")[2])
-        async with logged_in(browser, site) as visit:
+        async with logged_in(browser, site.url, TOKEN) as visit:
             await visit.go("/applications")
             await live(visit)
             await site.stop()
@@ -153,7 +138,7 @@ async def test_a_page_of_a_server_that_ends_says_so_and_follows_the_next_one(bro
 
 
 async def test_one_sees_and_is_told_of_ones_own_namespaces_only(browser, site, filled):
-    async with logged_in(browser, site, "sailor") as visit:
+    async with logged_in(browser, site.url, "sailor") as visit:
         for path in ("/", "/applications", "/gates", "/policies", "/clusters"):
             await visit.go(path)
             text = await visit.page.content()
@@ -184,7 +169,7 @@ async def test_hostile_names_are_text_and_nothing_else(browser, look):
         filled.member(namespace, number, name=text)
         filled.placed(namespace, text, number)
         filled.reserved(number, pod=f"{namespace}/{text}")
-    async with served(filled) as site, logged_in(browser, site, **look) as visit:
+    async with served(filled) as site, logged_in(browser, site.url, TOKEN, **look) as visit:
         for path in (
             "/",
             "/applications",
@@ -203,8 +188,8 @@ async def test_hostile_names_are_text_and_nothing_else(browser, look):
             body = await answer.text()
             for each in "\u202e\u2066\u200b\x1b\x07\x00":
                 assert each not in body
-        await visit.shoot(f"hostile-{'phone' if look else 'wide'}")
         await visit.go("/applications")
+        await visit.shoot(f"hostile-{'phone' if look else 'wide'}")
         shown = await visit.page.inner_text("#list")
         for name in ("script", "image", "attribute", "template", "entities", "arabic", "hebrew"):
             assert HOSTILE[name] in shown

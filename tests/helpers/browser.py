@@ -121,6 +121,20 @@ async def visited(browser, origin, **options):
         await context.close()
 
 
+@contextlib.asynccontextmanager
+async def logged_in(browser, origin, token, **look):
+    """A visit of somebody who has logged in to the dashboard."""
+    async with visited(browser, origin, **look) as visit:
+        answer = await visit.page.context.request.post(
+            f"{visit.origin}/login",
+            form={"token": token, "next": "/"},
+            headers={"Origin": visit.origin},
+            max_redirects=0,
+        )
+        assert answer.status == 303
+        yield visit
+
+
 async def first_byte(url, headers=None):
     """Seconds from the request's first byte to the answer's, on a connection that stands."""
     at = urlsplit(url)
