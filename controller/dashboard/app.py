@@ -12,6 +12,7 @@ from aiohttp import hdrs, web
 
 from controller.access import User
 from controller.clock import utc_now
+from controller.dashboard import attempts
 from controller.dashboard.assets import read_assets
 from controller.dashboard.attempts import Attempts
 from controller.dashboard.guard import (
@@ -92,7 +93,8 @@ class Dashboard:
         self._assets = read_assets()
         self._by_path = {each.path: each for each in self._assets.values()}
         self._renderer = Renderer()
-        self._attempts = Attempts(lambda: asyncio.get_running_loop().time())
+        self._wrong = Attempts(attempts.WRONG_TOKENS, _elapsed)
+        self._made = Attempts(attempts.PAGES, _elapsed)
         self._log = get_logger("dashboard")
 
     def app(self) -> web.Application:
@@ -205,17 +207,10 @@ class Dashboard:
 
     async def _tried(self, request: web.Request, token: str) -> User | None:
         address = request.remote or ""
-        wait = self._attempts.wait(address)
-        if wait:
-            raise Refused(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "Too many wrong tokens.",
-                f"Try again in {math.ceil(wait)} s.",
-                retry_after=wait,
-            )
+        _check(self._wrong, address, "Too many wrong tokens.")
         user = await self._access.user(token)
         if user is None:
-            self._attempts.failed(address)
+            self._wrong.note(address)
         return user
 
     async def _sight(
@@ -236,6 +231,7 @@ class Dashboard:
         async def handle(request: web.Request) -> web.Response:
             user = await self._user(request)
             query = read_query(request.query)
+            self._note_page(user)
             world = await self._world(counts=page.counts)
             sight = await self._sight(user, page.kinds, world, query.namespace, whole=False)
             if page.is_refused(sight):
@@ -258,6 +254,7 @@ class Dashboard:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         query = read_query(request.query)
         page = APPLICATIONS_PAGE
+        self._note_page(user)
         world = await self._world(counts=False)
         sight = await self._sight(user, page.kinds, world, namespace, whole=False)
         if page.is_refused(sight):
@@ -278,6 +275,10 @@ class Dashboard:
             notes=_notes(page, world, sight),
             live=f"/stream?view={page.name}&namespace={quote(namespace, safe='')}",
         )
+
+    def _note_page(self, user: User) -> None:
+        _check(self._made, user.name, "Too many pages in a short time.")
+        self._made.note(user.name)
 
     def _html(
         self,
@@ -313,8 +314,11 @@ class Dashboard:
 
     async def _login(self, request: web.Request) -> web.Response:
         self._check_form(request)
-        async with asyncio.timeout(_FORM_PATIENCE):
-            form = await request.post()
+        try:
+            async with asyncio.timeout(_FORM_PATIENCE):
+                form = await request.post()
+        except TimeoutError:
+            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "The form came too slowly.") from None
         after, token = local_path(str(form.get("next", "/"))), str(form.get("token", "")).strip()
         if token.lower().startswith(_BEARER):
             token = token[len(_BEARER) :].strip()
@@ -415,6 +419,18 @@ _TEXTS: Final = {
     HTTPStatus.METHOD_NOT_ALLOWED: "Nothing can be changed here.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "This is too long to be a token.",
 }
+
+
+def _elapsed() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _check(allowed: Attempts, who: str, text: str) -> None:
+    """Raises Refused for who has to wait."""
+    wait = allowed.wait(who)
+    if wait:
+        advice = f"Try again in {math.ceil(wait)} s."
+        raise Refused(HTTPStatus.TOO_MANY_REQUESTS, text, advice, retry_after=wait)
 
 
 def _wants_html(request: web.Request) -> bool:

@@ -1,43 +1,60 @@
-"""How often anybody may be wrong about a token: a bucket for each address, and one for all."""
+"""How often somebody may do something: a bucket for each of them, and one for all."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BURST: Final = 10
-"""Wrong tokens of one address until it has to wait."""
-BURST_OF_ALL: Final = 100
-PERIOD: Final = 6.0
-"""Seconds after which it may be wrong once more."""
-_ADDRESSES: Final = 1024
+_MOST: Final = 1024
+"""Of whom is remembered what is left."""
+
+
+class Allowance(Struct, frozen=True):
+    """So many at once, and one more after each period; for one, and for all together."""
+
+    burst: int
+    period: float
+    """Seconds."""
+    burst_of_all: int
+    period_of_all: float
+
+
+WRONG_TOKENS: Final = Allowance(burst=10, period=6.0, burst_of_all=100, period_of_all=0.6)
+"""Of an address."""
+PAGES: Final = Allowance(burst=200, period=0.1, burst_of_all=400, period_of_all=0.05)
+"""Of a user: pages are made by the process that leads."""
 
 
 class Attempts:
     """What is left; ``clock`` gives seconds that only go forward."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, allowance: Allowance, clock: Callable[[], float]) -> None:
+        self._allowance = allowance
         self._clock = clock
-        self._all = _Bucket(BURST_OF_ALL, PERIOD / BURST, clock())
+        self._all = _Bucket(allowance.burst_of_all, allowance.period_of_all, clock())
         self._buckets: dict[str, _Bucket] = {}
 
-    def wait(self, address: str) -> float:
-        """Seconds until this address may try again; 0 for now."""
+    def wait(self, who: str) -> float:
+        """Seconds until it may be done again; 0 for now."""
         now = self._clock()
-        bucket = self._buckets.get(address)
+        bucket = self._buckets.get(who)
         return max(self._all.wait(now), 0.0 if bucket is None else bucket.wait(now))
 
-    def failed(self, address: str) -> None:
-        """Note that somebody there was wrong."""
+    def note(self, who: str) -> None:
+        """It was done."""
         now = self._clock()
         self._all.take(now)
-        bucket = self._buckets.pop(address, None) or _Bucket(BURST, PERIOD, now)
+        bucket = self._buckets.pop(who, None)
+        if bucket is None:
+            bucket = _Bucket(self._allowance.burst, self._allowance.period, now)
         bucket.take(now)
         # The one that was used last stands at the end, and the others go first.
-        self._buckets[address] = bucket
-        while len(self._buckets) > _ADDRESSES:
+        self._buckets[who] = bucket
+        while len(self._buckets) > _MOST:
             del self._buckets[next(iter(self._buckets))]
 
 

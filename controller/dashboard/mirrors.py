@@ -18,6 +18,7 @@ from kube.resources import CLUSTER_POLICIES, NAMESPACES, NODES, PODS, POLICIES
 from policies.compiled import compile_policy, undecodable_policy
 from policies.decoding import decode
 from policies.model import CLUSTER_POLICY, POLICY, Policy, PolicyMetadata
+from rescheduling.interning import shared_labels, shared_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,4 +188,4 @@ def _labels(raw: msgspec.Raw) -> dict[str, str]:
 
 def _pod(raw: msgspec.Raw) -> LabelledPod:
     metadata = _object(raw).metadata
-    return LabelledPod(metadata.namespace, metadata.labels or {})
+    return LabelledPod(shared_text(metadata.namespace), shared_labels(metadata.labels))

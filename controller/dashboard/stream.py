@@ -26,6 +26,8 @@ MOST_OF_ONE: Final = 8
 """Of one user."""
 PAUSE: Final = 1.0
 """Seconds between two events."""
+SHARE: Final = 0.1
+"""Seconds that are added for each reader: a page takes the time of whoever leads, too."""
 HEARTBEAT: Final = 15.0
 RECHECK: Final = 30.0
 """Seconds until it is asked again whether the reader may still read."""
@@ -133,5 +135,5 @@ class Hub:
             reader.is_outdated = False
             await response.write(_CHANGED)
             # What comes meanwhile is one event.
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(PAUSE + SHARE * len(self._readers))
         await response.write(_END)

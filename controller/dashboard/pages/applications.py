@@ -8,7 +8,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from controller.dashboard.pages.phases import Step, name_of_current, steps
-from controller.dashboard.pages.states import Notice, Part, Shown, Tally, shown
+from controller.dashboard.pages.states import Notice, Part, Shown, Tally, plural, shown
 from controller.dashboard.query import Listing, listed, turned
 from controller.dashboard.times import moment, seconds_between, span
 from controller.dashboard.world import values
@@ -83,7 +83,7 @@ def tally(world: World, sight: Sight, _now: datetime) -> Tally:
         title="Applications",
         link=PATH,
         total=len(newest),
-        unit="applications",
+        unit=plural(len(newest), "application", "applications"),
         parts=tuple(_parts(newest)),
         notices=tuple(
             Notice(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from controller.dashboard.pages.states import Notice, Part, Shown, Tally, shown
+from controller.dashboard.pages.states import Notice, Part, Shown, Tally, plural, shown
 from controller.dashboard.query import Listing, listed, turned
 from controller.dashboard.world import values
 from kube.resources import APPLICATIONS, CLUSTERS
@@ -131,7 +131,7 @@ def tally(world: World, sight: Sight, _now: datetime) -> Tally:
         title="Clusters",
         link=PATH,
         total=len(members),
-        unit="clusters",
+        unit=plural(len(members), "cluster", "clusters"),
         parts=tuple(_parts(each.status.state for each in members)),
         notices=tuple(
             Notice(
@@ -158,7 +158,7 @@ def tally_placed(world: World, sight: Sight, _now: datetime) -> Tally:
         title="Placements",
         link=link,
         total=len(seen),
-        unit="applications placed",
+        unit=plural(len(seen), "application placed", "applications placed"),
         parts=tuple(_parts(_phases(seen))),
         notices=tuple(
             Notice(

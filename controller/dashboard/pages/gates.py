@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from controller.dashboard.pages.gate_facts import Gatherer
-from controller.dashboard.pages.states import Notice, Part, Tally, Tone
+from controller.dashboard.pages.states import Notice, Part, Tally, Tone, plural
 from controller.dashboard.query import Listing, listed, turned
 from controller.dashboard.world import values
 from kube.resources import (
@@ -40,8 +40,8 @@ _TONES: Final[dict[str, Tone]] = {
     "app-failed": "bad",
     "checks-failed": "bad",
     "orphaned": "bad",
-    "waits-for-version": "warn",
-    "waits-for-owner": "warn",
+    "waits-for-version": "busy",
+    "waits-for-owner": "busy",
     "checks-pending": "busy",
     "waits-for-app": "busy",
 }
@@ -110,7 +110,7 @@ def tally(world: World, sight: Sight, now: datetime) -> Tally:
         title="Gates",
         link=PATH,
         total=len(waiting),
-        unit="pods wait",
+        unit=plural(len(waiting), "pod waits", "pods wait"),
         parts=tuple(_parts(waiting)),
         notices=tuple(
             Notice(
@@ -158,6 +158,8 @@ def _waiting(world: World, sight: Sight, gatherer: Gatherer, now: datetime) -> l
         verdict = verdict_on(case)
         tone: Tone = "warn" if case.is_overdue else "idle"
         tone = _TONES.get(verdict.code, tone)
+        if tone == "busy" and verdict.advice:
+            tone = "warn"
         described = case.described
         workload = "" if described is None else f"{described.app}/{described.workload}"
         waiting.append(_Waiting(pod, workload, facts, verdict, tone, case.is_overdue))

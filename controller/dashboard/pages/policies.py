@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from controller.dashboard.pages.states import Notice, Part, Tally
+from controller.dashboard.pages.states import Notice, Part, Tally, plural
 from controller.dashboard.query import Listing, listed, turned
 from controller.dashboard.world import values
 from kube.resources import CLUSTER_POLICIES, PODS, POLICIES
@@ -97,7 +97,7 @@ def tally(world: World, sight: Sight, _now: datetime) -> Tally:
         title="Policies",
         link=PATH,
         total=len(seen),
-        unit="policies",
+        unit=plural(len(seen), "policy", "policies"),
         parts=tuple(_parts(seen, counts)),
         notices=tuple(
             Notice("bad", "Policy", each.compiled.reference, each.compiled.fault or "", PATH)

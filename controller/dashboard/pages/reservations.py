@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from controller.dashboard.pages.states import Notice, Part, Tally
+from controller.dashboard.pages.states import Notice, Part, Tally, plural
 from controller.dashboard.query import Listing, listed
 from controller.dashboard.times import moment
 from controller.dashboard.world import values
@@ -72,7 +72,7 @@ def tally(world: World, sight: Sight, now: datetime) -> Tally:
         title="Reservations",
         link=PATH,
         total=len(rows),
-        unit="reservations",
+        unit=plural(len(rows), "reservation", "reservations"),
         parts=tuple(_parts(rows)),
         notices=tuple(
             Notice(

@@ -85,6 +85,11 @@ class Tally(Struct, frozen=True):
     is_refused: bool = False
 
 
+def plural(count: int, one: str, many: str) -> str:
+    """The words for so many."""
+    return one if count == 1 else many
+
+
 def shown(state: str) -> Shown:
     """A state of any kind; an empty one is Pending."""
     word = state or "Pending"

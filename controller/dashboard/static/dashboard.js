@@ -99,6 +99,8 @@
       do {
         isOutdated = false;
         const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+        // The server has too much to do: what is here stays until the next change.
+        if (answer.status === 429 || answer.status === 503) return;
         if (answer.redirected || !answer.ok) {
           location.reload();
           return;

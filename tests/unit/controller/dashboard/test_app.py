@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from controller.dashboard.attempts import BURST
+from controller.dashboard.attempts import PAGES as ALLOWED
+from controller.dashboard.attempts import WRONG_TOKENS
 from controller.dashboard.guard import HEADERS
 from controller.dashboard.registry import PAGES
 from controller.dashboard.session import LIFETIME, LONGEST_TOKEN
@@ -231,7 +232,7 @@ async def test_a_form_of_another_site_is_refused(place):
 
 
 async def test_tokens_can_not_be_guessed_for_long(place):
-    for _ in range(BURST):
+    for _ in range(WRONG_TOKENS.burst):
         await place.page("/", "pirate", status=401)
     async with place.ask("/", "pirate") as answer:
         assert answer.status == 429
@@ -244,7 +245,7 @@ async def test_sessions_go_on_while_somebody_guesses(place):
     async with await log_in(place, "captain") as answer:
         value = answer.headers["Set-Cookie"].partition(";")[0]
     place.session.cookie_jar.clear()
-    for _ in range(BURST + 1):
+    for _ in range(WRONG_TOKENS.burst + 1):
         async with place.ask("/", "pirate"):
             pass
     await place.page("/", None, headers={"Cookie": value})
@@ -310,3 +311,36 @@ async def test_pages_answer_while_others_are_made(place):
     place.filled.fill(100)
     texts = await asyncio.gather(*(place.page(path) for path in PATHS * 3))
     assert all("<main" in each for each in texts)
+
+
+async def test_nobody_keeps_the_controller_making_pages(place, monkeypatch):
+    now = asyncio.get_running_loop().time()
+    monkeypatch.setattr(place.filled.dashboard._made, "_clock", lambda: now)
+    for _ in range(ALLOWED.burst):
+        await place.page("/reservations")
+    async with place.ask("/reservations") as answer:
+        assert answer.status == 429
+        assert int(answer.headers["Retry-After"]) > 0
+    place.filled.namespace("shop")
+    await place.page("/gates", "sailor")
+
+
+async def test_one_is_one(place):
+    place.filled.reserved(1)
+    assert "1 reservation<" in re.sub(r"\s*</p>", "</p>", await place.page("/reservations"))
+    assert ">reservation<" in await place.page("/")
+
+
+async def test_a_form_that_comes_too_slowly_is_refused(place, monkeypatch):
+    monkeypatch.setattr("controller.dashboard.app._FORM_PATIENCE", 0.05)
+
+    async def slowly():
+        yield b"token="
+        await asyncio.sleep(30)
+
+    headers = {
+        "Origin": f"http://127.0.0.1:{place.site.port}",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
+    async with place.ask("/login", None, "POST", data=slowly(), headers=headers) as answer:
+        assert answer.status == 408

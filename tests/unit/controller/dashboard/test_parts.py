@@ -9,13 +9,20 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from markupsafe import Markup
 
-from controller.dashboard.attempts import BURST, BURST_OF_ALL, PERIOD, Attempts
+from controller.dashboard.attempts import WRONG_TOKENS, Attempts
 from controller.dashboard.guard import is_from_our_page, is_host_of_loopback, local_path
 from controller.dashboard.query import ROWS, Query, listed, read_query, turned
 from controller.dashboard.text import finalize, visible
 from controller.dashboard.times import age, span
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+BURST, PERIOD, BURST_OF_ALL = (
+    WRONG_TOKENS.burst,
+    WRONG_TOKENS.period,
+    WRONG_TOKENS.burst_of_all,
+)
 
 
 class Clock:
@@ -28,12 +35,12 @@ class Clock:
 def wrong(attempts, address, times):
     for _ in range(times):
         assert not attempts.wait(address)
-        attempts.failed(address)
+        attempts.note(address)
 
 
 def test_an_address_that_is_wrong_too_often_waits_and_no_other_does():
     clock = Clock()
-    attempts = Attempts(clock)
+    attempts = Attempts(WRONG_TOKENS, clock)
     wrong(attempts, "a", BURST)
     assert attempts.wait("a") == pytest.approx(PERIOD)
     assert not attempts.wait("b")
@@ -46,7 +53,7 @@ def test_an_address_that_is_wrong_too_often_waits_and_no_other_does():
 
 
 def test_all_addresses_together_have_a_bound_too():
-    attempts = Attempts(Clock())
+    attempts = Attempts(WRONG_TOKENS, Clock())
     for number in range(BURST_OF_ALL):
         wrong(attempts, f"address {number}", 1)
     assert attempts.wait("one more")
@@ -54,10 +61,10 @@ def test_all_addresses_together_have_a_bound_too():
 
 def test_no_number_of_addresses_is_remembered_for_ever():
     clock = Clock()
-    attempts = Attempts(clock)
+    attempts = Attempts(WRONG_TOKENS, clock)
     for number in range(5000):
         clock.now += PERIOD
-        attempts.failed(str(number))
+        attempts.note(str(number))
     assert len(attempts._buckets) <= 1024
 
 
