@@ -54,6 +54,8 @@ class Words(Struct, frozen=True, kw_only=True):
     is_live: bool
     problems: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    unsent: str = ""
+    """Why the API server never asks the webhook about it; empty where it does."""
     hints: dict[str, str] = {}
     """By reference of a policy: why it would change what it should have changed before."""
     template: dict[str, Any] | None = None
@@ -75,11 +77,12 @@ def policies_section(answered: Answered, told: Words) -> Section:
         policies=explanation.policies if explanation else (),
         fields=explanation.fields if explanation else (),
         problems=told.problems,
-        remarks=told.remarks,
+        remarks=(*told.remarks, *filter(None, (told.unsent,))),
     )
     state, summary = _summary(answered, told)
     lines = [Line(text, 0, "waiting", "unsure") for text in told.problems]
-    lines += [Line(text, 0, "", "note") for text in told.remarks]
+    remarks = (*told.remarks, *filter(None, (told.unsent,)))
+    lines += [Line(text, 0, "", "note") for text in remarks]
     if explanation is not None:
         lines += _lines(answered, explanation, told)
     elif verdict.outcome not in {VALID, UNMATCHED}:
@@ -125,6 +128,8 @@ def _summary(answered: Answered, told: Words) -> tuple[State, str]:
     changed = len({each.path for each in explanation.fields if set(each.set_by) - {OWN}})
     if not changed:
         return "fine", f"{text}; all that they ask for is there"
+    if told.unsent:
+        return "note", f"{text}, which the webhook is never asked about"
     fields = f"{changed} field{'s' if changed > 1 else ''}"
     if told.is_live:
         return "note", f"{text}; created now, it would differ in {fields}"

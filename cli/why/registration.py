@@ -69,7 +69,9 @@ async def why_unsent(
     if not asked:
         return f"no webhook of ours is registered for {resource.plural}"
     reasons = [_unselected(each, namespace_labels, labels) for each in asked]
-    return "" if "" in reasons else "; ".join(reasons)
+    if "" in reasons:
+        return ""
+    return f"it is never sent to the webhook: {'; '.join(dict.fromkeys(reasons))}"
 
 
 def _asks_for(entry: _Entry, group: str, plural: str) -> bool:
@@ -91,5 +93,5 @@ def _unselected(
         given = selector or _EVERYTHING
         mismatch = first_mismatch(compile_selector(given), given, name, found, whose)
         if mismatch is not None:
-            return f"it is not sent to {entry.name}: {mismatch}"
+            return str(mismatch)
     return ""

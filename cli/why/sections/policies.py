@@ -50,13 +50,13 @@ async def section(context: WhyContext) -> Section | None:
     if context.is_live and answered.explanation is not None and space is not None:
         labels = (manifest.get("metadata") or {}).get("labels") or {}
         unsent = await why_unsent(context, str(manifest.get("kind")), space.labels, labels)
-        remarks = (*remarks, unsent) if unsent else remarks
     owner = context.owners[0] if context.owners and context.is_pod else None
     told = Words(
         whose=asked.whose,
         is_live=context.is_live,
         problems=found.problems,
         remarks=remarks,
+        unsent=unsent,
         hints={}
         if unsent or not context.is_live
         else _hints(answered.explanation, found.policies, manifest),
