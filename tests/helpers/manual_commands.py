@@ -28,7 +28,6 @@ GIVEN = {
     "docs/howto/deploying.md": ALONE,
     "docs/howto/preview.md": "kubectl create deployment previewed --image=none",
     "docs/howto/uninstalling.md": ALONE,
-    "docs/howto/preview.md": "kubectl create deployment berth --image=none",
     "docs/reference/evaluations.md": """\
 kubectl create namespace shop
 kubectl apply -f - <<'END'
@@ -42,8 +41,12 @@ END
 kubectl create deployment shop --image=none --dry-run=client -o yaml > shop.yaml
 kubectl config view --raw > dresden.yaml
 mkdir bootstrap
-echo '{kind: Cloud, metadata: {name: c, namespace: n}, spec: {type: openstack}}' \
-  > bootstrap/cloud.yaml
+cat > bootstrap/metric.yaml <<'END'
+api: core
+kind: GlobalMetric
+metadata: {name: heat_demand_zone_1}
+spec: {min: 0, max: 5, provider: {name: prometheus, metric: heat_demand_zone_1}}
+END
 """,
     "docs/reference/policies.md": """\
 cp deploy/samples/cluster-toleration.yaml policy.yaml
@@ -53,16 +56,30 @@ cp deploy/samples/workloads/ledger-main.yaml workload.yaml
 NODE=node-0
 kubectl annotate node "$NODE" rescheduler.harbourmaster.dev/reservations=[]
 kubectl taint node "$NODE" CriticalAddonsOnly=resched.x:NoSchedule
-kubectl apply -f - <<'END'
+for name in one two; do kubectl apply -f - <<END
 apiVersion: v1
 kind: Pod
-metadata: {name: coredns-5d4f8-x7k2p, namespace: kube-system}
+metadata: {name: full-$name}
 spec:
-  priorityClassName: system-cluster-critical
+  tolerations: [{operator: Exists}]
+  containers:
+    - {name: main, image: none, resources: {requests: {cpu: 20}}}
+END
+done
+kubectl wait --for=condition=Ready pod/full-one pod/full-two --timeout=90s
+kubectl apply -f - <<END
+apiVersion: v1
+kind: Pod
+metadata:
+  name: coredns-5d4f8-x7k2p
+  namespace: kube-system
+  annotations: {scheduler.alpha.kubernetes.io/critical-pod: ""}
+spec:
   tolerations: [{key: CriticalAddonsOnly, operator: Exists}]
   containers:
-    - {name: main, image: none}
+    - {name: main, image: none, resources: {requests: {cpu: 20}}}
 END
+kubectl -n kube-system wait --for=condition=PodScheduled=False pod/coredns-5d4f8-x7k2p --timeout=90s
 """,
     "docs/reference/scheduler.md": "kubectl run ledger-7fc8566fcd-s24fd --image=none",
 }

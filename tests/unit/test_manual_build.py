@@ -1,0 +1,119 @@
+"""The manual is built without a warning, and its reference has all that the code has."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import manual
+from cli.main import _parser
+from manual.alerts import alerts
+from manual.commands import _below
+from manual.outside import without_links_out
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+CRDS = [
+    definition
+    for file in sorted((ROOT / "deploy/crds").glob("*.yaml"))
+    for definition in yaml.safe_load_all(file.read_text())
+    if definition["kind"] == "CustomResourceDefinition"
+]
+
+
+def written(page):
+    return manual.written((DOCS / "reference" / page).read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_it_is_built_without_a_warning(tmp_path):
+    made = subprocess.run(
+        [
+            *(sys.executable, "-m", "sphinx", "--builder=html", "--fail-on-warning"),
+            *("--quiet", f"--doctree-dir={tmp_path / 'doctrees'}", DOCS, tmp_path / "html"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    pages = {page.relative_to(DOCS).with_suffix(".html") for page in DOCS.glob("**/*.md")}
+    assert not [page for page in pages if not (tmp_path / "html" / page).exists()]
+    picture = (tmp_path / "html/concepts/gates.html").read_text()
+    assert '<svg class="picture" role="img" aria-label="Admission adds the gate' in picture
+    assert "<style>" not in picture[picture.index('<svg class="picture"') :]
+
+
+def test_every_generated_part_stands_on_one_page():
+    found = [
+        name
+        for page in DOCS.glob("*/*.md")
+        for name in re.findall(r"^<!-- generated: (.+) -->$", page.read_text(), re.MULTILINE)
+    ]
+    assert sorted(found) == sorted(manual.WRITERS)
+
+
+def test_every_command_has_a_section_with_its_flags():
+    text = written("commands.md")
+
+    def check(name, parser):
+        assert re.search(rf"^#+ {re.escape(name)}$", text, re.MULTILINE), name
+        for action in parser._actions:
+            if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
+                for flag in action.option_strings:
+                    assert f"`{flag}" in text or f"`{flag}" in written("settings.md")
+        for below, its_parser, _ in _below(parser):
+            check(f"{name} {below}", its_parser)
+
+    for name, parser, _ in _below(_parser()):
+        check(name, parser)
+
+
+@pytest.mark.parametrize("definition", CRDS, ids=lambda each: each["spec"]["names"]["plural"])
+def test_every_kind_has_a_section_with_its_fields(definition):
+    text = "".join(written(f"kinds-{part}.md") for part in ("policies", "lifecycle", "metrics"))
+    text += written("kinds-placement.md")
+    kind = definition["spec"]["names"]["kind"]
+    (section,) = re.findall(rf"^## {kind}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    (stored,) = [each for each in definition["spec"]["versions"] if each["storage"]]
+    spec = stored["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
+    fields = spec.get("properties", {})
+    assert all(f"| `spec.{name}` |" in section for name in fields)
+
+
+def test_every_alert_is_listed_and_leads_to_its_runbook():
+    text = written("all-alerts.md")
+    assert alerts()
+    for rule in alerts():
+        (page,) = re.findall(rf"^\[{rule['alert']}\]\(\.\./([^)#]+)#", text, re.MULTILINE)
+        assert (DOCS / page).exists()
+
+
+def test_links_out_of_the_manual_become_paths_but_in_code():
+    page = DOCS / "howto/x.md"
+    text = "[crds](../../deploy/crds) [`deploy/crds`](../../deploy/crds) [a](y.md#b)\n"
+    text += "```\n[crds](../../deploy/crds)\n```\n"
+    told = "crds (`deploy/crds`) `deploy/crds` [a](y.md#b)\n```\n[crds](../../deploy/crds)\n```\n"
+    assert without_links_out(text, page, DOCS) == told
+
+
+@pytest.mark.parametrize("picture", sorted((DOCS / "concepts/pictures").glob("*.svg")), ids=str)
+def test_every_picture_is_shown_with_a_text_and_has_both_colours(picture):
+    shown = [
+        alt
+        for page in DOCS.glob("concepts/*.md")
+        for alt in re.findall(rf"!\[([^]]+)\]\(pictures/{picture.name}\)", page.read_text())
+    ]
+    assert [len(alt) > 100 for alt in shown] == [True]
+    text = picture.read_text()
+    styles = (text, (DOCS / "_static/manual.css").read_text())
+    assert "prefers-color-scheme: dark" in text
+    used = {name for names in re.findall(r' class="([^"]+)"', text) for name in names.split()}
+    assert all(f".{name} " in style for style in styles for name in used)
