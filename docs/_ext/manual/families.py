@@ -100,7 +100,7 @@ class Verdicts:
 def measuring_families() -> list[Metric]:
     """What it tells of metrics and analyses."""
     # As whoever makes the controller's other metrics has done by then.
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     QueryMetrics(registry).answered("prometheus", "Answered", 0.1)
     MetricSchedule(registry).late(0.1)
@@ -110,14 +110,14 @@ def measuring_families() -> list[Metric]:
 
 def extender_families() -> list[Metric]:
     """What it tells of a second scheduler's questions."""
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     ExtenderMetrics(registry := CollectorRegistry(), extender.VERBS, extender.OUTCOMES)
     return own_families(registry)
 
 
 def placement_families() -> list[Metric]:
     """What it tells of where applications go."""
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = PlacementMetrics(registry := CollectorRegistry())
     metrics.decided("Application", "Placed", 0.001)
     return own_families(registry)
@@ -125,7 +125,7 @@ def placement_families() -> list[Metric]:
 
 def rescheduling_families() -> list[Metric]:
     """What it tells of the room that it makes."""
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = ReschedulingMetrics(registry := CollectorRegistry())
     for metric in vars(metrics).values():
         child = metric.labels(*("a" for _ in metric._labelnames))

@@ -76,12 +76,14 @@ def _fields(schema: Mapping[str, Any], above: str = "") -> Iterator[list[str]]:
 def _type(field: Mapping[str, Any]) -> str:
     if field.get("x-kubernetes-int-or-string"):
         return "number or text"
-    kind = field.get("type", "anything")
+    kind = str(field.get("type", "anything"))
     if kind == "array":
         return f"list of {_type(field['items'])}"
     if isinstance(values := field.get("additionalProperties"), dict):
         return f"map of {_type(values)}"
-    return {"string": field.get("format", "text"), "boolean": "true or false"}.get(kind, kind)
+    if kind == "string":
+        return str(field.get("format", "text"))
+    return "true or false" if kind == "boolean" else kind
 
 
 def _meaning(field: Mapping[str, Any]) -> str:

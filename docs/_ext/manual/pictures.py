@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from docutils import nodes
+from docutils import nodes  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
