@@ -7,6 +7,7 @@ import re
 import secrets
 import stat
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from serving.settings import StartError
@@ -29,6 +30,8 @@ class RecordFiles:
         self._max_bytes = max_bytes
         self._max_files = max_files
         self._file: int | None = None
+        self._path = directory
+        """Of the file."""
         self._size = 0
         try:
             directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
@@ -47,10 +50,10 @@ class RecordFiles:
             self._append(self._file, line)
 
     def close(self) -> None:
-        """Begin no more."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Let go of the file; the next line begins another. Raises OSError, and has let go."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
 
     def _append(self, file: int, line: bytes) -> None:
         done = 0
@@ -58,27 +61,37 @@ class RecordFiles:
             while done < len(line):
                 done += os.write(file, line[done:])
         except OSError:
-            # A full disk may have taken a part of it; the next attempt begins a new file.
-            os.ftruncate(file, self._size)
-            self.close()
+            self._abandon(file)
             raise
         self._size += done
+
+    def _abandon(self, file: int) -> None:
+        """Leave no part of a line behind, nor an empty file; the next attempt begins a new one."""
+        with suppress(OSError):
+            os.ftruncate(file, self._size)
+        with suppress(OSError):
+            self.close()
+        # Otherwise each attempt on a full disk would leave one, and push out a good one.
+        if not self._size:
+            with suppress(OSError):
+                self._path.unlink()
 
     def _opened(self) -> int:
         self._make_room()
         moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         # Nobody can have put a link there: the name is not to be guessed, and must be new.
-        path = self._directory / f"reviews-{moment}-{secrets.token_hex(4)}.jsonl"
-        file = os.open(path, _FLAGS, _PRIVATE)
-        os.fchmod(file, _PRIVATE)
-        return file
+        self._path = self._directory / f"reviews-{moment}-{secrets.token_hex(4)}.jsonl"
+        # The umask can only take more away.
+        return os.open(self._path, _FLAGS, _PRIVATE)
 
     def _make_room(self) -> None:
         """Remove the oldest files, also those of processes before this one."""
-        found = sorted(
-            (seen.st_mtime_ns, path)
-            for path in self._directory.iterdir()
-            if _NAME.match(path.name) and stat.S_ISREG((seen := path.lstat()).st_mode)
-        )
+        found: list[tuple[int, Path]] = []
+        for path in self._directory.iterdir():
+            # Another replica may share the folder, and remove it first.
+            with suppress(FileNotFoundError):
+                if _NAME.match(path.name) and stat.S_ISREG((seen := path.lstat()).st_mode):
+                    found.append((seen.st_mtime_ns, path))
+        found.sort()
         for _, path in found[: max(len(found) - self._max_files + 1, 0)]:
             path.unlink(missing_ok=True)

@@ -115,3 +115,73 @@ def test_a_folder_that_is_not_writable_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(StartError, match="nothing can be recorded: it is not writable"):
         made(tmp_path)
+
+
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_stays_full_costs_no_recording_and_leaves_no_empty_file(tmp_path, monkeypatch):
+    files = made(tmp_path)
+    for moment in range(1, 4):
+        files.write([LINE] * moment)
+        files.close()
+        # So that they do not share a tick of the clock.
+        newest = next(path for path in files_of(tmp_path) if path.stat().st_mtime > 10)
+        os.utime(newest, (moment, moment))
+    good = files_of(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        for _ in range(10):
+            with pytest.raises(OSError, match="No space left"):
+                files.write([LINE])
+    # The oldest gave way to the one that was begun, and no other did.
+    assert files_of(tmp_path) == good[1:]
+    files.write([LINE])
+    files.close()
+    assert [path.stat().st_size for path in files_of(tmp_path)] == [200, 300, 100]
+
+
+def test_a_file_that_fails_when_it_is_closed_is_let_go_of_once(tmp_path, monkeypatch):
+    files = made(tmp_path)
+    files.write([LINE])
+    close, closed = os.close, []
+
+    def failing(file):
+        closed.append(file)
+        close(file)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "close", failing)
+        with pytest.raises(OSError, match="Input/output error"):
+            files.close()
+        # By now the number may be that of somebody's connection.
+        files.close()
+    assert len(closed) == 1
+
+
+def test_a_file_that_can_t_be_cut_is_not_written_to_again(tmp_path, monkeypatch):
+    files = made(tmp_path)
+    files.write([LINE])
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        patched.setattr(os, "ftruncate", full)
+        with pytest.raises(OSError, match="No space left"):
+            files.write([LINE])
+    files.write([LINE])
+    files.close()
+    assert [path.read_bytes() for path in files_of(tmp_path)] == [LINE, LINE]
+
+
+def test_a_file_that_another_process_just_removed_is_no_fault(tmp_path, monkeypatch):
+    for _ in range(2):
+        files = made(tmp_path)
+        files.write([LINE])
+        files.close()
+    gone = tmp_path / "reviews-20260101T000000-00000000.jsonl"
+    monkeypatch.setattr(type(tmp_path), "iterdir", lambda path: iter([gone, *path.glob("*")]))
+    files = made(tmp_path)
+    files.write([LINE])
+    files.close()
+    assert len(files_of(tmp_path)) == 3
