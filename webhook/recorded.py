@@ -15,7 +15,7 @@ from gates.owners import supported_owner
 from gates.version import hash_of
 from policies.decoding import MalformedError
 from policies.pods import KINDS
-from telemetry.metrics import NOT_KEPT, UNFAITHFUL, WRITTEN
+from telemetry.metrics import NOT_KEPT, TOO_LARGE, UNFAITHFUL, WRITTEN
 from webhook.cases import Failure, answer_case, read_case, response_of
 from webhook.engine import Engine
 from webhook.handlers import Decision
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from webhook.review import RequestHead
     from webhook.reviewed import Reviewed
 
+MAX_POLICIES: Final = 64 * 1024
+"""Bytes of the policies that matched, together; the line's replay reads and merges them anew, and
+as many as a tenant may make would hold up the answers of others for seconds."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _SETTINGS: Final = frozenset(AdmissionSettings.__struct_fields__)
@@ -52,10 +55,13 @@ class Taken(Struct, frozen=True, gc=False):
 
 def line_of(taken: Taken) -> tuple[bytes | None, str]:
     """The line of a review, and WRITTEN; or None and why there is none. Raises whatever it may."""
+    request, engine, verdict = taken.decision.request, taken.engine, taken.decision.verdict
+    policies = [each.source for each in _policies(request, engine)]
+    if sum(map(len, policies)) > MAX_POLICIES:
+        return None, TOO_LARGE
     review = redacted(_decode(taken.body))
     if review is None:
         return None, NOT_KEPT
-    request, engine, verdict = taken.decision.request, taken.engine, taken.decision.verdict
     kept = _encode(review)
     response = response_of(taken.result)
     case: dict[str, Any] = {
@@ -63,7 +69,7 @@ def line_of(taken: Taken) -> tuple[bytes | None, str]:
         "at": datetime.fromtimestamp(taken.at, UTC),
         "review": msgspec.Raw(kept),
         "namespaces": list(_namespaces(request, engine)),
-        "policies": [msgspec.Raw(each.source) for each in _policies(request, engine)],
+        "policies": [msgspec.Raw(each) for each in policies],
         "settings": _settings(engine.settings),
         "response": response,
     }

@@ -87,7 +87,11 @@ class Recorder:
         ):
             self._outcomes[NOT_KEPT].inc()
         else:
-            parents = tuple(parents_now(decision.request, engine))
+            try:
+                parents = tuple(parents_now(decision.request, engine))
+            except Exception:  # noqa: BLE001 - the review is answered, whatever is wrong here
+                self._outcomes[UNFAITHFUL].inc()
+                return
             self._waiting.append(
                 Taken(time.time(), body, result, decision, engine, may_patch, parents)
             )

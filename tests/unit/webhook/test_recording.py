@@ -157,6 +157,13 @@ async def test_a_fault_in_one_review_harms_no_other(monkeypatch):
     assert stage.outcomes == {UNFAITHFUL: 1, WRITTEN: 1}
 
 
+async def test_a_fault_when_a_review_is_taken_harms_no_answer(monkeypatch):
+    stage = Stage()
+    monkeypatch.setattr(recording, "parents_now", lambda *_: 1 / 0)
+    stage.take()
+    assert stage.outcomes == {UNFAITHFUL: 1}
+
+
 async def test_a_disk_that_fails_is_counted_and_told_once(log):
     stage = Stage()
     stage.files.error = OSError(28, "No space left on device")

@@ -14,7 +14,8 @@ from helpers.recorded import (
     replayed_response,
     secretive,
 )
-from telemetry.metrics import NOT_KEPT, UNFAITHFUL, WRITTEN
+from telemetry.metrics import NOT_KEPT, TOO_LARGE, UNFAITHFUL, WRITTEN
+from webhook.cases import answer_case
 from webhook.redaction import REDACTED, blank, redacted
 
 KINDS = ["Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"]
@@ -170,6 +171,23 @@ def test_an_answer_that_can_not_be_given_again_is_no_line():
     document["spec"]["containers"][0]["env"] = [{"name": "A", "value": "x" * 140_000}]
     line, _, outcome = recorded(review(document), engine_of(family()))
     assert (line, outcome) == (None, UNFAITHFUL)
+
+
+@pytest.mark.parametrize(("keys", "expected"), [(100, WRITTEN), (450, TOO_LARGE)])
+def test_policies_that_would_hold_up_others_are_not_replayed(keys, expected, monkeypatch):
+    found = [
+        cluster_policy(
+            f"p{index}",
+            tolerations=[{"key": f"{index}-{key}", "operator": "Exists"} for key in range(keys)],
+        )
+        for index in range(4)
+    ]
+    replays = []
+    monkeypatch.setattr(
+        "webhook.recorded.answer_case", lambda case: replays.append(case) or answer_case(case)
+    )
+    assert recorded(review(workload("Pod")), engine_of((), *found))[2] == expected
+    assert len(replays) == (expected == WRITTEN)
 
 
 @pytest.mark.parametrize(
