@@ -59,7 +59,7 @@ test: .venv/installed ## run all tests, the fast ones first, on a real control p
 	@$(PYTEST) $(RETRY) tests/bench
 	@echo "== 4 of 5: pages in headless Chromium, and a real control plane (both made first where they are not in the cache: ten minutes)"
 	@$(BIN)/python -m playground build-browser
-	@$(PYTEST) $(RETRY) tests/browser
+	@$(PYTEST) $(RETRY) $(PARALLEL) tests/browser
 	@$(BIN)/python -m playground build
 	@$(PYTEST) $(RETRY) $(PARALLEL) --dist=loadfile tests/cluster
 	@echo "== 5 of 5: replicas under load, restarts, rotation and faults of the API server"
