@@ -20,7 +20,7 @@ from cli.preview.policies import UnknownError, of_files, previewed, set_of
 from cli.preview.world import FIRST, THEN, World
 from cli.reschedule.state import UnreadableError, objects_in
 from kube.errors import ApiError, ForbiddenError, NotFoundError
-from kube.resources import CLUSTER_POLICIES, POLICIES
+from kube.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
 from policies.decoding import MalformedError, decode
 from webhook.engine import Engine
 from webhook.snapshot import Snapshot
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from cli.preview.model import Policies
     from kube.client import Client
+    from kube.resources import Resource
 
 
 class _Object(msgspec.Struct, frozen=True):
@@ -42,9 +43,11 @@ class _Object(msgspec.Struct, frozen=True):
 _kind_of: Final = msgspec.json.Decoder(_Object)
 _POLICIES: Final = frozenset((CLUSTER_POLICIES.kind, POLICIES.kind))
 _NO_NODES: Final = "no nodes are known: nothing is said about where pods fit"
+_NO_PODS: Final = "no pods are known: every node counts as empty"
 _NO_NAMESPACES: Final = (
     "no namespaces are known: every one counts as there, labelled with nothing but its name"
 )
+_STANDARD_INPUT: Final = "-"
 _NO_POLICIES: Final = "there are no policies now: all count as added"
 
 
@@ -71,12 +74,19 @@ class _Run:
         self._problems: list[str] = []
         self._notes: list[str] = []
         self._policies: Policies | None = None
+        self._left_out: list[Resource] = []
+        """What the caller may not read."""
+        self._lacks_pods = False
 
     def read_files(self) -> bool:
         """Read the policies; False where that can't be done at all."""
         arguments = self._arguments
-        for path in (*arguments.policies, *filter(None, (arguments.policies_now,))):
-            if str(path) != "-" and not path.exists():
+        policies = (*arguments.policies, *filter(None, (arguments.policies_now,)))
+        if [str(path) for path in (*policies, arguments.dump)].count(_STANDARD_INPUT) > 1:
+            complain("standard input can be read once: give only one of the files as -")
+            return False
+        for path in policies:
+            if str(path) != _STANDARD_INPUT and not path.exists():
                 complain(f"{path}: no such file or directory")
                 return False
         self._given = of_files(arguments.policies, self._problems)
@@ -88,7 +98,6 @@ class _Run:
 
     async def live(self, client: Client) -> int:
         """Compare with a cluster."""
-        unread = 0
         for resource in (*FIRST, None, *THEN):
             if resource is None:
                 if not self._begin():
@@ -105,14 +114,15 @@ class _Run:
                 if resource.kind in _POLICIES:
                     complain(f"no preview, for you may not read its policies: {error.message}")
                     return UNUSABLE
-                unread += resource in THEN
+                self._left_out.append(resource)
                 self._notes.append(f"{resource.plural} are left out: {error.message}")
             except ApiError as error:
                 complain(f"no preview: {error}")
                 return UNUSABLE
-        if unread == len(THEN):
+        if all(resource in self._left_out for resource in THEN):
             complain("no preview, for you may read no workload at all")
             return UNUSABLE
+        self._lacks_pods = PODS in self._left_out
         return self._finish()
 
     def dumped(self) -> int:
@@ -126,6 +136,7 @@ class _Run:
         if not any(by_kind[resource.kind] for resource in THEN):
             complain(f"{file}: no workload and no pod in it; see harbourmaster preview --help")
             return UNUSABLE
+        self._lacks_pods = not by_kind[PODS.kind]
         for resource in FIRST:
             if resource.kind in _POLICIES and self._arguments.policies_now is not None:
                 continue
@@ -209,7 +220,11 @@ class _Run:
             ),
             namespaces=dict(sorted(names.items(), key=lambda each: (-each[1], each[0]))),
             workloads=workloads,
-            notes=(*self._notes, *world.notes()),
+            notes=(
+                *self._notes,
+                *([_NO_PODS] if self._lacks_pods and world.nodes else ()),
+                *world.notes(),
+            ),
         )
 
     def _is_failed(self, report: Report) -> bool:
@@ -218,9 +233,17 @@ class _Run:
         if "changed" in asked and totals.changed:
             complain(f"{totals.changed} workloads would change (--fail-on changed)")
             is_failed = True
+        # What was not looked at must not pass for what is fine.
+        unread = [each.plural for each in self._left_out if each is not NODES]
+        if asked and unread:
+            flags = " ".join(f"--fail-on {each}" for each in asked)
+            complain(f"{', '.join(unread)} could not be looked at ({flags})")
+            is_failed = True
         if "unschedulable" in asked and totals.changed and not totals.nodes:
-            # What was not looked at must not pass for what is fine.
             complain(f"{_NO_NODES} (--fail-on unschedulable)")
+            is_failed = True
+        elif "unschedulable" in asked and totals.changed and self._lacks_pods:
+            complain(f"{_NO_PODS} (--fail-on unschedulable)")
             is_failed = True
         if "unschedulable" in asked and totals.unschedulable:
             complain(

@@ -1,8 +1,7 @@
-"""``harbourmaster preview``: what it says of a dump and of a cluster, and what it refuses."""
+"""``harbourmaster preview``: what it says of a dump, and what it refuses."""
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 
@@ -12,10 +11,8 @@ import yaml
 from cli.main import main
 from cli.preview.commands import KINDS
 from cli.preview.world import FIRST, THEN
-from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy, policy, workload
 from helpers.previewing import bare, deployment, namespace, owner, ready_node
-from kube.resources import CLUSTER_POLICIES, POLICIES
 
 SSD = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
 NOWHERE = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "tape"})
@@ -260,6 +257,17 @@ def test_what_can_t_be_judged_does_not_pass(preview):
     )
 
 
+def test_nodes_whose_pods_are_not_known_do_not_pass_for_free_ones(preview):
+    items = [namespace(), ready_node("n1", disk="ssd"), *deployment("web")]
+    code, out, err = preview([SSD], items, "--fail-on", "unschedulable")
+    assert code == 1
+    assert err == (
+        "harbourmaster: no pods are known: every node counts as empty (--fail-on unschedulable)\n"
+    )
+    assert "note: no pods are known: every node counts as empty\n" in out
+    assert preview([SSD], items)[0] == 0
+
+
 def test_an_object_that_can_t_be_read_is_a_reason_for_1(preview):
     broken = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 7}}
     code, out, _ = preview([SSD], [broken, *CLUSTER])
@@ -289,6 +297,7 @@ def test_settings_are_those_of_the_server(report):
     [
         (["--cluster"], "nothing to preview: give policies by -f"),
         (["--dump", "x", "-f", "gone.yaml"], "gone.yaml: no such file or directory"),
+        (["--dump", "-", "-f", "-"], "standard input can be read once"),
         (["--dump", "gone.json", "--delete", "x"], "gone.json: cannot be read: No such file"),
     ],
 )
@@ -358,58 +367,3 @@ def test_a_comment_is_never_too_long(preview):
 
 def test_the_help_names_all_that_is_read():
     assert set(KINDS.split(",")) == {resource.plural for resource in (*FIRST, *THEN)}
-
-
-@pytest.fixture
-async def api():
-    async with FakeApi() as found:
-        for resource in (*FIRST, *THEN):
-            found.define(resource)
-        yield found
-
-
-@pytest.fixture
-def live(api, monkeypatch, capsys, tmp_path):
-    """Return a function that previews policies on the fake API server."""
-    monkeypatch.setattr("cli.cluster.connect", lambda _file, *, context: api.connection)
-
-    async def start(policies, *arguments):
-        file = tmp_path / "policies.yaml"
-        file.write_text(yaml.safe_dump_all(policies))
-        command = ["preview", "-f", str(file), "--cluster", "-o", "json", *arguments]
-        return await asyncio.to_thread(main, command), *capsys.readouterr()
-
-    return start
-
-
-def put(api, items):
-    resources = {each.kind: each for each in (*FIRST, *THEN)}
-    uids = {}
-    for each in items:
-        meta = dict(each["metadata"])
-        owners = meta.get("ownerReferences", ())
-        meta["ownerReferences"] = [{**one, "uid": uids[one["uid"]]} for one in owners]
-        stored = api.put(resources[each["kind"]], {**each, "metadata": meta})
-        uids[meta.get("uid")] = stored["metadata"]["uid"]
-
-
-async def test_a_live_cluster_is_read_and_nothing_is_written(api, live):
-    put(api, [*CLUSTER, SSD])
-    code, out, err = await live([NOWHERE])
-    assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert names(found) == ["Deployment shop/web"]
-    assert found["totals"]["unschedulable"] == 2
-    assert found["policies"]["changed"] == ["ClusterPodSchedulingPolicy ssd"]
-    assert {request.method for request in api.requests} == {"GET"}
-
-
-async def test_a_cluster_without_our_kinds_has_no_policies(api, live):
-    put(api, CLUSTER)
-    for resource in (CLUSTER_POLICIES, POLICIES):
-        api.undefine(resource)
-    code, out, _ = await live([SSD])
-    assert code == 0
-    found = json.loads(out)
-    assert "the cluster has no podschedulingpolicies" in found["notes"]
-    assert names(found) == ["Deployment shop/web"]

@@ -1,0 +1,112 @@
+"""``harbourmaster preview --cluster``: what is read, and what rights do not allow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+import yaml
+
+from cli.main import main
+from cli.preview.world import FIRST, THEN
+from helpers.fake_api import FakeApi
+from helpers.objects import cluster_policy
+from helpers.previewing import deployment, namespace, ready_node
+from kube.resources import CLUSTER_POLICIES, DEPLOYMENTS, NODES, PODS, POLICIES
+
+SSD = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
+NOWHERE = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "tape"})
+CLUSTER = [
+    namespace(),
+    ready_node("n1", disk="ssd"),
+    ready_node("n2"),
+    *deployment("web", on=["n1", "n2"]),
+    *deployment("other", on=["n2"]),
+]
+
+
+def names(found):
+    return [f"{each['kind']} {each['namespace']}/{each['name']}" for each in found["workloads"]]
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        for resource in (*FIRST, *THEN):
+            found.define(resource)
+        yield found
+
+
+@pytest.fixture
+def live(api, monkeypatch, capsys, tmp_path):
+    """Return a function that previews policies on the fake API server."""
+    monkeypatch.setattr("cli.cluster.connect", lambda _file, *, context: api.connection)
+
+    async def start(policies, *arguments):
+        file = tmp_path / "policies.yaml"
+        file.write_text(yaml.safe_dump_all(policies))
+        command = ["preview", "-f", str(file), "--cluster", "-o", "json", *arguments]
+        return await asyncio.to_thread(main, command), *capsys.readouterr()
+
+    return start
+
+
+def put(api, items):
+    resources = {each.kind: each for each in (*FIRST, *THEN)}
+    uids = {}
+    for each in items:
+        meta = dict(each["metadata"])
+        owners = meta.get("ownerReferences", ())
+        meta["ownerReferences"] = [{**one, "uid": uids[one["uid"]]} for one in owners]
+        stored = api.put(resources[each["kind"]], {**each, "metadata": meta})
+        uids[meta.get("uid")] = stored["metadata"]["uid"]
+
+
+async def test_a_live_cluster_is_read_and_nothing_is_written(api, live):
+    put(api, [*CLUSTER, SSD])
+    code, out, err = await live([NOWHERE])
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert names(found) == ["Deployment shop/web"]
+    assert found["totals"]["unschedulable"] == 2
+    assert found["policies"]["changed"] == ["ClusterPodSchedulingPolicy ssd"]
+    assert {request.method for request in api.requests} == {"GET"}
+
+
+async def test_a_cluster_without_our_kinds_has_no_policies(api, live):
+    put(api, CLUSTER)
+    for resource in (CLUSTER_POLICIES, POLICIES):
+        api.undefine(resource)
+    code, out, _ = await live([SSD])
+    assert code == 0
+    found = json.loads(out)
+    assert "the cluster has no podschedulingpolicies" in found["notes"]
+    assert names(found) == ["Deployment shop/web"]
+
+
+@pytest.mark.parametrize("demand", ["changed", "unschedulable"])
+async def test_what_may_not_be_read_does_not_pass_for_what_is_fine(api, live, demand):
+    put(api, CLUSTER)
+    foreign = cluster_policy("ssd", pods={"app": "nobody"}, nodeSelector={"disk": "ssd"})
+    assert (await live([foreign], "--fail-on", demand))[0] == 0
+    api.forbid("GET", DEPLOYMENTS)
+    code, out, err = await live([foreign], "--fail-on", demand)
+    assert code == 1
+    assert err == f"harbourmaster: deployments could not be looked at (--fail-on {demand})\n"
+    assert any(note.startswith("deployments are left out: ") for note in json.loads(out)["notes"])
+
+
+async def test_what_may_not_be_read_is_no_reason_to_fail_where_none_is_asked_for(api, live):
+    put(api, CLUSTER)
+    api.forbid("GET", PODS)
+    code, out, _ = await live([NOWHERE])
+    assert code == 0
+    assert "no pods are known: every node counts as empty" in json.loads(out)["notes"]
+
+
+async def test_nodes_are_no_reason_where_only_changes_are_asked_for(api, live):
+    put(api, CLUSTER)
+    foreign = cluster_policy("ssd", pods={"app": "nobody"}, nodeSelector={"disk": "ssd"})
+    api.forbid("GET", NODES)
+    assert (await live([foreign], "--fail-on", "changed"))[0] == 0
