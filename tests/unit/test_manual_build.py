@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import subprocess
 import sys
@@ -22,11 +23,12 @@ DOCS = ROOT / "docs"
 CRDS = [
     definition
     for file in sorted((ROOT / "deploy/crds").glob("*.yaml"))
-    for definition in yaml.safe_load_all(file.read_text())
+    for definition in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader)
     if definition["kind"] == "CustomResourceDefinition"
 ]
 
 
+@functools.cache
 def written(page):
     return manual.written((DOCS / "reference" / page).read_text())
 

@@ -29,7 +29,7 @@ def kinds_of(*groups: str) -> str:
     found = [
         definition
         for file in sorted(_CRDS.glob("*.yaml"))
-        for definition in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        for definition in yaml.load_all(file.read_bytes(), Loader=yaml.CSafeLoader)
         if definition["kind"] == "CustomResourceDefinition"
         and definition["spec"]["group"] in groups
     ]
