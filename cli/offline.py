@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
+from cli import program
 from webhook.cases import DEFAULTS, Failure, Result, answer_case, read_case
 from webhook.engine import Engine
 from webhook.handlers import MALFORMED, answer
@@ -49,13 +51,21 @@ def review(arguments: Arguments) -> int:
 def replay(arguments: Arguments) -> int:
     """Answer each case of a JSON Lines file with one line; 1 where a line was no case.
 
-    With ``--check`` only what differs from the recorded answer is printed, and is a reason for 1.
+    With ``--check`` only what differs from the recorded answer is printed, and is a reason for 1;
+    so is a file without any case.
     """
     found: Iterable[Result | Failure | Difference]
     failed = False
     with _opened(arguments.file) as stream:
-        find = compared if arguments.check else replayed
-        found = find(stream, arguments.settings)
+        if arguments.check:
+            first = next((line for line in stream if line.strip()), None)
+            if first is None:
+                # What checks nothing must not pass for what is fine.
+                print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)
+                return 1
+            found = compared(chain((first,), stream), arguments.settings)
+        else:
+            found = replayed(stream, arguments.settings)
         for line in found:
             failed = failed or not isinstance(line, Result)
             sys.stdout.buffer.write(_encode(line) + b"\n")

@@ -261,6 +261,15 @@ def test_replay_tells_which_cases_are_answered_otherwise(recording_of, tmp_path,
     assert len(found) == 3
 
 
+@pytest.mark.parametrize("text", ["", "\n  \n"])
+def test_a_check_of_nothing_does_not_pass(tmp_path, capsys, text):
+    file = tmp_path / "empty.jsonl"
+    file.write_text(text)
+    assert main(["replay", "--check", str(file)]) == 1
+    assert capsys.readouterr() == ("", f"harbourmaster: {file}: no case in it\n")
+    assert main(["replay", str(file)]) == 0
+
+
 def test_the_recording_among_the_fixtures_is_answered_as_ever(capsysbinary):
     assert main(["replay", "--check", str(FIXTURES / "recorded.jsonl")]) == 0
     assert capsysbinary.readouterr().out == b""
