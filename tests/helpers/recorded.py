@@ -53,6 +53,9 @@ def secretive(spec, value=CANARY):
         **spec,
         "containers": [container],
         "initContainers": [{**container, "name": "i"}],
+        "ephemeralContainers": [{**container, "name": "e"}],
+        "imagePullSecrets": [{"name": value}],
+        "hostAliases": [{"ip": "192.0.2.1", "hostnames": [value]}],
         "volumes": volumes,
         "securityContext": {"seLinuxOptions": {"user": value}},
     }

@@ -36,8 +36,14 @@ def pod_of(document):
 def with_secrets(document):
     found = pod_of(document)
     found["spec"] = secretive(found["spec"])
-    for each in (found["metadata"], document["metadata"]):
+    held = [found["metadata"], document["metadata"]]
+    if document["kind"] == "CronJob":
+        held.append(document["spec"]["jobTemplate"].setdefault("metadata", {}))
+    for each in held:
         each["annotations"] = annotated()
+    managed = {"manager": "m", "fieldsV1": {f'v:"{CANARY}"': {}}}
+    document["metadata"]["managedFields"] = [managed]
+    document["status"] = {"message": CANARY}
     return document
 
 
