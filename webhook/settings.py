@@ -122,7 +122,7 @@ class RecordSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Which reviews are written to files, and how much of them."""
 
     directory: Annotated[
-        str | None,
+        Annotated[str, Meta(min_length=1)] | None,
         Meta(
             description="folder for samples of reviews that replay answers, without values of "
             "variables and annotations; by default nothing is recorded"
