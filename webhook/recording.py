@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from telemetry.logging import get_logger
@@ -114,7 +115,9 @@ class Recorder:
             await self._flush()
         self._count(QUEUE_FULL, len(self._waiting))
         self._waiting.clear()
-        await asyncio.to_thread(self._files.close)
+        # What ends after us must end whatever the disk says.
+        with suppress(OSError):
+            await asyncio.to_thread(self._files.close)
 
     async def _run(self) -> None:
         clock = time.perf_counter

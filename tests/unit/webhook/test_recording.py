@@ -53,6 +53,8 @@ class Files:
 
     def close(self):
         self.is_closed = True
+        if self.error is not None:
+            raise self.error
 
 
 class Stage:
@@ -208,6 +210,16 @@ async def test_what_waits_at_the_end_is_written():
     await stage.recorder.close()
     await stage.recorder.close()
     assert len(stage.files.lines) == 20
+
+
+async def test_a_disk_that_fails_at_the_end_harms_nobody_who_ends_after():
+    stage = Stage()
+    stage.files.error = OSError(5, "Input/output error")
+    stage.recorder.start()
+    stage.take()
+    await stage.recorder.close()
+    assert stage.files.is_closed
+    assert stage.outcomes == {FAILED: 1}
 
 
 async def test_a_server_that_is_told_nothing_records_nothing():
