@@ -109,7 +109,20 @@ def _pod(found: Json, kind: Kind, namespace: str) -> Json:
     metadata = {**(holder.get("metadata") or {}), "name": given.get("name"), "namespace": namespace}
     # It is none of those that are there.
     metadata.pop("uid", None)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": holder.get("spec")}
+    spec = _with_claims(holder.get("spec"), found)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _with_claims(spec: Any, found: Json) -> Any:  # noqa: ANN401
+    """The spec with the volumes that only the pods of a StatefulSet have, not its template."""
+    outer = found.get("spec")
+    claims = outer.get("volumeClaimTemplates") if isinstance(outer, dict) else None
+    if not isinstance(spec, dict) or not isinstance(claims, list) or not claims:
+        return spec
+    volumes = spec.get("volumes")
+    given = volumes if isinstance(volumes, list) else []
+    claim = {"name": "claim", "persistentVolumeClaim": {"claimName": "claim"}}
+    return {**spec, "volumes": [*given, claim]}
 
 
 def _spec(pod: Json) -> Json:

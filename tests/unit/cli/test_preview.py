@@ -257,6 +257,22 @@ def test_what_can_t_be_judged_does_not_pass(preview):
     )
 
 
+def test_nobody_can_tell_where_the_volumes_of_a_stateful_set_let_its_pods_go(report):
+    items = [*CLUSTER, *deployment("state", kind="StatefulSet", labels={"app": "web"}, on=["n2"])]
+    (before,) = [each for each in items if each["kind"] == "StatefulSet"]
+    assert report([SSD], items)["totals"]["unjudged"] == 0
+    # Its pods have volumes that its template does not.
+    claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+    after = {**before, "spec": {**before["spec"], "volumeClaimTemplates": claims}}
+    items[items.index(before)] = after
+    found = report([SSD], items)
+    fits = {each["kind"]: each["fit"] for each in found["workloads"]}
+    assert fits["StatefulSet"]["unjudged"] == fits["StatefulSet"]["pods"] == 1
+    assert fits["Deployment"]["unjudged"] == 0
+    found = report([NOWHERE], items)
+    assert found["totals"]["unschedulable"] == 3
+
+
 def test_nodes_whose_pods_are_not_known_do_not_pass_for_free_ones(preview):
     items = [namespace(), ready_node("n1", disk="ssd"), *deployment("web")]
     code, out, err = preview([SSD], items, "--fail-on", "unschedulable")
