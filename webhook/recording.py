@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from webhook.handlers import Decision
     from webhook.record_files import RecordFiles
 
-MAX_BODY: Final = 256 * 1024
-"""Of a review that is kept; a larger one would hold up others while it is worked on."""
+MAX_REVIEW: Final = 256 * 1024
+"""Bytes of a review and its answer, if they are kept; more would hold up others when they are
+worked on."""
 MAX_WAITING: Final = 512
 MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
 REST: Final = 9.0
@@ -78,8 +79,8 @@ class Recorder:
         """Keep a review, if chance will have it. Never waits."""
         if self._chance() >= self._share:
             return
-        size = len(body)
-        if size > MAX_BODY:
+        size = len(body) + len(result)
+        if size > MAX_REVIEW:
             self._outcomes[TOO_LARGE].inc()
         elif len(self._waiting) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
             self._outcomes[QUEUE_FULL].inc()
@@ -135,7 +136,7 @@ class Recorder:
     def _work_off(self) -> None:
         """Make the line of the review that waits longest, if it may be kept."""
         taken = self._waiting.popleft()
-        self._bytes -= len(taken.body)
+        self._bytes -= len(taken.body) + len(taken.result)
         try:
             line, outcome = line_of(taken)
         except Exception:  # noqa: BLE001 - what it says may be part of the object

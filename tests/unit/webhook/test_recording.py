@@ -27,7 +27,7 @@ from telemetry.metrics import (
 from webhook import recording
 from webhook.handlers import answer_failed
 from webhook.record_files import RecordFiles
-from webhook.recording import MAX_BODY, MAX_WAITING, Recorder
+from webhook.recording import MAX_REVIEW, MAX_WAITING, Recorder
 from webhook.server import ReviewServer
 from webhook.settings import RecordSettings, Settings
 
@@ -125,15 +125,33 @@ async def test_what_finds_no_place_is_dropped_and_counted():
 
 async def test_what_waits_is_bounded_in_bytes_too(monkeypatch):
     stage = Stage()
-    monkeypatch.setattr(recording, "MAX_WAITING_BYTES", 3 * len(body(workload())))
+    one = taken(body(workload()), stage.engine)
+    monkeypatch.setattr(
+        recording, "MAX_WAITING_BYTES", 3 * (len(one.body) + len(one.result)) + len(one.body)
+    )
     for _ in range(5):
         stage.take()
     assert stage.outcomes == {QUEUE_FULL: 2}
+    # What was worked off makes room for as many.
+    stage.recorder.start()
+    await stage.until(WRITTEN, 3)
+    for _ in range(3):
+        stage.take()
+    await stage.recorder.close()
+    assert stage.outcomes == {QUEUE_FULL: 2, WRITTEN: 6}
+
+
+async def test_an_answer_that_is_large_is_not_kept_either(monkeypatch):
+    stage = Stage()
+    one = taken(body(workload()), stage.engine)
+    monkeypatch.setattr(recording, "MAX_REVIEW", len(one.body) + len(one.result) - 1)
+    stage.take()
+    assert stage.outcomes == {TOO_LARGE: 1}
 
 
 async def test_what_would_hold_up_others_or_says_nothing_is_not_kept():
     stage = Stage()
-    stage.take(body(workload(), note="x" * MAX_BODY))
+    stage.take(body(workload(), note="x" * MAX_REVIEW))
     stage.take(b"nonsense")
     data = body(workload())
     result, decision = answer_failed(data, stage.engine, "deadline", "it ran out")
