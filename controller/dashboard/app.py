@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 from controller.access import User
 from controller.clock import utc_now
 from controller.dashboard import attempts
+from controller.dashboard.answers import Refused, check, forbidden, notes_on
 from controller.dashboard.assets import read_assets
 from controller.dashboard.attempts import Attempts
 from controller.dashboard.guard import (
@@ -22,12 +23,20 @@ from controller.dashboard.guard import (
     local_path,
 )
 from controller.dashboard.pages.application import application
+from controller.dashboard.pages.gate_facts import DEFINITIONS
 from controller.dashboard.query import read_query
-from controller.dashboard.registry import APPLICATIONS_PAGE, BY_NAME, PAGES, SOURCES
+from controller.dashboard.registry import (
+    APPLICATIONS_PAGE,
+    BY_NAME,
+    PAGES,
+    SOURCES,
+    places_of,
+)
 from controller.dashboard.rendering import Renderer
-from controller.dashboard.session import LIFETIME, LONGEST_TOKEN
-from controller.dashboard.sight import look, namespaces_of
-from controller.dashboard.stream import MOST, Hub, Reader, TooManyStreamsError
+from controller.dashboard.session import LIFETIME
+from controller.dashboard.sight import look
+from controller.dashboard.stream import MOST, MOST_OF_ONE, Hub, Reader, TooManyStreamsError
+from controller.dashboard.tokens import Tokens, fault_of, may_be_token
 from kube.errors import ApiError
 from telemetry.logging import get_logger
 
@@ -48,20 +57,8 @@ _FORM_PATIENCE: Final = 10.0
 """Seconds for a form to arrive."""
 _BEARER: Final = "bearer "
 _HTML: Final = "text/html"
+_FORM: Final = "application/x-www-form-urlencoded"
 _FOREVER: Final = "public, max-age=31536000, immutable"
-
-
-class Refused(Exception):  # noqa: N818 - it is an answer, and named after it
-    """An answer that is no page; ``text`` is what is wrong, ``advice`` what to do."""
-
-    def __init__(
-        self, status: HTTPStatus, text: str, advice: str = "", *, retry_after: float = 0.0
-    ) -> None:
-        super().__init__(text)
-        self.status = status
-        self.text = text
-        self.advice = advice
-        self.retry_after = retry_after
 
 
 class Worlds(Protocol):
@@ -93,7 +90,7 @@ class Dashboard:
         self._assets = read_assets()
         self._by_path = {each.path: each for each in self._assets.values()}
         self._renderer = Renderer()
-        self._wrong = Attempts(attempts.WRONG_TOKENS, _elapsed)
+        self._tokens = Tokens(access, _elapsed)
         self._made = Attempts(attempts.PAGES, _elapsed)
         self._log = get_logger("dashboard")
 
@@ -144,6 +141,15 @@ class Dashboard:
                 if hdrs.ALLOW in error.headers:
                     found.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
                 return found
+            except TooManyStreamsError:
+                many = Refused(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"Too many pages are kept up to date: {MOST} at most, and {MOST_OF_ONE} of one "
+                    "user.",
+                    "Reload the page to see what is new.",
+                    retry_after=60,
+                )
+                return self._refusal(request, many)
             except (ApiError, TimeoutError) as error:
                 self._log.warning("not decided", error=str(error) or "no answer in time")
                 unknown = Refused(
@@ -182,7 +188,8 @@ class Dashboard:
         """The token of the header, else of the cookie; empty for none."""
         given = request.headers.get(hdrs.AUTHORIZATION, "")
         if given:
-            return given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else ""
+            token = given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else ""
+            return token if may_be_token(token) else ""
         cookie = request.cookies.get(self._cookie)
         return (self._sealer.open(cookie) or "") if cookie else ""
 
@@ -193,7 +200,11 @@ class Dashboard:
         user = None
         if token:
             # What we sealed was good once, so nobody can try tokens by cookies.
-            user = await (self._tried(request, token) if is_bearer else self._access.user(token))
+            user = await (
+                self._tokens.tried(token, request.remote or "")
+                if is_bearer
+                else self._access.user(token)
+            )
         if user is not None:
             request[_USER] = user
             return user
@@ -205,25 +216,14 @@ class Dashboard:
             )
         raise web.HTTPSeeOther(f"/login?next={quote(local_path(request.path_qs), safe='/')}")
 
-    async def _tried(self, request: web.Request, token: str) -> User | None:
-        address = request.remote or ""
-        _check(self._wrong, address, "Too many wrong tokens.")
-        user = await self._access.user(token)
-        if user is None:
-            self._wrong.note(address)
-        return user
-
     async def _sight(
         self, user: User, kinds: tuple[Resource, ...], world: World, only: str, *, whole: bool
     ) -> Sight:
         """What the user may see; ``whole`` asks about namespaces without any objects, too."""
         known = frozenset() if world.namespaces is None else frozenset(world.namespaces.store)
-        wanted = {}
-        for kind in kinds:
-            source = world.named(SOURCES[kind])
-            found = frozenset() if source is None else namespaces_of(source.store)
-            wanted[kind] = found | known if whole else found
-        return await look(self._access, user, wanted, known, only)
+        wanted = {kind: places_of(kind, world) | (known if whole else set()) for kind in kinds}
+        besides = dict.fromkeys(DEFINITIONS, world.definition_namespaces)
+        return await look(self._access, user, wanted, known, only, besides)
 
     # Pages.
 
@@ -235,7 +235,7 @@ class Dashboard:
             world = await self._world(counts=page.counts)
             sight = await self._sight(user, page.kinds, world, query.namespace, whole=False)
             if page.is_refused(sight):
-                raise _forbidden(page, query.namespace)
+                raise forbidden(page, query.namespace, sight.unasked)
             view = page.build(world, sight, query, self._now())
             return self._html(
                 request,
@@ -243,7 +243,7 @@ class Dashboard:
                 view=view,
                 page=page,
                 query=query,
-                notes=_notes(page, world, sight),
+                notes=notes_on(page, world, sight),
                 live=f"/stream{query.link(view=page.name, q='', state='', version='')}",
             )
 
@@ -258,7 +258,7 @@ class Dashboard:
         world = await self._world(counts=False)
         sight = await self._sight(user, page.kinds, world, namespace, whole=False)
         if page.is_refused(sight):
-            raise _forbidden(page, namespace)
+            raise forbidden(page, namespace)
         view = application(world, sight, query, self._now(), namespace, name)
         if view is None:
             raise Refused(
@@ -272,12 +272,12 @@ class Dashboard:
             view=view,
             page=page,
             query=query,
-            notes=_notes(page, world, sight),
+            notes=notes_on(page, world, sight),
             live=f"/stream?view={page.name}&namespace={quote(namespace, safe='')}",
         )
 
     def _note_page(self, user: User) -> None:
-        _check(self._made, user.name, "Too many pages in a short time.")
+        check(self._made, user.name, "Too many pages in a short time.")
         self._made.note(user.name)
 
     def _html(
@@ -319,14 +319,16 @@ class Dashboard:
                 form = await request.post()
         except TimeoutError:
             raise Refused(HTTPStatus.REQUEST_TIMEOUT, "The form came too slowly.") from None
+        except (ValueError, LookupError):
+            raise Refused(HTTPStatus.BAD_REQUEST, "This form can't be read.") from None
         after, token = local_path(str(form.get("next", "/"))), str(form.get("token", "")).strip()
         if token.lower().startswith(_BEARER):
             token = token[len(_BEARER) :].strip()
-        fault = _fault_of(token)
+        fault = fault_of(token)
         if fault:
             return self._login_form(request, after, fault, HTTPStatus.BAD_REQUEST)
         try:
-            user = await self._tried(request, token)
+            user = await self._tokens.tried(token, request.remote or "")
         except Refused as refused:
             found = self._login_form(
                 request, after, f"{refused.text} {refused.advice}", refused.status
@@ -358,6 +360,8 @@ class Dashboard:
         return response
 
     def _check_form(self, request: web.Request) -> None:
+        if request.body_exists and request.content_type != _FORM:
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "This is no form of this dashboard.")
         if not is_from_our_page(request):
             raise Refused(
                 HTTPStatus.FORBIDDEN,
@@ -373,6 +377,9 @@ class Dashboard:
         if page is None:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no page of this name.")
         only = read_query(request.query).namespace
+        # Before anything is asked: it takes as many questions as a page does.
+        self.hub.check(user.name)
+        self._note_page(user)
         token = self._token(request)
 
         async def sight() -> Sight:
@@ -391,16 +398,8 @@ class Dashboard:
 
         first = await sight()
         if page.is_refused(first):
-            raise _forbidden(page, only)
-        try:
-            return await self.hub.serve(request, user.name, Reader(page.kinds, first), recheck)
-        except TooManyStreamsError:
-            raise Refused(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"Too many pages are kept up to date: {MOST} at most.",
-                "Reload the page to see what is new.",
-                retry_after=60,
-            ) from None
+            raise forbidden(page, only, first.unasked)
+        return await self.hub.serve(request, user.name, Reader(page.kinds, first), recheck)
 
     async def _static(self, request: web.Request) -> web.Response:
         found = self._by_path.get(request.path)
@@ -425,60 +424,5 @@ def _elapsed() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _check(allowed: Attempts, who: str, text: str) -> None:
-    """Raises Refused for who has to wait."""
-    wait = allowed.wait(who)
-    if wait:
-        advice = f"Try again in {math.ceil(wait)} s."
-        raise Refused(HTTPStatus.TOO_MANY_REQUESTS, text, advice, retry_after=wait)
-
-
 def _wants_html(request: web.Request) -> bool:
     return _HTML in request.headers.get(hdrs.ACCEPT, "")
-
-
-def _fault_of(token: str) -> str:
-    """Why a token can't be used; empty where it can."""
-    if not token:
-        return "Give a token."
-    if not token.isascii() or not token.isprintable() or " " in token:
-        return "This is no token: it has characters that none has."
-    if len(token) > LONGEST_TOKEN:
-        return (
-            f"This token has {len(token)} characters, and {LONGEST_TOKEN} are as many as a browser "
-            "keeps. Use a ServiceAccount's."
-        )
-    return ""
-
-
-def _forbidden(page: Page, namespace: str) -> Refused:
-    kinds = "; or ".join(
-        " and ".join(f"{kind.plural}.{kind.group}".rstrip(".") for kind in group)
-        for group in page.needed
-    )
-    where = f"in the namespace {namespace}" if namespace else "in any namespace"
-    return Refused(
-        HTTPStatus.FORBIDDEN,
-        f"You may not list what this page shows {where}.",
-        f"Ask for the right to list {kinds}: ClusterRole harbourmaster-dashboard-viewer has it.",
-    )
-
-
-def _notes(page: Page, world: World, sight: Sight) -> list[str]:
-    """What is to be known about the data, such as that it is not there yet."""
-    notes = []
-    for kind in page.kinds:
-        source = world.named(SOURCES[kind])
-        if source is None or sight.of(kind).is_empty:
-            continue
-        if source.error is not None:
-            notes.append(f"The API server does not answer about {kind.plural}: they may be old.")
-        elif not source.synced.is_set():
-            notes.append(f"The {kind.plural} are being read; not all of them are here yet.")
-        elif source.absent and kind in page.needed[0]:
-            notes.append(f"The kind {kind.kind} is not installed in this cluster.")
-    if sight.unasked:
-        notes.append(
-            f"There are {sight.unasked} more namespaces than one page asks about: choose one."
-        )
-    return notes

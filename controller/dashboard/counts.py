@@ -28,8 +28,10 @@ class Counter:
         policies: Callable[[], Iterable[CompiledPolicy]],
         pods: Callable[[], Iterable[LabelledPod]],
         namespace: Callable[[str], Mapping[str, str] | None],
+        is_whole: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``namespace`` gives its labels."""
+        """``namespace`` gives its labels; ``is_whole`` whether all of it is known."""
+        self._is_whole = is_whole
         self._policies = policies
         self._pods = pods
         self._namespace = namespace
@@ -46,13 +48,20 @@ class Counter:
         """What was counted last, or is now."""
         async with self._counting:
             clock = asyncio.get_running_loop().time
-            if self._is_outdated and clock() >= self._good_until:
+            is_due = self._is_outdated and clock() >= self._good_until
+            if is_due or not self._counts.is_whole:
                 self._is_outdated = False
-                self._counts = await self._count()
+                try:
+                    self._counts = await self._count()
+                except BaseException:
+                    # Who asked has gone away: whoever comes next counts again.
+                    self._is_outdated = True
+                    raise
                 self._good_until = clock() + HELD
             return self._counts
 
     async def _count(self) -> MatchCounts:
+        is_whole = self._is_whole()
         chosen = policy_set(self._policies())
         by_policy: dict[str, dict[str, int]] = {}
         pods: dict[str, int] = {}
@@ -64,4 +73,4 @@ class Counter:
                 counts[space] = counts.get(space, 0) + 1
             if not number % SLICE:
                 await asyncio.sleep(0)
-        return MatchCounts(by_policy, pods)
+        return MatchCounts(by_policy, pods, is_whole)

@@ -98,6 +98,7 @@ class DashboardMirrors:
             name="labels of pods",
         )
         self._sources["namespaces"] = self.namespaces
+        self._sources["labels"] = self.pods
         if lifecycle is not None:
             for name, theirs in _LIFECYCLE.items():
                 self._share(name, lifecycle, getattr(lifecycle, theirs))
@@ -114,6 +115,7 @@ class DashboardMirrors:
             ],
             self.pods.store.values,
             self.namespaces.store.get,
+            lambda: all(each.synced.is_set() for each in self.reflectors),
         )
 
     @property

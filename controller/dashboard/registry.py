@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -16,9 +16,9 @@ from controller.dashboard.pages import (
     policies,
     reservations,
 )
-from controller.dashboard.pages.gate_facts import DETAILS
+from controller.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
 from controller.dashboard.query import Query
-from controller.dashboard.sight import Sight
+from controller.dashboard.sight import Sight, namespaces_of
 from controller.dashboard.world import World
 from kube.resources import (
     APP_VERSIONS,
@@ -37,6 +37,9 @@ from kube.resources import (
     WORKLOADS,
     Resource,
 )
+
+if TYPE_CHECKING:
+    from controller.dashboard.world import Source
 
 Build: TypeAlias = Callable[[World, Sight, Query, datetime], Any]
 
@@ -78,6 +81,11 @@ class Page(Struct, frozen=True):
         return tuple(
             dict.fromkeys((*(kind for group in self.needed for kind in group), *self.besides))
         )
+
+    @property
+    def needed_kinds(self) -> frozenset[Resource]:
+        """Those of all groups that are needed."""
+        return frozenset(kind for group in self.needed for kind in group)
 
     @property
     def template(self) -> str:
@@ -137,3 +145,23 @@ PAGES: Final = (
     ),
 )
 BY_NAME: Final = {each.name: each for each in PAGES}
+
+
+def places_of(kind: Resource, world: World) -> frozenset[str]:
+    """The namespaces in which it matters whether a kind may be listed.
+
+    Those that have objects of it, and those whose objects are shown with it: a pod waits in its
+    namespace for what is not there, too.
+    """
+    places = _places(world.named(SOURCES[kind]))
+    if kind in gates.NEEDED or kind in DETAILS:
+        places |= _places(world.gated_pods)
+    if kind in DEFINITIONS:
+        places |= frozenset(world.definition_namespaces)
+    if kind is PODS:
+        places |= world.counts.pods.keys()
+    return places
+
+
+def _places(source: Source[Any] | None) -> frozenset[str]:
+    return frozenset() if source is None else namespaces_of(source.store)

@@ -77,15 +77,22 @@ async def look(
     wanted: Mapping[Resource, Collection[str]],
     others: Collection[str] = (),
     only: str = "",
+    besides: Mapping[Resource, Collection[str]] | None = None,
 ) -> Sight:
     """Ask where each kind may be listed among the namespaces that have objects of it.
 
     Of ``others`` enough are asked about to know whether it may be listed anywhere at all. ``only``
-    asks about one namespace and no other.
+    asks about one namespace, and about those that ``besides`` has for a kind, and no other.
     """
     asker = _Asker(access, user)
+    extra = besides or {}
     scopes = await asyncio.gather(
-        *(asker.scope(each, namespaces, others, only) for each, namespaces in wanted.items())
+        *(
+            asker.scope(
+                each, namespaces, others, frozenset((only, *extra.get(each, ()))) if only else ()
+            )
+            for each, namespaces in wanted.items()
+        )
     )
     return Sight(dict(zip(map(_key, wanted), scopes, strict=True)))
 
@@ -97,21 +104,25 @@ class _Asker:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def scope(
-        self, resource: Resource, namespaces: Collection[str], others: Collection[str], only: str
+        self,
+        resource: Resource,
+        namespaces: Collection[str],
+        others: Collection[str],
+        only: Collection[str],
     ) -> Scope:
         if await self._may(resource, ""):
             return EVERYWHERE
         if not resource.namespaced:
             return NOWHERE
         if only:
-            allowed = frozenset((only,)) if await self._may(resource, only) else frozenset()
-            return Scope(namespaces=allowed)
+            return Scope(namespaces=await self._among(resource, sorted(only)))
         wanted = sorted(namespaces)
         found = await self._among(resource, wanted[:MOST_NAMESPACES])
         unasked = max(len(wanted) - MOST_NAMESPACES, 0)
         if not found and not unasked:
-            rest = sorted(set(others).difference(wanted))[:MOST_NAMESPACES]
-            found = await self._first(resource, rest)
+            rest = sorted(set(others).difference(wanted))
+            found = await self._first(resource, rest[:MOST_NAMESPACES])
+            unasked = 0 if found else max(len(rest) - MOST_NAMESPACES, 0)
         return Scope(namespaces=found, unasked=unasked)
 
     async def _among(self, resource: Resource, namespaces: Sequence[str]) -> frozenset[str]:

@@ -78,6 +78,11 @@ class Hub:
         for reader in self._readers:
             reader.note(kind, namespaces)
 
+    def check(self, user: str) -> None:
+        """Raises TooManyStreamsError where the user can have no more."""
+        if len(self._readers) >= MOST or list(self._readers.values()).count(user) >= MOST_OF_ONE:
+            raise TooManyStreamsError
+
     def close(self) -> None:
         """End all streams, so that nobody waits for them."""
         self._is_closing = True
@@ -95,8 +100,7 @@ class Hub:
 
         ``recheck`` gives what may be seen now; None for nothing any more.
         """
-        if len(self._readers) >= MOST or list(self._readers.values()).count(user) >= MOST_OF_ONE:
-            raise TooManyStreamsError
+        self.check(user)
         self._readers[reader] = user
         try:
             response = web.StreamResponse(

@@ -76,6 +76,8 @@ class MatchCounts(Struct, frozen=True):
     by_policy: Mapping[str, Mapping[str, int]] = {}
     pods: Mapping[str, int] = {}
     """How many there are."""
+    is_whole: bool = True
+    """Whether all pods, policies and namespaces were known when they were counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,8 @@ class World:
     nodes: Source[Node] | None = None
     namespaces: Source[dict[str, str]] | None = None
     """Their labels."""
+    labels: Source[LabelledPod] | None = None
+    """Those of all pods, by which they are counted."""
     counts: MatchCounts = field(default_factory=MatchCounts)
     rules: GateRules = field(default_factory=GateRules)
     definition_namespaces: tuple[str, ...] = ()

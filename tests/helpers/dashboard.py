@@ -63,8 +63,13 @@ class StubAccess:
         self.kinds = {}
         self.asked = []
         self.fault = None
+        self.tokens = []
+        self.pause = None
 
     async def user(self, token):
+        self.tokens.append(token)
+        if self.pause is not None:
+            await self.pause.wait()
         if self.fault is not None:
             raise self.fault
         return User(token) if token in self.namespaces else None

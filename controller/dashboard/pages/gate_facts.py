@@ -48,6 +48,8 @@ DETAILS: Final = (
     KEPTN_METRICS,
 )
 """Of what one may not list of these, a report says that it was not read."""
+DEFINITIONS: Final = (TASK_DEFINITIONS, EVALUATION_DEFINITIONS, KEPTN_METRICS)
+"""What may also lie in a namespace that serves all others."""
 
 
 class _Known(NamedTuple):
@@ -110,8 +112,13 @@ class Gatherer:
             task_definitions=self._named(world.task_definitions, TASK_DEFINITIONS, places),
             definitions=self._named(world.evaluation_definitions, EVALUATION_DEFINITIONS, places),
             metrics=_Metrics(metrics, self._metric),
-            unread=tuple(each.kind for each in DETAILS if not self._sight.sees(each, namespace)),
+            unread=tuple(each.kind for each in DETAILS if self._is_unread(each, namespace, places)),
         )
+
+    def _is_unread(self, kind: Resource, namespace: str, places: Iterable[str]) -> bool:
+        """Whether one may be where it is not seen: then it must not be called missing."""
+        looked_at = places if kind in DEFINITIONS else (namespace,)
+        return not all(self._sight.sees(kind, each) for each in looked_at)
 
     def _named(
         self, source: Source[T] | None, kind: Resource, places: Iterable[str]

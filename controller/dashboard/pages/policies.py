@@ -45,7 +45,7 @@ class PolicyRow(Struct, frozen=True, gc=False):
     selects: tuple[Selects, ...]
     sets: tuple[str, ...]
     pods: int | None
-    """That it selects among those that may be seen; None where no pods may be."""
+    """That it selects among those that may be seen; None where none may, or not all are here."""
     fault: str
 
 
@@ -56,6 +56,8 @@ class Policies(Struct, frozen=True):
     parts: tuple[Part, ...]
     pods: int
     """That may be seen."""
+    is_counted: bool
+    """Whether all pods are known, and so how many are selected."""
     sees_pods: bool
     sees_all_pods: bool
 
@@ -82,6 +84,7 @@ def policies(world: World, sight: Sight, query: Query, _now: datetime) -> Polici
         turned(found, [_row(each, counts[each.compiled.reference]) for each in found.rows]),
         tuple(_parts(seen, counts)),
         pods,
+        is_counted=world.counts.is_whole,
         sees_pods=not scope.is_empty,
         sees_all_pods=scope.everywhere,
     )
@@ -122,7 +125,7 @@ def _visible(world: World, sight: Sight) -> list[KnownPolicy]:
 def _count(world: World, sight: Sight, policy: KnownPolicy) -> int | None:
     scope = sight.of(PODS)
     namespace = policy.policy.metadata.namespace
-    if scope.is_empty or (namespace and not scope.sees(namespace)):
+    if not world.counts.is_whole or scope.is_empty or (namespace and not scope.sees(namespace)):
         return None
     found = world.counts.by_policy.get(policy.compiled.reference, {})
     return sum(count for space, count in found.items() if scope.sees(space))

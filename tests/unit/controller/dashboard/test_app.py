@@ -344,3 +344,74 @@ async def test_a_form_that_comes_too_slowly_is_refused(place, monkeypatch):
     }
     async with place.ask("/login", None, "POST", data=slowly(), headers=headers) as answer:
         assert answer.status == 408
+
+
+async def raw(place, text):
+    """What is answered to bytes that no client sends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.site.port)
+    writer.write(text.replace(b"HOST", f"127.0.0.1:{place.site.port}".encode()))
+    async with asyncio.timeout(30):
+        found = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return found.decode()
+
+
+@pytest.mark.parametrize("token", [b"\xff\xfe", "tök".encode(), b"two words", b"a\x00b"])
+async def test_a_token_of_strange_bytes_is_none(place, token):
+    found = await raw(
+        place, b"GET / HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer " + token + b"\r\n\r\n"
+    )
+    # A null byte is none of HTTP.
+    assert re.match(r"HTTP/1\.[01] 40[01] ", found), found
+    assert not place.access.tokens
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status"),
+    [
+        ("application/x-www-form-urlencoded", b"token=\xff\xfe", 400),
+        ("application/x-www-form-urlencoded; charset=nonsense", b"token=captain", 400),
+        ("multipart/form-data; boundary=x", b"--y", 415),
+        ("multipart/form-data", b"", 415),
+        ("application/json", b"{}", 415),
+    ],
+)
+async def test_a_form_that_is_none_is_refused(place, kind, body, status):
+    headers = {"Origin": f"http://127.0.0.1:{place.site.port}", "Content-Type": kind}
+    async with place.ask("/login", None, "POST", data=body or b" ", headers=headers) as answer:
+        assert answer.status == status
+        assert "Set-Cookie" not in answer.headers
+
+
+async def test_tokens_can_not_be_guessed_all_at_once(place):
+    place.access.pause = asyncio.Event()
+    asked = [asyncio.create_task(place.page("/", f"pirate-{each}", 401)) for each in range(100)]
+    async with asyncio.timeout(30):
+        while not place.access.tokens:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+    place.access.pause.set()
+    done = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(each, AssertionError) for each in done) >= 80
+    assert WRONG_TOKENS.burst <= len(place.access.tokens) <= WRONG_TOKENS.burst + 4
+
+
+async def test_who_has_a_good_token_does_not_wait_for_those_who_guess(place):
+    await place.page("/reservations")
+    for _ in range(WRONG_TOKENS.burst + 1):
+        async with place.ask("/", "pirate"):
+            pass
+    await place.page("/reservations")
+    await place.page("/", "sailor", status=429)
+    # One that is good no more is no key to guess by.
+    del place.access.namespaces["captain"]
+    await place.page("/reservations", status=401)
+
+
+@pytest.mark.parametrize(
+    "query", ["q=%ff%fe", "q=%ed%a0%80", "q=%00", "namespace=%f0%9f", "q=" + "a" * 7000]
+)
+async def test_no_query_breaks_a_page(place, query):
+    place.filled.fill(5)
+    for path in (*PATHS, "/login"):
+        await place.page(f"{path}?{query}")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from controller.dashboard import counts
 from controller.dashboard.counts import Counter
@@ -93,3 +94,25 @@ async def test_others_have_their_turn_while_many_are_counted():
     await counter(PODS * counts.SLICE).counts()
     task.cancel()
     assert turns >= 4
+
+
+async def test_who_goes_away_while_pods_are_counted_leaves_it_to_the_next():
+    counted = counter(PODS * counts.SLICE)
+    asked = asyncio.create_task(counted.counts())
+    await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert (await counted.counts()).pods["prod"] == 2 * counts.SLICE
+
+
+async def test_what_was_counted_too_early_is_counted_again(monkeypatch):
+    monkeypatch.setattr(counts, "HELD", 3600.0)
+    pods, known = [], []
+    counted = Counter(lambda: POLICIES, lambda: pods, SPACES.get, lambda: bool(known))
+    assert not (await counted.counts()).is_whole
+    pods += PODS
+    known.append(True)
+    found = await counted.counts()
+    assert found.is_whole
+    assert found.pods["prod"] == 2

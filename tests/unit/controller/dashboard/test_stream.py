@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from controller.dashboard import stream
+from controller.dashboard.attempts import PAGES as ALLOWED
 from controller.dashboard.stream import MOST_OF_ONE
 
 PATIENCE = 30.0
@@ -86,6 +87,11 @@ async def test_streams_are_bounded(place):
         async with place.ask("/stream?view=gates") as answer:
             assert answer.status == 503
             assert "Retry-After" in answer.headers
+        # Nothing is asked for who can have no more.
+        asked = len(place.access.asked)
+        async with place.ask("/stream?view=overview") as answer:
+            assert answer.status == 503
+        assert len(place.access.asked) == asked
     hub = place.filled.dashboard.hub
     async with asyncio.timeout(PATIENCE):
         while hub.is_used:  # noqa: ASYNC110 - nobody tells
@@ -105,3 +111,14 @@ async def test_a_server_that_stops_ends_its_streams(place):
 async def test_a_page_that_is_none_has_no_stream(place):
     await place.page("/stream?view=nothing", status=404)
     await place.page("/stream", status=404)
+
+
+async def test_streams_count_as_pages_do(place, monkeypatch):
+    made = place.filled.dashboard._made
+    now = made._clock()
+    monkeypatch.setattr(made, "_clock", lambda: now)
+    for _ in range(ALLOWED.burst):
+        made.note("captain")
+    async with place.ask("/stream?view=gates") as answer:
+        assert answer.status == 429
+    assert not place.access.asked
