@@ -122,7 +122,7 @@ def _task(phase: Phase, definition: str, item: ItemStatus, facts: Facts) -> Chec
         message = found.status.message or found.status.reason
         if not message and found.status.job_name and item.status not in COMPLETED:
             message = f"its Job {found.status.job_name} runs"
-    elif not item.name and definition not in facts.task_definitions:
+    elif not (item.name or item.status in COMPLETED or definition in facts.task_definitions):
         message = _missing("KeptnTaskDefinition", definition, facts)
     return CheckReport(
         kind="task",
@@ -145,7 +145,7 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
     objectives = tuple(_objectives(course, defined, look))
     shown = next((each for each in objectives if each.state != SUCCEEDED), None)
     message = "" if shown is None else shown.message
-    if defined is None and not course.is_over:
+    if defined is None and not course.is_over and item.status not in COMPLETED:
         message = _missing("KeptnEvaluationDefinition", definition, facts) or message
     retries, next_try = None, ""
     if found is not None:

@@ -159,6 +159,14 @@ def test_a_definition_that_is_missing_is_told_unless_it_could_not_be_read(unread
     assert (found.message, found.object, found.next_try) == (text, "", "")
 
 
+@pytest.mark.parametrize("state", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("name", ["", "pre-eval-rate-1"])
+def test_what_is_over_waits_for_no_definition(state, name):
+    # Its object may be gone, or may not be read, as by the dashboard.
+    found = checked(state, name, definitions={})
+    assert (found.state, found.message) == (state, "")
+
+
 def test_results_are_shown_also_where_nothing_says_what_they_had_to_be():
     found = checked(
         "Failed",
@@ -208,6 +216,7 @@ def test_a_metric_of_another_namespace_is_that_of_its_reference():
             "no KeptnTaskDefinition warm is found, and it is waited for",
             None,
         ),
+        (ItemStatus(definition_name="warm", status="Succeeded"), None, "", None),
         (
             ItemStatus(definition_name="warm", name="t", status="Progressing"),
             TaskStatus(job_name="job-1", status="Progressing"),
