@@ -38,7 +38,7 @@ from lifecycle.waiting import app_version_of
 from lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
     from datetime import datetime
 
     from cli.why.model import WhyContext
@@ -50,6 +50,7 @@ MOST: Final = 100
 """Checks of one kind, and metrics, that are asked for: nobody reads more."""
 
 T = TypeVar("T")
+K = TypeVar("K", bound="Hashable")
 
 
 class GateFacts:
@@ -108,10 +109,14 @@ class GateFacts:
             for each, phase in phases
             for name in getattr(each.spec, phase.checks)
         ]
+        # What is not listed any more may still be under way.
+        named += [(kind, item.definition_name) for kind, item in items]
         tasks = _distinct(each.name for kind, each in items if kind == TASK)
         others = _distinct(each.name for kind, each in items if kind != TASK)
-        of_tasks = _distinct(name for kind, name in named if kind == TASK)
-        of_others = _distinct(name for kind, name in named if kind != TASK)
+        of_tasks = self._first(TASK_DEFINITIONS, (name for kind, name in named if kind == TASK))
+        of_others = self._first(
+            EVALUATION_DEFINITIONS, (name for kind, name in named if kind != TASK)
+        )
         found_tasks, found_others, task_definitions, definitions = await asyncio.gather(
             asyncio.gather(*(self._read(TASKS, name, Task) for name in tasks)),
             asyncio.gather(*(self._evaluation(name) for name in others)),
@@ -143,13 +148,10 @@ class GateFacts:
     async def _metrics(
         self, definitions: Iterable[EvaluationDefinition]
     ) -> dict[MetricReference, Metric]:
-        references = list(
-            dict.fromkeys(
-                objective.keptn_metric_ref
-                for each in definitions
-                for objective in each.spec.objectives
-            )
-        )[:MOST]
+        references = self._first(
+            KEPTN_METRICS,
+            (one.keptn_metric_ref for each in definitions for one in each.spec.objectives),
+        )
         found = await asyncio.gather(*(self._metric(each) for each in references))
         pairs = zip(references, found, strict=True)
         return {reference: each for reference, each in pairs if each is not None}
@@ -186,6 +188,14 @@ class GateFacts:
         except (ApiError, msgspec.DecodeError, ValueError) as error:
             self._note(resource, error)
             return None
+
+    def _first(self, resource: Resource, wanted: Iterable[K]) -> list[K]:
+        """Those that are asked for; that there are more is told, so that none is called missing."""
+        found = [each for each in dict.fromkeys(wanted) if each]
+        if len(found) > MOST:
+            text = f"{resource.kind}: only {MOST} of {len(found)} were looked at"
+            self.notes.setdefault(resource.kind, text)
+        return found[:MOST]
 
     def _note(self, resource: Resource, error: Exception) -> None:
         if isinstance(error, (UnreachableError, UnauthorizedError)):

@@ -210,7 +210,30 @@ async def test_what_may_not_be_read_is_told_and_nothing_is_made_up_for_it(api, a
     assert found.code == "checks-pending"
     assert len(found.detail.unread) == 2
     assert all("can't be read" in each for each in found.detail.unread)
-    assert "not known: " in text(found)
+    assert "not known, for the settings are not" in text(found)
+    assert "(--installed-in)" in found.detail.deadline_unknown
+
+
+async def test_the_definition_of_what_runs_is_found_though_the_version_lists_it_no_more(api, ask):
+    status = {
+        "currentPhase": "WorkloadPreDeployEvaluations",
+        "preDeploymentStatus": "Succeeded",
+        "preDeploymentEvaluationStatus": "Progressing",
+        "preDeploymentEvaluationTaskStatus": [{"definitionName": "rate", "status": "Pending"}],
+    }
+    put(api, WORKLOAD_VERSIONS, version(status))
+    put(api, EVALUATION_DEFINITIONS, named("rate", {"objectives": []}))
+    assert "is found" not in text(await ask(gate, pod()))
+
+
+async def test_what_was_not_looked_at_is_not_called_missing(api, ask, monkeypatch):
+    monkeypatch.setattr("cli.why.gate_facts.MOST", 2)
+    names = [f"warm-{number}" for number in range(3)]
+    status = {"currentPhase": "WorkloadPreDeployTasks"}
+    put(api, WORKLOAD_VERSIONS, version(status, preDeploymentTasks=names))
+    found = await ask(gate, pod())
+    assert "is found" not in text(found)
+    assert "KeptnTaskDefinition: only 2 of 3 were looked at" in found.detail.unread
 
 
 async def test_without_the_version_nothing_is_said_of_the_checks(api, ask):
