@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from policies.merge import MergeOptions
     from policies.pods import PodView
+    from policies.product import Requirement
 
     Json = dict[str, Any]
 
@@ -109,20 +110,22 @@ class Explanation(Struct, frozen=True, rename="camel"):
     """As the server gives them."""
 
 
-def explain(
+def explain(  # noqa: PLR0913 - what the server goes by, and how the object is called
     pod: PodView,
     pointer: str,
     namespace: str,
     namespace_labels: dict[str, str],
     candidates: Sequence[Candidate],
     options: MergeOptions,
+    *,
+    whose: str = "the pod",
 ) -> Explanation:
     """Explain what ``candidates`` do to the pod whose spec stands at ``pointer``."""
     compiled = [each.compiled for each in candidates]
     matched = policy_set(compiled).match(namespace, namespace_labels, pod.labels)
     steps = _Steps(pod, pointer, options)
     reports = [steps.take(matched[: index + 1]) for index in range(len(matched))]
-    place = Place(namespace, namespace_labels, pod.labels)
+    place = Place(namespace, namespace_labels, pod.labels, whose)
     selecting = set(map(id, matched))
     others = sorted(
         (each for each in candidates if id(each.compiled) not in selecting),
@@ -203,9 +206,13 @@ class _Steps:
             for each in report.contributions:
                 if each.rule == "already-there":
                     asked.setdefault(each.path, []).append(report.reference)
+                elif each.rule == "as-affinity":
+                    path = self._full(REQUIRED_TERMS)
+                    asked.setdefault(path, []).append(report.reference)
         for path, value in self._fields.values.items():
-            full = self._full(path)
-            yield FieldReport(full, value, self._sources[path], tuple(asked.get(full, ())))
+            full, sources = self._full(path), self._sources[path]
+            found = dict.fromkeys(each for each in asked.get(full, ()) if each not in sources)
+            yield FieldReport(full, value, sources, tuple(found))
 
     def _full(self, path: str) -> str:
         return f"{self._at}.{path}"
@@ -221,7 +228,7 @@ class _Steps:
         for slot, entries in policy.lists:
             yield from self._listed(list_path(*slot), entries, SLOTS[slot], before, after)
         if policy.node_name:
-            yield self._named_node(policy.reference, policy.node_name, before, after)
+            yield self._named_node(policy, policy.node_name, before, after, whys)
         if policy.scheduler_name:
             yield self._scheduler(policy.reference, policy.scheduler_name, before, after, whys)
 
@@ -239,13 +246,23 @@ class _Steps:
             return Contribution(full, value, "already-there", sources)
         return Contribution(full, value, "kept-own" if OWN in sources else "won-by", sources, was)
 
-    def _named_node(self, reference: str, name: str, before: Fields, after: Fields) -> Contribution:
+    def _named_node(
+        self,
+        policy: CompiledPolicy,
+        name: str,
+        before: Fields,
+        after: Fields,
+        whys: dict[str, str],
+    ) -> Contribution:
         if not self._options.node_name_as_field or NODE_NAME in before.values:
             return self._single(NODE_NAME, name, before, after)
         full = self._full(NODE_NAME)
         if self._node_name_by:
             return Contribution(full, name, "won-by", (self._node_name_by,))
-        self._node_name_by = reference
+        self._node_name_by = policy.reference
+        asked = policy.node_name_requirement
+        if asked is None or not _is_there(asked, after):
+            return Contribution(full, name, "left-out", why=_why_not(whys))
         return Contribution(full, name, "as-affinity", why="a pod with a gate may name no node")
 
     def _scheduler(
@@ -284,15 +301,24 @@ class _Steps:
         full = self._full(REQUIRED_TERMS)
         was, now = before.values.get(REQUIRED_TERMS), after.values.get(REQUIRED_TERMS)
         sources = self._sources.get(REQUIRED_TERMS, ())
-        why = whys.get("affinity-too-large") or whys.get("affinity-conflict", "")
+        why = _why_not(whys)
         if now != was:
             rule: Rule = "multiplied" if was else "added"
             yield Contribution(full, now, rule, sources, was, why)
         elif policy.required:
             asked = list(policy.required.terms.terms)
-            absorbs = policy.required.absorbs
-            is_there = was and all(absorbs(node_term_key(term)) for term in was)
-            if why and not is_there:
+            if why and not _is_there(policy.required, before):
                 yield Contribution(full, asked, "left-out", why=why)
             else:
                 yield Contribution(full, asked, "already-there", sources)
+
+
+def _why_not(whys: dict[str, str]) -> str:
+    """Why required node affinity is left out, of the notes by their codes."""
+    return whys.get("affinity-too-large") or whys.get("affinity-conflict", "")
+
+
+def _is_there(asked: Requirement, fields: Fields) -> bool:
+    """Whether each of the required terms asks for as much."""
+    terms = fields.values.get(REQUIRED_TERMS) or ()
+    return bool(terms) and all(asked.absorbs(node_term_key(term)) for term in terms)

@@ -44,6 +44,8 @@ class Place(Struct, frozen=True):
     namespace: str
     namespace_labels: dict[str, str]
     labels: dict[str, str]
+    whose: str = "the pod"
+    """How the object is called that has the labels: a template is no pod."""
 
 
 def why_unmatched(compiled: CompiledPolicy, source: Policy | None, place: Place) -> Mismatch | None:
@@ -61,9 +63,9 @@ def why_unmatched(compiled: CompiledPolicy, source: Policy | None, place: Place)
             return found
     elif compiled.namespace != place.namespace:
         where = f"of the namespace {quoted(compiled.namespace)} only"
-        return Mismatch(ELSEWHERE, f"is {where}", f"the pod is in {place.namespace}")
+        return Mismatch(ELSEWHERE, f"is {where}", f"{place.whose} is in {place.namespace}")
     return first_mismatch(
-        compiled.pods, spec.pod_selector, "spec.podSelector", place.labels, "the pod"
+        compiled.pods, spec.pod_selector, "spec.podSelector", place.labels, place.whose
     )
 
 

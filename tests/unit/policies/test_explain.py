@@ -86,6 +86,44 @@ def test_a_node_name_of_a_gated_pod_becomes_affinity_once():
     assert [field.path.rpartition(".")[2] for field in found.fields] == ["nodeSelectorTerms"]
 
 
+def test_a_node_name_that_is_affinity_already_is_asked_for_by_its_policy():
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+    node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    found = explained(
+        cluster_policy("a", nodeName="n1"), options=GATED, affinity={"nodeAffinity": node}
+    )
+    assert [each.rule for each in found.policies[0].contributions] == ["as-affinity"]
+    (field,) = found.fields
+    assert (field.set_by, field.asked_by) == (("",), ("ClusterPodSchedulingPolicy a",))
+
+
+def test_a_node_name_that_is_left_out_of_affinity_is_said_to_be():
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]
+    node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    found = explained(
+        cluster_policy("a", nodeName="n1"),
+        options=MergeOptions(node_name_as_field=True, skip_conflicts=True),
+        affinity={"nodeAffinity": node},
+    )
+    (left,) = found.policies[0].contributions
+    assert (left.rule, left.path) == ("left-out", "spec.nodeName")
+    assert "metadata.name" in left.why
+    assert found.fields[0].asked_by == ()
+
+
+def test_a_template_is_not_called_a_pod():
+    template = KINDS["apps", "v1", "Deployment"].read(
+        json.dumps(workload("Deployment", LABELS)).encode()
+    )
+    asked = (template, "/spec/template/spec", "ns1", {})
+    others = candidates(cluster_policy("a", pods={"app": "db"}), policy("b", "ns2"))
+    found = explain(*asked, others, MergeOptions(), whose="the template")
+    assert [each.mismatch.found for each in found.policies] == [
+        'the template has "web"',
+        "the template is in ns1",
+    ]
+
+
 def test_required_terms_are_added_multiplied_or_implied():
     zone = cluster_policy("a", affinity=required({"zone": "x"}))
     disk = cluster_policy("b", affinity=required({"disk": "ssd"}))
