@@ -46,6 +46,8 @@ class Answered(Struct, frozen=True):
     """None where gates were not asked about."""
     left_alone: str
     """Why no policy was looked at."""
+    is_off: bool = False
+    """Whether the settings have the server look at none."""
 
     @property
     def patch(self) -> tuple[Operation, ...]:
@@ -98,7 +100,8 @@ def ask(
     hashed: str = "",
 ) -> Answered:
     """Answer the review in ``body`` and explain the answer; the snapshot's policies don't count."""
-    if "policies" not in settings.features:
+    is_off = "policies" not in settings.features
+    if is_off:
         candidates = ()
     snapshot = msgspec.structs.replace(
         snapshot, policies=policy_set(each.compiled for each in candidates)
@@ -111,13 +114,22 @@ def ask(
         kind = KINDS[key_of(found)]
         pod = kind.view(read_object(found.object))
         assert pod is not None, "the engine was asked about it"  # noqa: S101 - a defect of ours
-        explanation = explain(pod, kind.pointer, *engine.place, candidates, engine.options)
+        explanation = explain(
+            pod,
+            kind.pointer,
+            *engine.place,
+            candidates,
+            engine.options,
+            whose="the template" if kind.is_template else "the pod",
+        )
     left_alone = (
         ""
         if explanation is not None
         else _left_alone(body, decision.request, decision.verdict, snapshot)
     )
-    return Answered(decision.request, decision.verdict, explanation, engine.gating, left_alone)
+    return Answered(
+        decision.request, decision.verdict, explanation, engine.gating, left_alone, is_off
+    )
 
 
 def key_of(request: RequestHead) -> tuple[str, str, str]:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from cli.cluster import collect
+from cli.installed import WEBHOOK
 from cli.metadata import metadata_in
 from cli.why.asking import candidate_of
 from cli.why.shipped import shipped
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from kube.client import Client
     from kube.resources import Resource
 
-WEBHOOK: Final = "harbourmaster-webhook"
 _decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
 _decode_parent: Final = msgspec.json.Decoder(ParentObject).decode
 

@@ -59,6 +59,8 @@ class _Given(Struct, frozen=True):
 
     snapshot: Snapshot
     candidates: list[Candidate]
+    is_whole: bool = True
+    """Whether nothing is wrong with the files."""
 
 
 def manifests(arguments: Arguments, show: Show) -> int:
@@ -181,7 +183,7 @@ def _answer(arguments: Arguments, questions: Sequence[_Question], show: Show) ->
     given = _given(arguments)
     for question in questions:
         show(_told(arguments, question, _asked(question, given)))
-    return DONE
+    return DONE if given.is_whole else LEFT
 
 
 def _given(arguments: Arguments) -> _Given:
@@ -189,9 +191,10 @@ def _given(arguments: Arguments) -> _Given:
         return _Given(Snapshot(), [])
     loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
     for problem in loaded.problems:
-        print(problem, file=sys.stderr)
+        complain(str(problem))
     values = [item.value for item in read_paths([arguments.policies]) if isinstance(item, Document)]
-    return _Given(loaded.snapshot, candidates_of(filter(_is_policy, values)))
+    candidates = candidates_of(filter(_is_policy, values))
+    return _Given(loaded.snapshot, candidates, is_whole=not loaded.problems)
 
 
 def _is_policy(value: dict[str, Any]) -> bool:

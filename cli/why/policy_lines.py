@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cli.why.model import Line
-from cli.why.values import is_default_toleration, shown
+from cli.why.values import is_default_toleration, is_of_daemon, shown
+from policies.atoms import REQUIRED_TERMS
 from policies.explain import CHANGES, OWN
 from policies.merge import DEFAULT_SCHEDULER
 from policies.model import CLUSTER_POLICY
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 20
 """Policies that do not match and are listed; ``--all`` lists them all."""
+FOLDED: Final = 8
+"""More than so many that fail at one part are one line."""
 _COLUMN: Final = 52
 """Characters of a value that others are aligned to."""
 _VERBS: Final = {
@@ -82,8 +85,10 @@ class Wording:
                 tone = "dim"
             case "kept-own" | "won-by":
                 stays = "" if found.present is None else f" {shown(found.path, found.present)}"
+                # Of what is read long after nobody knows that it is the object's own.
+                own = "what is there:" if self.is_live else f"{self.whose}'s own value"
                 winner = (
-                    f"{self.whose}'s own value{stays}"
+                    f"{own}{stays}"
                     if found.rule == "kept-own"
                     else f"{self.by(found.by)}{':' if stays else ''}{stays}"
                 )
@@ -123,11 +128,13 @@ class Wording:
             return
         yield Line(f"Not for {self.whose}", 0, "strong")
         near = [report for report in found if has_all or not _is_elsewhere(report)]
-        listed = near if has_all else near[:MOST]
-        for report in listed:
-            yield Line(str(report.mismatch), 1, "dim", named(report.reference))
-        if len(near) > len(listed):
-            yield Line(f"and {len(near) - len(listed)} more; --all lists them", 1, "dim")
+        groups = [[report] for report in near] if has_all else _grouped(near)
+        listed = groups if has_all else groups[:MOST]
+        for group in listed:
+            names, text = _told(group)
+            yield Line(text, 1, "dim", names)
+        if left := sum(map(len, groups[len(listed) :])):
+            yield Line(f"and {left} more; --all lists them", 1, "dim")
         if len(found) > len(near):
             yield Line(f"and {len(found) - len(near)} of other namespaces", 1, "dim")
 
@@ -138,6 +145,7 @@ class Wording:
         found = [each for each in fields if self._is_told(each)]
         if not found:
             return
+        is_daemon = owner.startswith("DaemonSet ")
         heading = _SETTERS_NOW if self.is_live else _SETTERS
         if owner and template is not None:
             heading += f"; the template is that of {owner}"
@@ -145,7 +153,8 @@ class Wording:
         values = [shown(each.path, each.value) for each in found]
         width = max((len(value) for value in values if len(value) <= _COLUMN), default=0)
         for each, value in zip(found, values, strict=True):
-            text = f"{value.ljust(width)}  {self._origin(each, template)}"
+            origin = self._origin(each, template, is_daemon=is_daemon)
+            text = f"{value.ljust(width)}  {origin}"
             yield Line(text, 1, "", self.short(each.path))
 
     def _is_told(self, field: FieldReport) -> bool:
@@ -155,7 +164,9 @@ class Wording:
         is_default = self.short(field.path) == "schedulerName" and field.value == DEFAULT_SCHEDULER
         return not (is_default and field.set_by == (OWN,) and not field.asked_by)
 
-    def _origin(self, field: FieldReport, template: Mapping[str, Any] | None) -> str:
+    def _origin(
+        self, field: FieldReport, template: Mapping[str, Any] | None, *, is_daemon: bool
+    ) -> str:
         asked = [named(reference) for reference in field.asked_by]
         if not self.is_live:
             return _listed([self.by(field.set_by), *asked])
@@ -165,6 +176,11 @@ class Wording:
         if template is not None and any(
             value == field.value for path, value in template.items() if _stem(path) == stem
         ):
+            return _listed(["the template", *asked])
+        if is_daemon and is_of_daemon(field.value):
+            return _listed(["the DaemonSet controller", *asked])
+        if stem == REQUIRED_TERMS and template is not None and stem in template and asked:
+            # Policies narrow what the template requires.
             return _listed(["the template", *asked])
         if stem == NODE_NAME and not asked:
             return "its scheduler, or who created it"
@@ -179,6 +195,33 @@ def named(reference: str) -> str:
 
 def _listed(parts: Iterable[str]) -> str:
     return " and ".join(parts)
+
+
+def _grouped(found: Sequence[PolicyReport]) -> list[list[PolicyReport]]:
+    """Many that fail at one part, for what the object has there, as one; the others alone."""
+    parts: dict[tuple[str, str], list[PolicyReport]] = {}
+    for report in found:
+        mismatch = report.mismatch
+        key = (mismatch.path, mismatch.found) if mismatch else (report.reference, "")
+        parts.setdefault(key, []).append(report)
+    return [
+        group
+        for same in parts.values()
+        for group in ([same] if len(same) > FOLDED else [[each] for each in same])
+    ]
+
+
+def _told(group: Sequence[PolicyReport]) -> tuple[str, str]:
+    """Which policies, and why they don't match; of many that want different things, where."""
+    first, *rest = group
+    name = named(first.reference)
+    if not rest or first.mismatch is None:
+        return name, str(first.mismatch)
+    wants = {each.mismatch.wants for each in group if each.mismatch is not None}
+    text = str(first.mismatch)
+    if len(wants) > 1:
+        text = f"{first.mismatch.path} wants something else, {first.mismatch.found}"
+    return f"{name} and {len(rest)} more", f"{text}; --all lists them"
 
 
 def _is_elsewhere(report: PolicyReport) -> bool:

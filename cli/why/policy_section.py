@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -16,12 +16,14 @@ from webhook.engine import DENIED, UNMATCHED
 from webhook.handlers import INVALID, MALFORMED, VALID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from cli.why.asking import Answered
     from cli.why.model import State
     from policies.explain import Explanation
 
+_THERE: Final = frozenset(("already-there", "as-affinity"))
+"""Rules by which an object that is not changed has what is asked for."""
 NAME = "policies"
 TITLE = "Policies"
 
@@ -117,17 +119,20 @@ def _summary(answered: Answered, told: Words) -> tuple[State, str]:
     if verdict.outcome == DENIED:
         return "fault", f"{told.whose} would be denied: {verdict.response.reason}"
     matched = [report for report in explanation.policies if report.matched]
+    if answered.is_off:
+        return "note", "none is looked at: policies are not among the features of the webhook"
     if not matched:
         found = len(explanation.policies)
         return "fine", f"none of {found} selects {told.whose}" if found else "there are none"
     text = f"{_counted(len(matched), len(explanation.policies))} {told.whose}"
     if invalid := sum(bool(report.fault) for report in matched):
-        return "fault", f"{text}; {invalid} of them can't be used"
+        which = "it" if len(matched) == 1 else f"{invalid} of them"
+        return "fault", f"{text}; {which} can't be used"
     if any(map(_is_hopeless, matched)):
         return "fault", f"{text}; what is required now can be met by no node"
     changed = len({each.path for each in explanation.fields if set(each.set_by) - {OWN}})
     if not changed:
-        return "fine", f"{text}; all that they ask for is there"
+        return "fine", f"{text}; {_unchanged(matched)}"
     if told.unsent:
         return "note", f"{text}, which the webhook is never asked about"
     fields = f"{changed} field{'s' if changed > 1 else ''}"
@@ -145,6 +150,17 @@ def _unasked(answered: Answered) -> tuple[State, str]:
         return "fine", "it is a valid object of ours, and no policy changes it"
     state: State = "note" if verdict.outcome == UNMATCHED else "fault"
     return state, f"none was looked at: {answered.left_alone}"
+
+
+def _unchanged(matched: Sequence[PolicyReport]) -> str:
+    """Why policies that match have nothing to do."""
+    asks = "it asks" if len(matched) == 1 else "they ask"
+    rules = {each.rule for report in matched for each in report.contributions}
+    if not rules:
+        return f"{asks} for nothing"
+    if rules <= _THERE:
+        return f"all that {asks} for is there"
+    return f"{'it changes' if len(matched) == 1 else 'they change'} nothing"
 
 
 def _is_hopeless(report: PolicyReport) -> bool:

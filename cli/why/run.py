@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Callable
 
-    from cli.why.model import Subject
     from kube.client import Client
     from kube.resources import Resource
 
@@ -103,14 +102,7 @@ async def _live(
         complain(unreadable(error, f"{kind} {namespace}/{name}"))
         return LEFT
     now = datetime.now(UTC)
-    owners: tuple[Subject, ...] = ()
-    doubt = ""
-    try:
-        owners = await owners_of(client, subject)
-    except (UnreachableError, UnauthorizedError):
-        raise
-    except ApiError as error:
-        doubt = unreadable(error, "its owner")
+    owners, doubt = await owners_of(client, subject)
     context = WhyContext(
         subject,
         now=now,

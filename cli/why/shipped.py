@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import msgspec
 from msgspec import Struct
 
+from cli.installed import CONTROLLER, WEBHOOK
 from cli.why.wording import unreadable
-from kube.errors import ApiError, NotFoundError
+from kube.errors import ApiError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS
 from policies.decoding import describe
 from serving.options import SettingsError, add_settings, settings_from
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Struct)
 
+NONE_HERE: Final = "there are no Deployments of ours in"
+"""With this begins what is told where nothing is installed, as of a plane on one machine."""
+_ASSUMED: Final = "the settings are taken to be the defaults"
 _CONFIG: Final = "--config"
 
 
@@ -86,22 +90,32 @@ async def shipped(
 ) -> tuple[T, str]:
     """The settings, and why they may be others; the text is empty where they are right."""
     where = f"Deployment {context.installed_in}/{deployment}"
-    assumed = "the settings are taken to be the defaults"
     try:
-        raw = await context.get(DEPLOYMENTS, deployment, context.installed_in)
+        raw = await context.find(DEPLOYMENTS, deployment, context.installed_in)
+        if raw is None:
+            return kind(), await _absent(context, where)
         pod = msgspec.json.decode(raw, type=_Deployment).spec.template.spec
         found = [each for each in pod.containers if command in each.args[:1]]
         if not found:
-            return kind(), f"{where}: no container runs {command}: {assumed}"
+            return kind(), f"{where}: no container runs {command}: {_ASSUMED}"
         arguments, path = _split(found[0].args[1:])
         text = await _config(context, pod, found[0], path) if path else ""
         return _settings(arguments, text, kind), ""
-    except NotFoundError:
-        return kind(), f"there is no {where} (--installed-in says where to look): {assumed}"
     except ApiError as error:
-        return kind(), f"{unreadable(error, where)}; {assumed}"
+        return kind(), f"{unreadable(error, where)}; {_ASSUMED}"
     except (_FlagsError, SettingsError, msgspec.MsgspecError, LookupError) as error:
-        return kind(), f"{where}: {error}: {assumed}"
+        return kind(), f"{where}: {error}: {_ASSUMED}"
+
+
+async def _absent(context: WhyContext, where: str) -> str:
+    """What is said of a Deployment that is not there; the same of both where neither is."""
+    found = [
+        await context.find(DEPLOYMENTS, name, context.installed_in)
+        for name in (WEBHOOK, CONTROLLER)
+    ]
+    if any(each is not None for each in found):
+        return f"there is no {where} (--installed-in says where to look): {_ASSUMED}"
+    return f"{NONE_HERE} {context.installed_in} (--installed-in): {_ASSUMED}"
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], str]:
@@ -131,7 +145,9 @@ async def _config(context: WhyContext, pod: _PodSpec, container: _Container, pat
             key = PurePosixPath(path).name
         else:
             continue
-        raw = await context.get(CONFIG_MAPS, source.name, context.installed_in)
+        raw = await context.find(CONFIG_MAPS, source.name, context.installed_in)
+        if raw is None:
+            raise LookupError(f"there is no ConfigMap {source.name}")
         return msgspec.json.decode(raw, type=_ConfigMap).data[key]
     raise LookupError(f"{path} is not of a ConfigMap")
 

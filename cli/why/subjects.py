@@ -8,8 +8,10 @@ import msgspec
 from msgspec import Struct
 
 from cli.gate.show import short_age
-from cli.why.model import Subject
+from cli.why.model import Subject, is_kind_missing
+from cli.why.wording import unreadable
 from evaluation.times import parse
+from kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
 from kube.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -56,11 +58,13 @@ class _Owner(Struct, frozen=True, rename="camel"):
     api_version: str = ""
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 
 class _Metadata(Struct, frozen=True, rename="camel"):
     name: str = ""
+    uid: str = ""
     namespace: str = ""
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
@@ -102,8 +106,11 @@ async def fetched(client: Client, resource: Resource, namespace: str, name: str)
     return Subject(resource.api_version, resource.kind, namespace, name, raw)
 
 
-async def owners_of(client: Client, subject: Subject) -> tuple[Subject, ...]:
-    """The controllers above it, the nearest first, as far as kinds are known; raises ApiError."""
+async def owners_of(client: Client, subject: Subject) -> tuple[tuple[Subject, ...], str]:
+    """The controllers above it, the nearest first, as far as kinds are known; and who is missing.
+
+    Raises UnreachableError and UnauthorizedError.
+    """
     found: list[Subject] = []
     current = subject
     while len(found) < _MOST_OWNERS:
@@ -112,9 +119,21 @@ async def owners_of(client: Client, subject: Subject) -> tuple[Subject, ...]:
         resource = _OWNERS.get((owner.api_version, owner.kind)) if owner else None
         if owner is None or resource is None:
             break
-        current = await fetched(client, resource, subject.namespace, owner.name)
+        shown = f"its owner, {owner.kind} {owner.name}"
+        try:
+            current = await fetched(client, resource, subject.namespace, owner.name)
+        except (UnreachableError, UnauthorizedError):
+            raise
+        except NotFoundError as error:
+            gone = "is of a kind that the cluster does not know any more"
+            return tuple(found), f"{shown}, {gone if is_kind_missing(error) else 'is gone'}"
+        except ApiError as error:
+            return tuple(found), unreadable(error, shown)
+        uid = _decode(current.raw).metadata.uid
+        if uid and owner.uid and uid != owner.uid:
+            return tuple(found), f"{shown}, is gone: another one has its name"
         found.append(current)
-    return tuple(found)
+    return tuple(found), ""
 
 
 def seen(subject: Subject, owners: tuple[Subject, ...], now: datetime) -> str:

@@ -19,6 +19,18 @@ _DEFAULTS: Final = frozenset(
     )
     for key in _DEFAULT_KEYS
 )
+_OF_DAEMONS: Final = frozenset(
+    toleration_key({"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect})
+    for key, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+        ("network-unavailable", "NoSchedule"),
+    )
+)
 
 
 def shown(path: str, value: Any) -> str:  # noqa: ANN401
@@ -30,6 +42,19 @@ def shown(path: str, value: Any) -> str:  # noqa: ANN401
 def is_default_toleration(value: Any) -> bool:  # noqa: ANN401
     """Whether it is one of the two that Kubernetes gives every pod."""
     return isinstance(value, dict) and toleration_key(value) in _DEFAULTS
+
+
+def is_of_daemon(value: Any) -> bool:  # noqa: ANN401
+    """Whether it is what the DaemonSet controller gives its pods: their node, and tolerations."""
+    if isinstance(value, dict):
+        return toleration_key(value) in _OF_DAEMONS
+    terms = value if isinstance(value, list | tuple) else ()
+    return any(
+        field.get("key") == "metadata.name"
+        for term in terms
+        if isinstance(term, dict)
+        for field in term.get("matchFields") or ()
+    )
 
 
 def _shown(path: str, value: Any) -> str:  # noqa: ANN401

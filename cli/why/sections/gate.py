@@ -11,7 +11,7 @@ from cli.installed import CONTROLLER
 from cli.why.gate_facts import GateFacts
 from cli.why.gate_template import owned, template_pod
 from cli.why.model import Line, Section
-from cli.why.shipped import shipped
+from cli.why.shipped import NONE_HERE, shipped
 from cli.why.told import Told, told_of
 from cli.why.wording import unreadable
 from controller.lifecycle.gated_pods import decode_pod, decode_whole
@@ -181,6 +181,9 @@ def _state(report: GateReport) -> State:
 def _deadline(detail: GateDetail) -> str:
     report = detail.report
     if detail.deadline_unknown:
+        if detail.deadline_unknown.startswith(NONE_HERE):
+            # The section on policies has told it.
+            return "not known, for the settings are not"
         return f"not known: {detail.deadline_unknown}"
     if not report.deadline:
         return "none (lifecycle.maxGateAgeSeconds is 0)"

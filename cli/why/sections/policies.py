@@ -116,7 +116,7 @@ def _hints(
             continue
         made = _time(policy.created)
         if made is not None and made > created:
-            found[report.reference] = "it was created after the object, which it does not change"
+            found[report.reference] = _later(manifest)
         elif policy.generation > 1:
             found[report.reference] = (
                 "it was changed since it was created, perhaps after the object was"
@@ -127,6 +127,15 @@ def _hints(
                 "keep it from objects like this one? harbourmaster doctor looks"
             )
     return found
+
+
+def _later(manifest: dict[str, Any]) -> str:
+    """Of a policy that is younger than the object; templates are changed by updates as well."""
+    group, _, version = str(manifest.get("apiVersion") or "v1").rpartition("/")
+    kind = KINDS.get((group, version, str(manifest.get("kind"))))
+    if kind is None or kind.create_only:
+        return "it was created after the object, which it does not change"
+    return "it was created after the object: the object's next update brings it"
 
 
 def _time(text: object) -> datetime | None:

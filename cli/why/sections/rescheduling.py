@@ -14,7 +14,7 @@ from cli.reschedule.plan import Shown, lines, report_of, summary
 from cli.reschedule.state import State as Cluster
 from cli.reschedule.state import survey
 from cli.why.model import Line, Section
-from cli.why.shipped import shipped
+from cli.why.shipped import NONE_HERE, shipped
 from cli.why.told import Told, told_of
 from cli.why.wording import unreadable
 from controller.rescheduling.rules import criteria_of
@@ -226,7 +226,9 @@ def _lines(detail: ReschedulingDetail, unknown: str, unread: str) -> Iterator[Li
     if unread:
         yield Line(unread, label="unknown", tone="dim")
     if unknown and detail.is_critical and detail.is_pending:
-        yield Line(f"whether room is made at all: {unknown}", label="unknown", tone="dim")
+        # The section on policies has told of settings that are nowhere.
+        text = "" if unknown.startswith(NONE_HERE) else f": {unknown}"
+        yield Line(f"whether room is made at all{text}", label="unknown", tone="dim")
 
 
 def _kept_text(kept: Kept) -> str:

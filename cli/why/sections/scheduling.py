@@ -52,6 +52,7 @@ class _Spec(Struct, frozen=True, rename="camel"):
 
 class _Metadata(Struct, frozen=True, rename="camel"):
     creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
 
 
 class _Pod(Struct, frozen=True):
@@ -70,6 +71,9 @@ async def section(context: WhyContext) -> Section | None:
     pod = _decode(context.subject.raw)
     spec, status = pod.spec, pod.status
     if spec.node_name or spec.scheduling_gates or status.phase not in {"", "Pending"}:
+        return None
+    if pod.metadata.deletion_timestamp:
+        # Schedulers pass over what is being deleted.
         return None
     scheduler = spec.scheduler_name or DEFAULT_SCHEDULER
     found = next((each for each in status.conditions or () if each.type == _SCHEDULED), None)

@@ -14,12 +14,14 @@ from helpers.objects import cluster_policy, policy
 from kube.resources import (
     CLUSTER_POLICIES,
     CONFIG_MAPS,
+    DAEMON_SETS,
     DEPLOYMENTS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
     POLICIES,
     REPLICA_SETS,
+    ROLLOUTS,
 )
 
 NAMESPACE = "shop"
@@ -56,6 +58,13 @@ def reference(kind, name):
 def template(**spec):
     found = pod(**spec)
     return {"metadata": {"labels": found["metadata"]["labels"]}, "spec": found["spec"]}
+
+
+def put_owner(api, resource, found, **metadata):
+    """Put a workload with a template under the uid by which ``reference`` names it."""
+    metadata = {"name": "cart", "namespace": NAMESPACE, **metadata}
+    api.put(resource, {"metadata": metadata, "spec": {"template": found}})
+    api.get(resource, "cart", NAMESPACE)["metadata"]["uid"] = "uid-cart"
 
 
 def registration(**entry):
@@ -138,26 +147,15 @@ async def test_each_policy_is_said_to_match_or_where_it_fails(api, why):
     }
     _, text, _ = await why("pod", "cart-1", "-n", NAMESPACE)
     assert "2 of 3 select the pod; created now, it would differ in 1 field" in text
-    assert 'yields  nodeSelector["disk"]: ssd to the pod\'s own value hdd' in " ".join(
-        text.split(" ")
-    )
+    assert 'yields  nodeSelector["disk"]: ssd to what is there: hdd' in text
     assert 'cluster policy others  spec.podSelector.matchLabels["app"] wants "till"' in text
 
 
 async def test_it_gets_what_it_needs_by_name_and_lists_no_pods(api, why):
     api.put(PODS, pod(owner=reference("ReplicaSet", "cart")))
-    api.put(
-        REPLICA_SETS,
-        {
-            "metadata": {
-                "name": "cart",
-                "namespace": NAMESPACE,
-                "ownerReferences": [reference("Deployment", "cart")],
-            },
-            "spec": {"template": template()},
-        },
-    )
-    api.put(DEPLOYMENTS, {"metadata": {"name": "cart", "namespace": NAMESPACE}, "spec": {}})
+    above = reference("Deployment", "cart")
+    put_owner(api, REPLICA_SETS, template(), ownerReferences=[above])
+    put_owner(api, DEPLOYMENTS, template())
 
     async def timed():
         began = time.perf_counter()
@@ -218,7 +216,7 @@ async def test_what_else_may_not_be_read_is_told_and_the_rest_is_said(api, why):
     plural = "clusterpodschedulingpolicies.kupid.gardener.cloud"
     assert f"cluster policies: can't be read, for you may not list {plural}: ask for" in out
     assert f"namespace {NAMESPACE}: can't be read, for you may not get namespaces" in out
-    assert "its owner: can't be read, for you may not get replicasets.apps" in out
+    assert "its owner, ReplicaSet cart: can't be read, for you may not get replicasets.apps" in out
     assert "the settings are taken to be the defaults" in out
     assert "would add  tolerations[0] = pool" in out
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
@@ -316,8 +314,7 @@ async def test_fields_are_told_apart_by_the_template_and_the_policies(api, why):
     owner = reference("ReplicaSet", "cart")
     api.put(PODS, pod(owner=owner, nodeSelector=selector, tolerations=[default]))
     found = template(nodeSelector={"zone": "a"})
-    metadata = {"name": "cart", "namespace": NAMESPACE}
-    api.put(REPLICA_SETS, {"metadata": metadata, "spec": {"template": found}})
+    put_owner(api, REPLICA_SETS, found)
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("    ")}
     assert lines['nodeSelector["disk"]'].endswith("cluster policy disks")
@@ -355,7 +352,7 @@ async def test_the_settings_are_those_of_the_installation(api, why):
     assert "would set  schedulerName = packer, which was default-scheduler" in out
     api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "yields  schedulerName: packer to the pod's own value default-scheduler" in out
+    assert "yields  schedulerName: packer to what is there: default-scheduler" in out
     assert "taken to be the defaults" not in out
 
 
@@ -373,7 +370,133 @@ async def test_settings_of_a_mounted_file_count_too(api, why):
     found = {"name": "settings", "namespace": "harbourmaster-system"}
     api.put(CONFIG_MAPS, {"metadata": found, "data": data})
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "Policies: there are none" in out
+    assert "Policies: none is looked at: policies are not among the features" in out
+
+
+async def test_what_is_yielded_is_not_said_to_be_there(api, why):
+    api.remove(POLICIES, "local", NAMESPACE)
+    api.put(PODS, pod(nodeSelector={"disk": "hdd"}))
+    api.put(PODS, pod("cart-2", nodeSelector={"disk": "ssd"}))
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "1 of 2 selects the pod; it changes nothing" in out
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-2")
+    assert "1 of 2 selects the pod; all that it asks for is there" in out
+
+
+async def test_an_owner_that_is_gone_is_told_and_one_of_its_name_is_another(api, why):
+    api.put(PODS, pod(owner=reference("ReplicaSet", "cart"), nodeSelector={"zone": "a"}))
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "its owner, ReplicaSet cart, is gone\n" in out
+    put_owner(api, REPLICA_SETS, template(nodeSelector={"zone": "a"}))
+    api.get(REPLICA_SETS, "cart", NAMESPACE)["metadata"]["uid"] = "another"
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "its owner, ReplicaSet cart, is gone: another one has its name" in out
+    assert "the template" not in out
+
+
+async def test_a_nearer_owner_counts_where_the_next_is_unknown(api, why):
+    api.put(PODS, pod(owner=reference("ReplicaSet", "cart"), nodeSelector={"zone": "a"}))
+    owner = {**reference("Rollout", "cart"), "apiVersion": "argoproj.io/v1alpha1"}
+    found = template(nodeSelector={"zone": "a"})
+    put_owner(api, REPLICA_SETS, found, ownerReferences=[owner])
+    api.undefine(ROLLOUTS)
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "its owner, Rollout cart, is of a kind that the cluster does not know any more" in out
+    assert "install its definition" not in out
+    assert 'nodeSelector["zone"] a the template' in " ".join(out.split())
+
+
+async def test_what_the_daemonset_controller_sets_is_said_to_be_of_it(api, why):
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+    node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    key = "node.kubernetes.io/unschedulable"
+    toleration = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+    own = {"affinity": {"nodeAffinity": node}, "tolerations": [toleration]}
+    api.put(PODS, pod(owner=reference("DaemonSet", "cart"), **own))
+    put_owner(api, DAEMON_SETS, template())
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("    ")}
+    for path in ("tolerations[0]", "affinity.nodeAffinity.required"):
+        assert lines[path].endswith("the DaemonSet controller")
+
+
+async def test_required_terms_that_a_policy_narrowed_are_the_templates_too(api, why):
+    def affinity(*asked):
+        found = [{"key": key, "operator": "In", "values": [value]} for key, value in asked]
+        node = {"nodeSelectorTerms": [{"matchExpressions": found}]}
+        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": node}}
+
+    narrow = cluster_policy("narrow", pods={"app": "cart"}, affinity=affinity(("disk", "ssd")))
+    api.put(CLUSTER_POLICIES, narrow)
+    both = affinity(("zone", "a"), ("disk", "ssd"))
+    api.put(PODS, pod(owner=reference("ReplicaSet", "cart"), affinity=both))
+    found = template(affinity=affinity(("zone", "a")))
+    put_owner(api, REPLICA_SETS, found)
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "zone=a and disk=ssd  the template and cluster policy narrow" in out
+
+
+async def test_a_template_gets_a_younger_policy_at_its_next_update(api, why):
+    metadata = {"name": "cart", "namespace": NAMESPACE}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": {"template": template()}})
+    found = api.get(DEPLOYMENTS, "cart", NAMESPACE)["metadata"]
+    found["creationTimestamp"] = "2026-03-01T12:00:00Z"
+    rule = {"apiGroups": ["apps"], "resources": ["deployments"], "operations": ["CREATE"]}
+    api.put(MUTATING_WEBHOOKS, registration(rules=[rule]))
+    api.get(CLUSTER_POLICIES, "disks")["metadata"]["creationTimestamp"] = "2026-03-01T13:00:00Z"
+    _, out, _ = await why("deployment", f"{NAMESPACE}/cart")
+    assert "it was created after the object: the object's next update brings it" in out
+    assert 'wants "till", the template has "cart"' in out
+
+
+async def test_many_policies_that_fail_at_one_part_are_one_line(api, why):
+    api.put(PODS, pod())
+    for number in range(12):
+        pods = {"app": "cart", "many": str(number)}
+        api.put(CLUSTER_POLICIES, cluster_policy(f"many-{number:02}", pods=pods, nodeName="n"))
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert out.count("many-") == 1
+    assert (
+        'cluster policy many-00 and 11 more  spec.podSelector.matchLabels["many"] wants '
+        "something else, the pod has no label many; --all lists them"
+    ) in out
+    assert 'cluster policy others spec.podSelector.matchLabels["app"]' in " ".join(out.split())
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1", "--all")
+    assert out.count("many-") == 12
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
+    assert out.count('"ClusterPodSchedulingPolicy many-') == 12
+
+
+async def test_that_nothing_of_ours_is_installed_is_told_once(api, why):
+    api.put(PODS, pod(schedulingGates=[{"name": "keptn-prechecks-gate"}]))
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert out.count("harbourmaster-system") == 1
+    assert "there are no Deployments of ours in harbourmaster-system (--installed-in)" in out
+    assert "not known, for the settings are not" in out
+
+
+async def test_a_configmap_that_is_missing_is_no_missing_deployment(api, why):
+    api.put(PODS, pod())
+    metadata = {"name": "harbourmaster-webhook", "namespace": "harbourmaster-system"}
+    container = {
+        "args": ["webhook", "--config=/etc/hm/webhook.yaml"],
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/hm"}],
+    }
+    volume = {"name": "config", "configMap": {"name": "settings"}}
+    spec = {"template": {"spec": {"containers": [container], "volumes": [volume]}}}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "Deployment harbourmaster-system/harbourmaster-webhook: there is no ConfigMap" in out
+
+
+async def test_no_scheduler_is_blamed_for_a_pod_that_is_being_deleted(api, why):
+    waiting = pod()
+    waiting["metadata"]["deletionTimestamp"] = "2026-03-01T13:00:00Z"
+    waiting["metadata"]["finalizers"] = ["example.com/stay"]
+    api.put(PODS, waiting)
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "being deleted" in out
+    assert "scheduler has looked" not in out
 
 
 async def test_control_characters_of_others_stay_text(api, why):

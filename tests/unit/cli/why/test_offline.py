@@ -64,6 +64,18 @@ def test_a_file_without_pods_is_one_line(tmp_path, policies, capsys):
     assert err.count("\n") == 1
 
 
+def test_bad_policies_are_told_and_leave_no_good_exit_code(tmp_path, policies, capsys):
+    bad = tmp_path / "bad.yaml"
+    broken = cluster_policy("bad", nodeSelector=5)
+    written(bad, broken)
+    path = written(tmp_path / "web.yaml", workload())
+    assert main(["why", "-f", path, "--policies", str(bad)]) == 1
+    streams = capsys.readouterr()
+    assert "the one policy selects the template; it can't be used" in streams.out
+    assert streams.err.startswith("harbourmaster: ")
+    assert streams.err.count("\n") == 1
+
+
 def test_a_bad_document_harms_no_other(tmp_path, policies, capsys):
     path = tmp_path / "two.yaml"
     path.write_text(f"a: [\n---\n{yaml.safe_dump(workload())}")
