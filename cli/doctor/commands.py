@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from cli.connection import add_installation
+from telemetry.logging import clean
 
 if TYPE_CHECKING:
     from cli.connection import Commands
@@ -37,7 +38,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--break-glass",
         choices=("on", "off"),
-        help="on lets all webhooks fail open until it is off, which restores what was before",
+        help="on lets all webhooks fail open, also those for pods with gates, until it is off",
     )
     parser.add_argument(
         "--reason",
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _reason(text: str) -> str:
-    line = " ".join(text.split())
+    line = clean(" ".join(text.split()))
     if len(line) > LONGEST_REASON:
         raise argparse.ArgumentTypeError(f"it is longer than {LONGEST_REASON} characters")
     return line

@@ -14,7 +14,7 @@ import msgspec
 
 from cli.caller import caller
 from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
-from controller.registration.break_glass import Glass, broken, mended, opened, standing
+from controller.registration.break_glass import Glass, broken, is_open, mended, standing
 from controller.registration.desired import NAME
 from kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from kube.lease import micro_time
@@ -30,6 +30,11 @@ TRIES: Final = 5
 """Times that a configuration is looked at anew after it changed under our hands."""
 _PLACE: Final = "default"
 """Where the API wants events of cluster-scoped objects."""
+_MEANWHILE: Final = (
+    "until --break-glass off, what no webhook answers for comes in: pods of namespaces with gates "
+    "start without their checks, and policies and definitions are not checked; conversion of "
+    "older versions still needs a webhook"
+)
 
 
 def run(arguments: Arguments) -> int:
@@ -57,6 +62,8 @@ async def _run(arguments: Arguments, client: Client) -> int:
         except ApiError as error:
             complain(f"{resource.kind}: not changed: {error}")
             codes.append(LEFT)
+    if is_on and DONE in codes:
+        say(_MEANWHILE)
     return LEFT if LEFT in codes else DONE
 
 
@@ -81,15 +88,26 @@ async def _change(client: Client, resource: Resource, glass: Glass, *, is_on: bo
         names = ", ".join(
             f"{each['name']} {each.get('failurePolicy')}" for each in changed.get("webhooks") or ()
         )
-        say(f"{resource.kind}: {'fails open' if is_on else 'restored'}: {names}")
+        done = "fails open" if is_on else "restored"
+        say(f"{resource.kind}: {done}: {names}")
+        unknown = [] if is_on else _unnoted(changed, standing_now or glass)
+        if unknown:
+            say(
+                f"{resource.kind}: nobody noted what failurePolicy was before of "
+                f"{', '.join(unknown)}: compare it with your settings or manifests"
+            )
         await _tell(client, resource, stored, glass, is_on=is_on)
         return DONE
     raise AssertionError
 
 
 def _is_open(stored: dict[str, Any]) -> bool:
-    entries: list[Any] = opened(stored)["webhooks"]
-    return entries == list(stored.get("webhooks") or ())
+    return all(is_open(entry) for entry in stored.get("webhooks") or ())
+
+
+def _unnoted(configuration: dict[str, Any], glass: Glass) -> list[str]:
+    names = [str(entry["name"]) for entry in configuration.get("webhooks") or ()]
+    return [name for name in names if not glass.has_noted(name)]
 
 
 async def _tell(

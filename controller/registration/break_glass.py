@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from controller.registration.desired import GATED_PODS, TASK_DEFINITIONS_ENTRY
+from telemetry.logging import clean
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,6 +21,8 @@ ANNOTATION: Final = "harbourmaster.dev/break-glass"
 OPEN: Final = "Ignore"
 """The failurePolicy of every webhook meanwhile."""
 _POLICY: Final = "failurePolicy"
+_CLOSED: Final = "Fail"
+_BY_DEFAULT_CLOSED: Final = frozenset((GATED_PODS, TASK_DEFINITIONS_ENTRY))
 
 
 class Glass(Struct, frozen=True):
@@ -29,11 +34,16 @@ class Glass(Struct, frozen=True):
     before: dict[str, str] = {}
     """The failurePolicy of each webhook before, by its name."""
 
+    def has_noted(self, name: str) -> bool:
+        """Whether it says of a webhook what can be restored."""
+        return self.before.get(name) in {OPEN, _CLOSED}
+
     def __str__(self) -> str:
         """Who broke it, when and why, in one line."""
         said = (f"by {self.by}" if self.by else "", f"at {self.at}" if self.at else "")
         who = " ".join(filter(None, said)) or "by somebody"
-        return f"{who}: {self.reason}" if self.reason else who
+        # Whoever annotates may write anything, and it goes into events.
+        return clean(f"{who}: {self.reason}" if self.reason else who)
 
 
 _decode: Final = msgspec.json.Decoder(Glass).decode
@@ -64,7 +74,10 @@ def broken(configuration: Mapping[str, Any], glass: Glass) -> dict[str, Any]:
     """A stored configuration with the glass broken; ``before`` is filled in, or kept as it was."""
     earlier = standing(configuration)
     policies = {
-        entry["name"]: entry.get(_POLICY, "Fail") for entry in configuration.get("webhooks") or ()
+        entry["name"]: entry.get(_POLICY, _CLOSED)
+        for entry in configuration.get("webhooks") or ()
+        # Broken already, what is open says nothing of how it was.
+        if earlier is None or not is_open(entry)
     }
     # What was noted first is what is to be restored, however often it is broken.
     before = {**policies, **(earlier.before if earlier else {})}
@@ -73,12 +86,25 @@ def broken(configuration: Mapping[str, Any], glass: Glass) -> dict[str, Any]:
 
 
 def mended(configuration: Mapping[str, Any], glass: Glass) -> dict[str, Any]:
-    """A stored configuration as it was before; a webhook that came since stays as it is."""
+    """A stored configuration as it was before.
+
+    Of what nobody noted, those that hold back gated pods are closed, as by default; others stay.
+    """
     entries = [
-        {**entry, _POLICY: glass.before.get(entry["name"], entry.get(_POLICY))}
-        for entry in configuration.get("webhooks") or ()
+        {**entry, _POLICY: _before(entry, glass)} for entry in configuration.get("webhooks") or ()
     ]
     return _annotated({**configuration, "webhooks": entries}, None)
+
+
+def is_open(entry: Mapping[str, Any]) -> bool:
+    """Whether what a webhook does not answer is let in."""
+    return entry.get(_POLICY) == OPEN
+
+
+def _before(entry: Mapping[str, Any], glass: Glass) -> str:
+    if glass.has_noted(entry["name"]):
+        return glass.before[entry["name"]]
+    return _CLOSED if entry["name"] in _BY_DEFAULT_CLOSED else entry.get(_POLICY, _CLOSED)
 
 
 def _annotated(configuration: dict[str, Any], text: str | None) -> dict[str, Any]:

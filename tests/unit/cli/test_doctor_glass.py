@@ -107,6 +107,27 @@ async def test_one_that_was_annotated_by_hand_is_mended_too(api, client):
     assert standing(api.get(MUTATING_WEBHOOKS, NAME)) is None
 
 
+async def test_what_nobody_noted_is_closed_where_it_holds_gated_pods_and_told(api, client, capsys):
+    await change(client, "on")
+    found = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
+    forged = {"gated-pods.harbourmaster.dev": "Nonsense", "pods.harbourmaster.dev": "Ignore"}
+    said = {"by": "mallory\x1b[2J", "before": forged}
+    found["metadata"]["annotations"] = {ANNOTATION: msgspec.json.encode(said).decode()}
+    api.put(MUTATING_WEBHOOKS, found)
+    assert await change(client, "off") == 0
+    assert policies(api)["gated-pods.harbourmaster.dev"] == "Fail"
+    assert policies(api)["pods.harbourmaster.dev"] == "Ignore"
+    assert (
+        "nobody noted what failurePolicy was before of templates.harbourmaster.dev, gated-pods."
+        in capsys.readouterr().out
+    )
+
+
+async def test_who_breaks_it_is_told_that_gates_are_open_too(client, capsys):
+    await change(client, "on")
+    assert "pods of namespaces with gates start without their checks" in capsys.readouterr().out
+
+
 async def test_a_missing_configuration_keeps_the_other_from_nothing(api, client, capsys):
     api.remove(MUTATING_WEBHOOKS, NAME)
     assert await change(client, "on") == 1
@@ -169,6 +190,8 @@ def test_a_reason_has_an_end():
     with pytest.raises(argparse.ArgumentTypeError, match="longer than 512"):
         commands._reason("x" * 513)
     assert commands._reason(" two\n lines ") == "two lines"
+    # Of a shell's bytes that are no UTF-8, and of terminal controls, escapes are left.
+    assert commands._reason("a\udcff\x1b[2J") == "a\\udcff\\x1b[2J"
 
 
 def test_the_event_is_one_that_the_api_takes():

@@ -55,6 +55,26 @@ def test_broken_twice_what_was_first_is_remembered():
     assert mended(twice, standing(twice)) == before
 
 
+def test_annotated_by_hand_what_the_controller_opened_is_not_taken_for_what_was():
+    before = configuration()
+    by_hand = opened(configuration(**{ANNOTATION: "fire"}))
+    for entry in by_hand["webhooks"][:1]:
+        entry["failurePolicy"] = "Fail"
+    twice = broken(by_hand, GLASS)
+    assert standing(twice).before == {by_hand["webhooks"][0]["name"]: "Fail"}
+    restored = policies(mended(twice, standing(twice)))
+    assert restored["gated-pods.harbourmaster.dev"] == "Fail"
+    assert restored["pods.harbourmaster.dev"] == policies(before)["pods.harbourmaster.dev"]
+
+
+@pytest.mark.parametrize("forged", ["", "Nonsense", "fail"])
+def test_what_was_noted_and_is_no_policy_opens_no_gate(forged):
+    glass = Glass(before={"gated-pods.harbourmaster.dev": forged})
+    found = policies(mended(broken(configuration(), GLASS), glass))
+    assert found["gated-pods.harbourmaster.dev"] == "Fail"
+    assert set(found.values()) <= {"Fail", "Ignore"}
+
+
 def test_a_webhook_that_came_meanwhile_stays_as_it_is():
     found = broken(configuration(), GLASS)
     found["webhooks"].append({"name": "new.harbourmaster.dev", "failurePolicy": "Ignore"})
@@ -96,6 +116,7 @@ def test_meanwhile_a_failure_policy_is_no_drift_and_all_else_is():
     [
         (Glass(), "by somebody"),
         (Glass(reason="fire"), "by somebody: fire"),
+        (Glass(by="a\x1b[2J", reason="b\nc"), "by a\\x1b[2J: b\\nc"),
         (GLASS, "by ada at 2026-03-01T12:00:00Z: incident 4711"),
     ],
 )
