@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from cli.doctor.selecting import covers_pods, labels_for, selects
+from cli.installed import OUR_DOMAIN
 from kube.errors import ApiError
 from kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, PODS, TASK_DEFINITIONS
 from webhook.canary import CANARY, VERSION
@@ -141,7 +142,7 @@ async def why_silent(context: Context, namespace: str) -> tuple[str, str]:
         await context.client.create(TASK_DEFINITIONS, definition, namespace, dry_run=True)
     except ApiError as error:
         called = failed_call(error)
-        if called is not None:
+        if called is not None and OUR_DOMAIN in called[0]:
             return "unreachable", called[1]
     policy = {
         "apiVersion": CLUSTER_POLICIES.api_version,
@@ -154,7 +155,7 @@ async def why_silent(context: Context, namespace: str) -> tuple[str, str]:
     except ApiError as error:
         called = failed_call(error)
         if called is not None:
-            return "unreachable", called[1]
+            return ("unreachable", called[1]) if OUR_DOMAIN in called[0] else ("", "")
         if "harbourmaster.dev" in error.message:
             return "pods-only", ""
     return "", ""

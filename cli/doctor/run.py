@@ -79,7 +79,12 @@ async def diagnose(client: Client, options: Options) -> Report:
 
 async def _first(context: Context) -> Finding | None:
     """The one finding where nothing of ours is there."""
-    lacking = await own_lacks(context)
+    try:
+        lacking = await own_lacks(context)
+    except (UnreachableError, UnauthorizedError):
+        raise
+    except ApiError:
+        lacking = []
     if len(lacking) >= len(OWN):
         name = (await context.myself()).name or "you"
         raise NothingToSeeError(
@@ -88,7 +93,10 @@ async def _first(context: Context) -> Finding | None:
         )
     try:
         return await absent(context)
-    except ForbiddenError:
+    except (UnreachableError, UnauthorizedError):
+        raise
+    except (ApiError, msgspec.MsgspecError):
+        # The checks say what it is, each by itself.
         return None
 
 
@@ -105,7 +113,14 @@ async def _checked(check: Check, context: Context) -> list[Finding]:
     except TimeoutError:
         text = f"no end after {PATIENCE:.0f} s"
         return [unread(check.name, "API server", text, "it is slow: try again later")]
-    except (ApiError, msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
+    except (
+        ApiError,
+        msgspec.MsgspecError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:
         text = f"could not be looked at: {error}"
         return [unread(check.name, "cluster", text, "mend what the text names, and try again")]
     return found or [ok(check.name, check.fine)]

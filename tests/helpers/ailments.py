@@ -350,7 +350,7 @@ FAULTS = {
     "no rights": (
         no_rights,
         ("rights", "fault", "ServiceAccount harbourmaster-webhook: may not"),
-        "kubectl apply -k deploy/rbac",
+        "make deploy IMG=",
     ),
     "a dead webhook": (
         dead_webhook,

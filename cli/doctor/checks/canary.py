@@ -25,9 +25,9 @@ _REFUSED: Final = "denied the request"
 _REMEDIES: Final = (
     ("x509", "compare caBundle and Secret: see certificates"),
     ("certificate", "compare caBundle and Secret: see certificates"),
-    ("no endpoints", "no webhook is ready: kubectl get pods shows why"),
+    ("no endpoints", "no webhook is ready: kubectl get pods in its namespace shows why"),
     ("not found", "the Service is gone: install it again by make deploy"),
-    ("refused", "no webhook runs behind the Service: kubectl get pods shows why"),
+    ("refused", "no webhook runs where the Service leads: see its process, or kubectl get pods"),
     ("deadline", "the control plane does not reach the pods: look for a firewall before port 9443"),
     ("timeout", "the control plane does not reach the pods: look for a firewall before port 9443"),
 )
@@ -37,7 +37,8 @@ async def check(context: Context) -> list[Finding]:
     """Try a pod, and say who answered or why nobody did."""
     configuration = (await context.configurations())[MUTATING_WEBHOOKS]
     if configuration is None:
-        return []
+        text = "not tried: no webhook is asked about pods, for there is no configuration"
+        return [note(CHECK, "pod", text, "see configurations")]
     found = await tried(context)
     if found is None:
         if context.options.canary_namespace:
@@ -90,15 +91,19 @@ async def _silent(context: Context, subject: str, found: Tried, *, is_open: bool
         return fault(CHECK, subject, text, _cure(words))
     if why == "pods-only":
         text = (
-            "came in without our answer, though the webhook refuses a wrong policy: it is older "
-            "than this command, another webhook took the answer away, or pods are not registered"
+            "came in without our answer, though the webhook refuses a wrong policy: what is "
+            "registered for pods can't be called, another webhook took the answer away, or ours "
+            "is older than this command"
         )
-        remedy = "see configurations and other webhooks; compare versions"
+        remedy = "see certificates, configurations and other webhooks; compare versions"
         return fault(CHECK, subject, text, remedy)
     text = "came in unreviewed: no webhook answered, and what can't be reviewed is let in"
     if is_open:
         text += " (break-glass)"
-    remedy = f"kubectl -n {context.namespace} get pods,endpointslices shows whether any is ready"
+    remedy = (
+        f"kubectl -n {context.namespace} get pods,endpointslices shows whether any is ready; "
+        "outside of the cluster, see its process"
+    )
     return fault(CHECK, subject, text, remedy)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from cli.doctor.model import fault, note, warning
 from cli.doctor.settings import UnknownSettingsError
-from controller.registration.break_glass import opened, standing
+from controller.registration.break_glass import is_open, opened, standing
 from controller.registration.desired import NAME, Home, desired
 from controller.registration.drift import compare
 from controller.settings import ControllerSettings
@@ -16,6 +16,7 @@ from controller.settings import ControllerSettings
 if TYPE_CHECKING:
     from cli.doctor.context import Context
     from cli.doctor.model import Finding
+    from controller.registration.break_glass import Glass
     from controller.registration.drift import Repair
     from kube.resources import Resource
 
@@ -23,6 +24,8 @@ CHECK: Final = "configurations"
 _OURS: Final = ".harbourmaster.dev"
 _SHOWN: Final = 80
 _HARMLESS: Final = "metadata."
+_SERVICE: Final = "clientConfig.service."
+_APPLY: Final = "make deploy-with-certmanager IMG=..., or apply your overlay"
 
 
 async def check(context: Context) -> list[Finding]:
@@ -46,17 +49,33 @@ async def check(context: Context) -> list[Finding]:
             continue
         glass = standing(one)
         if glass is not None:
-            text = f"break-glass {glass}: all its webhooks fail open"
-            remedy = "harbourmaster doctor --break-glass off, when the trouble is over"
-            findings.append(warning(CHECK, resource.kind, text, remedy))
+            findings.append(_broken(resource, one, glass, keeps=keeps))
+            # Who is closed all the same is told there.
+            one = opened(one)  # noqa: PLW2901
         expected = opened(wanted[resource]) if glass is not None else wanted[resource]
         for repair in compare(one, expected):
+            if settings is None and repair.field.startswith(_SERVICE):
+                # Where the process runs is its own matter, and the canary tells if nobody is there.
+                continue
             if settings is None and repair.setting:
                 unknown[repair.setting] = repair
             else:
                 findings.append(_drift(resource, repair, keeps=keeps))
     findings += [_unknown(repair) for repair in unknown.values()]
     return [*findings, *await _twins(context)]
+
+
+def _broken(resource: Resource, one: dict[str, Any], glass: Glass, *, keeps: bool) -> Finding:
+    entries = one.get("webhooks") or ()
+    closed = [str(entry.get("name")) for entry in entries if not is_open(entry)]
+    end = "harbourmaster doctor --break-glass off, when the trouble is over"
+    if not closed:
+        text = f"break-glass {glass}: all its webhooks fail open"
+        return warning(CHECK, resource.kind, text, end)
+    text = f"break-glass {glass}: yet {', '.join(closed)} fails closed"
+    again = "harbourmaster doctor --break-glass on once more"
+    who = "the controller opens it where it runs" if keeps else "stop whoever applies the manifests"
+    return warning(CHECK, resource.kind, text, f"{who}; {again}, or off")
 
 
 def _unknown(repair: Repair) -> Finding:
@@ -69,7 +88,7 @@ def _missing(resource: Resource, *, keeps: bool) -> Finding:
     remedy = (
         "the controller makes it within seconds where it runs: see its Lease and log"
         if keeps
-        else "kubectl apply -k deploy/webhook/configurations"
+        else _APPLY
     )
     text = "is not there: the API server asks us about nothing that it would name"
     return fault(CHECK, f"{resource.kind} {NAME}", text, remedy)
@@ -85,7 +104,7 @@ def _drift(resource: Resource, repair: Repair, *, keeps: bool) -> Finding:
     if repair.field.startswith(_HARMLESS):
         return warning(CHECK, subject, text, "the controller puts it right where it runs")
     if not keeps:
-        remedy = "kubectl apply -k deploy/webhook/configurations, or your overlay"
+        remedy = _APPLY
     elif repair.setting:
         remedy = f"the controller puts it right where it runs; to keep it, set {repair.setting}"
     else:

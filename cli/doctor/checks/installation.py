@@ -175,7 +175,11 @@ async def _leader(context: Context, controller: Deployment | None) -> list[Findi
         return []
     name = f"Lease {context.namespace}/{settings.leader_election.lease_name}"
     logs = f"kubectl -n {context.namespace} logs deployment/{CONTROLLER}"
-    remedy = f"see why no controller leads: {logs}" if controller else "start the controller"
+    remedy = (
+        f"see why no controller leads: {logs}"
+        if controller
+        else f"start the controller; no Deployment {CONTROLLER} is here: make deploy IMG=..."
+    )
     lease = await context.lease()
     if lease is None:
         text = "is not there: no controller has led yet, so nothing is registered or renewed"

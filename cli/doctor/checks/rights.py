@@ -85,6 +85,9 @@ async def check(context: Context) -> list[Finding]:
         findings.append(note(CHECK, await _me(context), text, "ask for these rights"))
     settings = await context.known_settings()
     wanted = sorted(required(settings, context.namespace))
+    if not wanted:
+        text = f"no manifests at {DEPLOY}, by which our accounts' rights could be judged"
+        return [*findings, unread(CHECK, "ServiceAccounts", text, "install the command anew")]
     width = asyncio.Semaphore(_PAUSE_FREE)
 
     async def ask(right: Right) -> bool:
@@ -103,7 +106,7 @@ async def check(context: Context) -> list[Finding]:
     for account in sorted({right.account for right in refused}):
         lacks = [str(right) for right in refused if right.account == account]
         text = f"may not {_listed(lacks)}"
-        remedy = "apply the roles and bindings again: kubectl apply -k deploy/rbac, or make deploy"
+        remedy = "apply the roles and bindings again: make deploy IMG=..., or your overlay"
         findings.append(fault(CHECK, f"ServiceAccount {account}", text, remedy))
     return findings
 
@@ -182,6 +185,8 @@ def required(settings: ControllerSettings, namespace: str) -> set[Right]:
         files.append(DEPLOY / "components/rescheduling/rights.yaml")
     if settings.placement.enabled:
         files.append(DEPLOY / "components/placement/rights.yaml")
+    if settings.dashboard.enabled:
+        files.append(DEPLOY / "components/dashboard/rights.yaml")
     objects = [each for file in files for each in _objects(file)]
     roles = {
         (each["kind"], each["metadata"]["name"]): each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.doctor.model import fault, warning
+from cli.doctor.model import fault, note, warning
 from cli.doctor.selecting import covers_pods, labels_for, named, selects
 from controller.registration.desired import GATED_PODS
 from kube.resources import MUTATING_WEBHOOKS
@@ -23,7 +23,8 @@ async def check(context: Context) -> list[Finding]:
     """Judge each mutating webhook by the namespaces that there are."""
     configuration = (await context.configurations())[MUTATING_WEBHOOKS]
     if configuration is None:
-        return []
+        text = "nothing is selected, for there is no configuration"
+        return [note(CHECK, MUTATING_WEBHOOKS.kind, text, "see configurations")]
     namespaces = await context.namespaces()
     entries = [each for each in configuration.get("webhooks") or () if isinstance(each, dict)]
     findings = []

@@ -12,13 +12,15 @@ import pytest
 
 from certs.authority import create_authority
 from cli.doctor import run as doctor
-from cli.doctor.checks import CHECKS
+from cli.doctor.checks import CHECKS, rights
 from cli.doctor.checks.rescheduling import add_on
 from cli.doctor.checks.rights import required
 from cli.doctor.context import Options
 from cli.doctor.model import Finding, Report, fault, note, ok, ordered, unread, warning
 from cli.doctor.rendering import lines, summary
 from cli.doctor.run import NothingToSeeError, diagnose
+from cli.migrate.findings import findings as judge
+from cli.migrate.survey import Survey
 from controller.registration.registration import names_of
 from controller.settings import ControllerSettings
 from helpers.ailing_world import (
@@ -39,13 +41,14 @@ from helpers.examined import (
     examined,
     told,
 )
-from kube.errors import UnreachableError
+from kube.errors import ApiError, UnreachableError
 from kube.resources import (
     DEFINITIONS,
     DEPLOYMENTS,
     LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
+    PODS,
     SECRETS,
     VALIDATING_WEBHOOKS,
 )
@@ -86,6 +89,8 @@ async def test_settings_of_a_config_map_count(world):
 async def test_without_deployments_a_setting_may_be_anything(world):
     for name in (CONTROLLER, WEBHOOK):
         world.remove(DEPLOYMENTS, name, HOME)
+    world.entry(POD)["timeoutSeconds"] = 11
+    # Where a process outside of the cluster listens is nobody's default.
     world.entry(POD)["clientConfig"]["service"]["port"] = 8443
     world.entry(POD)["sideEffects"] = "Some"
     report = await examined(world)
@@ -96,8 +101,9 @@ async def test_without_deployments_a_setting_may_be_anything(world):
     assert (
         "configurations",
         "note",
-        "webhook.servicePort: is 8443, by default 443; no Deployment says which it should be",
+        "webhook.timeoutSeconds: is 11, by default 3; no Deployment says which it should be",
     ) in notes
+    assert not any("Port" in text for _, _, text in notes)
     assert any("it runs outside of it" in text for _, _, text in notes)
 
 
@@ -107,7 +113,8 @@ async def test_where_others_keep_the_registration_its_remedies_are_theirs(world)
     world.entry(POD)["clientConfig"].pop("caBundle")
     report = await examined(world)
     remedies = {one.check: one.remedy for one in report.findings if one.severity == "fault"}
-    assert "kubectl apply -k deploy/webhook/configurations" in remedies["configurations"]
+    # Not the bare manifests: an apply of them takes away what cert-manager injects by.
+    assert "make deploy-with-certmanager" in remedies["configurations"]
     assert "cert-manager" in remedies["certificates"]
 
 
@@ -212,6 +219,69 @@ async def test_who_may_read_nothing_is_told_so_in_one_line(world):
     assert "\n" not in line
 
 
+async def test_what_ours_does_outside_of_the_cluster_is_no_leftover(world):
+    for name in (CONTROLLER, WEBHOOK):
+        world.remove(DEPLOYMENTS, name, HOME)
+    spec = {"schedulingGates": [{"name": "keptn-prechecks-gate"}], "containers": []}
+    world.put(PODS, {"metadata": {"name": "waits", "namespace": "shop"}, "spec": spec})
+    ask = world.request
+
+    async def request(method, path, **options):
+        if "clusterpodschedulingpolicies" in path:
+            return msgspec.json.encode({"metadata": {}, "items": [{}]})
+        return await ask(method, path, **options)
+
+    world.request = request
+    observed = await Survey(world, HOME).observe()
+    assert {each.code for each in judge(observed)} >= {"policies-idle", "pod-gated"}
+    assert told(await examined(world)) == []
+
+
+async def test_without_a_configuration_nothing_that_hangs_on_it_is_said_to_be_well(world):
+    world.remove(MUTATING_WEBHOOKS, NAME)
+    report = await examined(world)
+    severities = {one.check: one.severity for one in report.findings}
+    assert severities["configurations"] == "fault"
+    assert severities["canary"] == severities["selectors"] == "note"
+
+
+async def test_with_all_of_it_gone_but_a_lease_the_remedy_says_so(world):
+    for name in (CONTROLLER, WEBHOOK):
+        world.remove(DEPLOYMENTS, name, HOME)
+    world.age(3600)
+    report = await examined(world)
+    (found,) = [one for one in report.findings if one.subject.startswith("Lease")]
+    assert "no Deployment harbourmaster-controller is here" in found.remedy
+
+
+@pytest.mark.parametrize("broken", ["get", "create"])
+async def test_an_api_server_that_fails_is_told_by_the_checks(world, broken):
+    async def fails(*_, **__):
+        raise ApiError("etcd is slow", status=500)
+
+    setattr(world, broken, fails)
+    report = await examined(world)
+    assert any("etcd is slow" in text for _, severity, text in told(report, "unread"))
+    assert not report.healthy
+
+
+async def test_without_manifests_rights_are_not_seen(world, monkeypatch, tmp_path):
+    monkeypatch.setattr(rights, "DEPLOY", tmp_path)
+    assert ("rights", "unread") in {one[:2] for one in told(await examined(world))}
+
+
+async def test_a_dead_webhook_of_somebody_else_is_not_taken_for_ours(world):
+    def check(*_):
+        text = 'failed calling webhook "all.example.com": failed to call webhook: EOF'
+        raise ApiError(text, status=500)
+
+    world.admit, world.check = (lambda pod: pod), check
+    ((_, severity, text),) = [one for one in told(await examined(world)) if one[0] == "canary"]
+    assert severity == "fault"
+    assert "no webhook answered" in text
+    assert "EOF" not in text
+
+
 async def test_where_nothing_of_ours_is_one_finding_says_so(world):
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         world.remove(resource, NAME)
@@ -267,6 +337,7 @@ def test_rights_are_those_of_the_manifests():
     [
         ({"rescheduling": {"enabled": True}}, "create pods/eviction"),
         ({"placement": {"enabled": True}}, "patch applications.placement.harbourmaster.dev"),
+        ({"dashboard": {"enabled": True}}, "create tokenreviews.authentication.k8s.io"),
     ],
 )
 def test_rights_follow_the_settings(settings, right):

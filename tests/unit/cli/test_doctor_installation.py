@@ -272,6 +272,14 @@ FAULTS = [
             "MutatingWebhookConfiguration: break-glass by ada: fire: all its webhooks fail open",
         ),
     ),
+    (
+        lambda w: (glass(w), w.entry(GATED).update(failurePolicy="Fail")),
+        (
+            "configurations",
+            "warning",
+            f"MutatingWebhookConfiguration: break-glass by ada: fire: yet {GATED} fails closed",
+        ),
+    ),
     # selectors
     (
         lambda w: w.entry(GATED).update(namespaceSelector={}),
