@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_DECISIONS: Final = 16384
 """That are kept: a page asks about each namespace of whoever may not list all."""
+AT_ONCE: Final = 64
+"""Questions about rights: the API server answers whoever leads, too."""
 
 
 class _User(Struct, frozen=True):
@@ -46,6 +49,7 @@ class ClusterAccess:
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client = client
         self._decisions = Decisions(client, clock, limit=MOST_DECISIONS)
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._users: Memo[bytes, User | None] = Memo(clock)
 
     async def user(self, token: str) -> User | None:
@@ -63,7 +67,8 @@ class ClusterAccess:
             resource=resource.plural,
             namespace=namespace,
         )
-        return await self._decisions.is_allowed(user, wish)
+        async with self._turns:
+            return await self._decisions.is_allowed(user, wish)
 
     async def _ask(self, token: str) -> User | None:
         review = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Generator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
@@ -37,6 +38,7 @@ from controller.dashboard.session import LIFETIME
 from controller.dashboard.sight import look
 from controller.dashboard.stream import MOST, MOST_OF_ONE, Hub, Reader, TooManyStreamsError
 from controller.dashboard.tokens import Tokens, fault_of, may_be_token
+from controller.dashboard.turns import in_turns
 from kube.errors import ApiError
 from telemetry.logging import get_logger
 
@@ -237,6 +239,8 @@ class Dashboard:
             if page.is_refused(sight):
                 raise forbidden(page, query.namespace, sight.unasked)
             view = page.build(world, sight, query, self._now())
+            if isinstance(view, Generator):
+                view = await in_turns(view)
             return self._html(
                 request,
                 page.template,

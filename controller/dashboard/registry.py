@@ -69,6 +69,7 @@ class Page(Struct, frozen=True):
     path: str
     title: str
     build: Build
+    """Makes a view, or is a course that comes to one."""
     needed: tuple[tuple[Resource, ...], ...]
     besides: tuple[Resource, ...] = ()
     """Kinds that it shows more of, where they may be listed."""
@@ -101,7 +102,7 @@ OVERVIEW: Final = Page(
     "overview",
     "/",
     "Overview",
-    overview.overview,
+    overview.course,
     (
         (APP_VERSIONS,),
         gates.NEEDED,
@@ -125,7 +126,7 @@ APPLICATIONS_PAGE: Final = Page(
 PAGES: Final = (
     OVERVIEW,
     APPLICATIONS_PAGE,
-    Page("gates", gates.PATH, "Gates", gates.gates, (gates.NEEDED,), besides=DETAILS),
+    Page("gates", gates.PATH, "Gates", gates.course, (gates.NEEDED,), besides=DETAILS),
     Page(
         "policies",
         policies.PATH,

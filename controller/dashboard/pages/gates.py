@@ -10,6 +10,7 @@ from msgspec import Struct
 from controller.dashboard.pages.gate_facts import Gatherer
 from controller.dashboard.pages.states import Notice, Part, Tally, Tone, plural
 from controller.dashboard.query import Listing, listed, turned
+from controller.dashboard.turns import at_once
 from controller.dashboard.world import values
 from kube.resources import (
     APP_VERSIONS,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from controller.dashboard.query import Query
     from controller.dashboard.sight import Sight
+    from controller.dashboard.turns import Course
     from controller.dashboard.world import World
     from controller.lifecycle.gated_pods import Pod
     from lifecycle.check_facts import Facts
@@ -63,6 +65,8 @@ _WORDS: Final = {
 _ORDER: Final = tuple(_WORDS)
 _URGENCY: Final[dict[Tone, int]] = {"bad": 0, "warn": 1, "busy": 2, "idle": 3, "good": 4}
 _MOST_NOTICES: Final = 5
+_SLICE: Final = 100
+"""Pods that are judged in one go: some milliseconds."""
 
 
 class GateRow(Struct, frozen=True, gc=False):
@@ -84,8 +88,12 @@ class Gates(Struct, frozen=True):
 
 def gates(world: World, sight: Sight, query: Query, now: datetime) -> Gates:
     """The page: what nothing will release first, then who waits longest."""
-    gatherer = Gatherer(world, sight)
-    waiting = _waiting(world, sight, gatherer, now)
+    return at_once(course(world, sight, query, now))
+
+
+def course(world: World, sight: Sight, query: Query, now: datetime) -> Course[Gates]:
+    """The same in turns: to find out why a pod waits takes long, and a page of it is short."""
+    waiting = yield from _waiting(world, sight, now)
     found_rows = listed(
         waiting,
         query,
@@ -102,9 +110,9 @@ def gates(world: World, sight: Sight, query: Query, now: datetime) -> Gates:
     return Gates(turned(found_rows, rows), tuple(_parts(waiting)), is_bounded)
 
 
-def tally(world: World, sight: Sight, now: datetime) -> Tally:
-    """What the overview says of them."""
-    waiting = _waiting(world, sight, Gatherer(world, sight), now)
+def tally(world: World, sight: Sight, now: datetime) -> Course[Tally]:
+    """What the overview says of them, in turns."""
+    waiting = yield from _waiting(world, sight, now)
     urgent = sorted((each for each in waiting if each.is_urgent), key=_rank)
     return Tally(
         title="Gates",
@@ -147,10 +155,13 @@ class _Waiting(NamedTuple):
         return self.tone == "bad" or self.is_overdue
 
 
-def _waiting(world: World, sight: Sight, gatherer: Gatherer, now: datetime) -> list[_Waiting]:
+def _waiting(world: World, sight: Sight, now: datetime) -> Course[list[_Waiting]]:
     scopes = [sight.of(each) for each in NEEDED]
+    gatherer = Gatherer(world, sight)
     waiting = []
-    for pod in values(world.gated_pods):
+    for number, pod in enumerate(values(world.gated_pods), 1):
+        if not number % _SLICE:
+            yield
         if not pod.is_ours or not all(scope.sees(pod.namespace) for scope in scopes):
             continue
         facts = gatherer.facts(pod)

@@ -14,19 +14,20 @@ from controller.dashboard.pages import (
     reservations,
 )
 from controller.dashboard.pages.states import Notice, Tally
+from controller.dashboard.turns import at_once
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.dashboard.query import Query
     from controller.dashboard.sight import Sight
+    from controller.dashboard.turns import Course
     from controller.dashboard.world import World
 
 MOST_OF_ONE: Final = 5
 """Notices of one kind: a hundred failed applications must not hide the one cluster."""
 _TALLIES: Final = (
     applications.tally,
-    gates.tally,
     policies.tally,
     clusters.tally,
     clusters.tally_placed,
@@ -51,9 +52,19 @@ class Overview(Struct, frozen=True):
     further: tuple[Further, ...]
 
 
-def overview(world: World, sight: Sight, _query: Query, now: datetime) -> Overview:
+def overview(world: World, sight: Sight, query: Query, now: datetime) -> Overview:
     """The page."""
-    tallies = tuple(each(world, sight, now) for each in _TALLIES)
+    return at_once(course(world, sight, query, now))
+
+
+def course(world: World, sight: Sight, _query: Query, now: datetime) -> Course[Overview]:
+    """The same in turns."""
+    tallies = []
+    for each in _TALLIES:
+        tallies.append(each(world, sight, now))
+        yield
+    # Second on the page, and the one that takes long.
+    tallies.insert(1, (yield from gates.tally(world, sight, now)))
     notices = [notice for tally in tallies for notice in tally.notices[:MOST_OF_ONE]]
     notices.sort(key=lambda each: _RANK.get(each.tone, len(_RANK)))
     further = tuple(
@@ -61,4 +72,4 @@ def overview(world: World, sight: Sight, _query: Query, now: datetime) -> Overvi
         for each in tallies
         if each.urgent > MOST_OF_ONE
     )
-    return Overview(tallies, tuple(notices), further)
+    return Overview(tuple(tallies), tuple(notices), further)

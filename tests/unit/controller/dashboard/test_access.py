@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from controller import access as deciding
 from controller.access import User
-from controller.dashboard.access import ClusterAccess
+from controller.dashboard.access import AT_ONCE, ClusterAccess
 from kube.errors import ServerError
 from kube.resources import CLUSTER_POLICIES, PODS, TOKEN_REVIEWS
 
@@ -128,3 +129,21 @@ async def test_a_right_is_taken_back_within_moments(access, api, clock):
     assert not await access.may_list(jane, PODS, "mail")
     clock.now += deciding.HELD
     assert not await access.may_list(jane, PODS, "shop")
+
+
+async def test_no_number_of_pages_asks_more_than_so_much_at_once(access, api):
+    asking, most = 0, 0
+    create = api.create
+
+    async def slowly(resource, obj):
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        await asyncio.sleep(0)
+        asking -= 1
+        return await create(resource, obj)
+
+    api.create = slowly
+    users = [User(f"user-{number}") for number in range(AT_ONCE * 3)]
+    assert all(await asyncio.gather(*(access.may_list(each, PODS, "") for each in users)))
+    assert most == AT_ONCE

@@ -415,3 +415,19 @@ async def test_no_query_breaks_a_page(place, query):
     place.filled.fill(5)
     for path in (*PATHS, "/login"):
         await place.page(f"{path}?{query}")
+
+
+async def test_no_two_rows_are_one_to_the_script(place):
+    filled = place.filled
+    for space, name in (("a", "b-c"), ("a-b", "c")):
+        filled.app(space, name)
+        filled.gated(space, "x", name=name)
+        filled.policy(space, name)
+        filled.member(space, 0, name=name)
+        filled.placed(space, name)
+    for number, pod in enumerate(("a/b-c", "a-b/c")):
+        filled.reserved(number, pod=pod)
+    for path in (*PATHS, "/clusters?view=placed"):
+        found = re.findall(r'\sid="([^"]*)"', await place.page(path))
+        assert len(found) == len(set(found)), path
+        assert path == "/" or sum(each.startswith("row-") for each in found) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -19,6 +20,7 @@ from controller.dashboard.pages.phases import WIDTH
 from controller.dashboard.query import Query
 from controller.dashboard.registry import SOURCES
 from controller.dashboard.sight import EVERYWHERE, Sight
+from controller.dashboard.turns import in_turns
 from controller.dashboard.world import World
 from helpers.dashboard import Filled
 
@@ -173,3 +175,24 @@ async def test_reservations_end(filled):
     assert len(over.listing.rows) == 2
     notices = overview.overview(await filled.world(), ALL, Query(), late).notices
     assert [each.what for each in notices] == ["Reservation"] * 2
+
+
+async def test_others_have_their_turn_while_a_page_of_many_is_made(filled):
+    for number in range(350):
+        filled.gated("shop", f"cart-{number}", number)
+    world = await filled.world()
+    for each in (gates.course, overview.course):
+        turns = 0
+
+        async def other():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        found = await in_turns(each(world, ALL, Query(), NOW))
+        task.cancel()
+        assert turns >= 3
+        page = gates.gates if each is gates.course else overview.overview
+        assert found == page(world, ALL, Query(), NOW)
