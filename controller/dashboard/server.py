@@ -14,6 +14,7 @@ from controller.dashboard.app import Dashboard
 from controller.dashboard.session import Sealer
 from controller.job import supervise
 from serving.background import running
+from serving.protocol import Timeouts
 from serving.site import Site
 from telemetry.logging import get_logger
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 CLIENTS: Final = TlsOptions()
 """People have tokens; nobody is asked for a certificate."""
+TIMEOUTS: Final = Timeouts(first_request=10.0, keepalive=75.0)
+"""Anybody may connect, so what is idle does not stay for as long as an API server's does."""
 
 
 class DashboardServer:
@@ -74,7 +77,7 @@ class DashboardServer:
 
     async def _serve(self) -> None:
         host, port = self._settings.host, self._settings.port
-        serve = partial(Site, self._dashboard.app(), host=host, port=port)
+        serve = partial(Site, self._dashboard.app(), host=host, port=port, timeouts=TIMEOUTS)
         leaf = self._leaf
         if leaf is None:
             self.site = serve()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 from msgspec import Struct
 
@@ -102,6 +103,7 @@ def clusters(world: World, sight: Sight, query: Query, _now: datetime) -> Cluste
                 each.metadata.name,
                 each.metadata.namespace,
                 _name(each.status.scheduled_to),
+                _name(each.status.running_on),
             ),
             key=lambda each: (shown(each.status.phase).urgency, each.metadata.key),
             holds=lambda each: not query.state or each.status.phase == query.state,
@@ -166,7 +168,7 @@ def tally_placed(world: World, sight: Sight, _now: datetime) -> Tally:
                 "Placement",
                 each.metadata.key,
                 "; ".join(_application_faults(each)) or each.status.phase,
-                f"{link}&namespace={each.metadata.namespace}&q={each.metadata.name}",
+                f"{link}&{_found_by(each)}",
             )
             for each in bad[:_MOST_NOTICES]
         ),
@@ -278,6 +280,11 @@ def _candidates(record: DecisionRecord) -> Iterator[CandidateRow]:
             reason=each.reason,
             is_chosen=each.cluster == record.chosen,
         )
+
+
+def _found_by(application: Application) -> str:
+    metadata = application.metadata
+    return urlencode({"namespace": metadata.namespace, "q": metadata.name})
 
 
 def _name(reference: Reference | None) -> str:

@@ -156,6 +156,9 @@ async def test_clusters_and_what_they_run(filled):
     assert [each.label for each in page.parts] == ["offline", "not ready", "online"]
     placed = clusters.clusters(await filled.world(), ALL, Query(view="placed"), NOW)
     moving, running = placed.placements.rows
+    there = Query(view="placed", q="dublin-3")
+    found = clusters.clusters(await filled.world(), ALL, there, NOW)
+    assert [each.name for each in found.placements.rows] == ["ledger"]
     assert (moving.target, moving.running_on) == ("cadiz-2", "dublin-3")
     assert (running.matched, running.candidates[0].score) == ("2 of 3", "0.526")
     assert running.candidates[0].is_chosen

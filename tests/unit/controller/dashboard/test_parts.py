@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
@@ -9,6 +10,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from markupsafe import Markup
 
+from controller.dashboard.assets import read_assets
 from controller.dashboard.attempts import WRONG_TOKENS, Attempts
 from controller.dashboard.guard import is_from_our_page, is_host_of_loopback, local_path
 from controller.dashboard.query import ROWS, Query, listed, read_query, turned
@@ -208,3 +210,13 @@ def test_what_templates_put_out_is_made_visible_but_for_our_own_markup():
     assert finalize(Markup("<b>")) == "<b>"
     assert finalize(None) == ""
     assert finalize(7) == 7
+
+
+def test_the_style_sheet_serves_those_who_have_colours_letters_and_paper_of_their_own():
+    sheet = read_assets()["dashboard.css"].body.decode()
+    for each in ("forced-colors: active", "prefers-reduced-motion", "@media print"):
+        assert each in sheet
+    assert re.search(r"html \{ font-size: [\d.]+%", sheet)
+    (letters,) = re.findall(r"font: 1rem/[\d.]+ ([^;]+);", sheet)
+    assert letters.startswith("system-ui")
+    assert letters.endswith(" sans-serif")

@@ -102,6 +102,8 @@ async def test_it_is_plain_on_a_loopback_address(start, api):
     assert site.url.startswith("http://127.0.0.1:")
     assert (await get(f"{site.url}/login"))[0] == 200
     assert (await get(f"{site.url}/"))[0] == 401
+    # Whoever may connect must not keep an hour's worth of connections.
+    assert site._timeouts.keepalive < 120
 
 
 async def test_elsewhere_it_has_tls_by_our_certificate(start, api):
