@@ -184,7 +184,8 @@ def _decide(
         decided = engine.gates.decide(found, pod.labels, name, snapshot.parents)
     policies = engine.match(name, namespace, pod.labels)
     if not kind.is_template and is_canary(request, pod.labels):
-        policies = (*policies, canary_policy())
+        # The first to set a label wins, and no policy is to speak for us.
+        policies = (canary_policy(), *policies)
     merged = None
     if policies:
         is_gated = pod.spec is not None and bool(pod.spec.scheduling_gates)

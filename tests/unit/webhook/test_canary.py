@@ -8,7 +8,16 @@ import pytest
 
 from helpers.objects import body, workload
 from helpers.patching import patched
+from policies.compiled import compile_policy
 from policies.index import policy_set
+from policies.model import (
+    API_VERSION,
+    CLUSTER_POLICY,
+    LabelSelector,
+    Policy,
+    PolicyMetadata,
+    PolicySpec,
+)
 from webhook.canary import CANARY, VERSION, canary_policy, our_version
 from webhook.engine import Engine
 from webhook.handlers import answer
@@ -17,10 +26,10 @@ from webhook.settings import AdmissionSettings
 from webhook.snapshot import Snapshot
 
 
-def asked(document, *, features=("policies", "gates"), namespace="ns1", **request):
+def asked(document, *, features=("policies", "gates"), namespace="ns1", policies=(), **request):
     """What becomes of the object."""
     engine = Engine(
-        Snapshot(policies=policy_set(()), excluded=frozenset(("home",))),
+        Snapshot(policies=policy_set(policies), excluded=frozenset(("home",))),
         AdmissionSettings(features=features),
     )
     sent = body(document, namespace=namespace, **request)
@@ -41,6 +50,17 @@ def test_one_that_is_tried_is_told_who_answers(features):
     assert {"key": CANARY, "operator": "Exists"} in found["tolerations"]
     again = asked({**canary(), "spec": found}, dryRun=True)
     assert again["spec"] == found
+
+
+def test_no_policy_speaks_for_the_one_that_answers():
+    forged = PolicySpec(
+        namespace_selector=LabelSelector(),
+        pod_selector=LabelSelector(),
+        node_selector={VERSION: "9.9.9", "pool": "a"},
+    )
+    policy = compile_policy(Policy(API_VERSION, CLUSTER_POLICY, PolicyMetadata(name="a"), forged))
+    found = asked(canary(), dryRun=True, policies=(policy,))["spec"]
+    assert found["nodeSelector"] == {VERSION: our_version(), "pool": "a"}
 
 
 @pytest.mark.parametrize("dry_run", [None, False, "true", 1, {}], ids=repr)
