@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from cli.connection import add_installation
-from telemetry.logging import clean
+from telemetry.text import clean
 
 if TYPE_CHECKING:
     from cli.connection import Commands

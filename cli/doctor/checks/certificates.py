@@ -16,6 +16,7 @@ from controller.registration.api_services import SERVED
 from controller.registration.conversions import CONVERTED
 from controller.registration.registration import names_of
 from controller.registration.trust import bundle_of
+from controller.settings import REGISTRATION
 from kube.errors import ForbiddenError
 from kube.resources import API_SERVICES, DEFINITIONS
 
@@ -46,7 +47,7 @@ async def check(context: Context) -> list[Finding]:
         text = "you may not read it, so what caBundles trust was not compared with it"
         remedy = f"ask for get on this Secret (by default {CERTIFICATE}), or for its tls.crt"
         return [unread(CHECK, subject, text, remedy), *_expired(carriers, now)]
-    ours = settings.register_webhooks
+    ours = REGISTRATION in settings.running
     if data is None:
         remedy = _MADE if ours else "have cert-manager write it: deploy/with-certmanager"
         return [fault(CHECK, subject, "is not there: no webhook can start", remedy)]

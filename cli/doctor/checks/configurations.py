@@ -11,7 +11,7 @@ from cli.doctor.settings import UnknownSettingsError
 from controller.registration.break_glass import is_open, opened, standing
 from controller.registration.desired import NAME, Home, desired
 from controller.registration.drift import compare
-from controller.settings import ControllerSettings
+from controller.settings import REGISTRATION, ControllerSettings
 
 if TYPE_CHECKING:
     from cli.doctor.context import Context
@@ -40,7 +40,7 @@ async def check(context: Context) -> list[Finding]:
         Home(context.namespace, home.uid if home else None),
         None,
     )
-    keeps = settings is None or settings.register_webhooks
+    keeps = settings is None or REGISTRATION in settings.running
     findings: list[Finding] = []
     unknown: dict[str, Repair] = {}
     for resource, one in (await context.configurations()).items():

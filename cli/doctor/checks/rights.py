@@ -13,6 +13,7 @@ from msgspec import Struct
 from cli.doctor.context import together
 from cli.doctor.model import fault, note, unread
 from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
+from controller.settings import REGISTRATION
 from kube.errors import ForbiddenError
 from kube.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
 from playground.manifests import DEPLOY
@@ -179,7 +180,7 @@ def _listed(lacks: list[str]) -> str:
 def required(settings: ControllerSettings, namespace: str) -> set[Right]:
     """What the manifests grant, as far as these settings need it."""
     files = sorted(DEPLOY.glob("rbac/*.yaml"))
-    if settings.register_webhooks:
+    if REGISTRATION in settings.running:
         files += sorted(DEPLOY.glob("rbac/registration/*.yaml"))
     if settings.rescheduling.enabled:
         files.append(DEPLOY / "components/rescheduling/rights.yaml")

@@ -107,8 +107,11 @@ async def test_without_deployments_a_setting_may_be_anything(world):
     assert any("it runs outside of it" in text for _, _, text in notes)
 
 
-async def test_where_others_keep_the_registration_its_remedies_are_theirs(world):
-    flags(world, "--register-webhooks=false")
+@pytest.mark.parametrize(
+    "flag", ["--register-webhooks=false", "--controllers=namespaces,lifecycle"]
+)
+async def test_where_others_keep_the_registration_its_remedies_are_theirs(world, flag):
+    flags(world, flag)
     world.entry(POD)["failurePolicy"] = "Fail"
     world.entry(POD)["clientConfig"].pop("caBundle")
     report = await examined(world)
