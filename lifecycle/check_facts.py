@@ -186,10 +186,10 @@ def _due(found: Evaluation, course: Course, look: _Look) -> str:
     if last is None:
         try:
             begun = parse(found.status.start_time)
-        except ValueError:
+            # The first try is its beginning, and then one comes in each interval.
+            last = begun + timedelta(seconds=seconds) * (course.tries - 1)
+        except (ValueError, OverflowError):
             return ""
-        # The first try is its beginning, and then one comes in each interval.
-        last = begun + timedelta(seconds=seconds) * (course.tries - 1)
     # What is late is due now.
     return stamp(max(last + timedelta(seconds=seconds), look.now))
 

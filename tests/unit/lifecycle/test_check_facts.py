@@ -110,6 +110,12 @@ def test_what_is_known_of_the_last_try_counts_more_than_what_is_reckoned():
     assert found.next_try == "2026-11-21T18:00:37Z"
 
 
+@pytest.mark.parametrize("tries", [2**62, 10**11, -(2**62)])
+def test_a_number_of_tries_that_nobody_made_is_no_fault_of_the_others(tries):
+    found = checked(evaluations={"pre-eval-rate-1": evaluation(tries=tries, retries=2**63 - 1)})
+    assert not found.next_try
+
+
 def test_before_the_first_try_it_is_due_and_there_is_no_value():
     found = checked("Pending", evaluations={"pre-eval-rate-1": evaluation(0, "Pending")})
     assert (found.next_try, found.value, found.tries) == ("2026-11-21T18:00:30Z", "", 0)
