@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cli.preview.model import Fit
-from rescheduling.anti_affinity import rivals
+from rescheduling.anti_affinity import Rivals, rivals
 from rescheduling.fit import fits, resource_reasons, static_reasons
 from rescheduling.model import Node, PendingPod, Toleration
 from rescheduling.wire import decode_pending
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from cli.preview.compare import Difference
-    from rescheduling.anti_affinity import Rivals
     from rescheduling.model import Pod
 
 _REASONS: Final = 5
@@ -50,13 +49,15 @@ _Placed: TypeAlias = "tuple[Pod, Node]"
 class _Wish(Struct, frozen=True):
     """A pod that would be made, the nodes that it may go to at all, and why not to the others.
 
-    ``apart`` are the pods from which anti-affinity keeps it, or may do so.
+    ``apart`` are the pods from which anti-affinity keeps it, or may do so, and ``near`` is where
+    they are.
     """
 
     pod: PendingPod
     nodes: dict[str, Node]
     reasons: dict[str, int]
     apart: list[_Placed]
+    near: Rivals
 
 
 class Places:
@@ -86,6 +87,7 @@ class Places:
             for name in _aims(each[0]):
                 self._aimed.setdefault(name, []).append(each)
         self._candidates: dict[Hashable, tuple[dict[str, Node], dict[str, int]]] = {}
+        self._kept_apart: dict[Hashable, tuple[list[_Placed], Rivals]] = {}
 
     def judge(self, found: Difference, pods: Sequence[Pod], *, is_daemon: bool) -> Fit:
         """Judge the pods of a workload, or one that it would make where it has none.
@@ -128,7 +130,7 @@ class Places:
         known = self._candidates.get(key)
         if known is None:
             known = self._candidates[key] = self._look(pending)
-        return _Wish(pending, *known, self._apart(pending.pod))
+        return _Wish(pending, *known, *self._apart(pending.pod))
 
     def _look(self, pending: PendingPod) -> tuple[dict[str, Node], dict[str, int]]:
         nodes, reasons = {}, Counter[str]()
@@ -182,12 +184,25 @@ class Places:
         return found
 
     def _rivals(self, wish: _Wish, without: Pod | None) -> Rivals:
-        placed = wish.apart
-        if without is not None:
-            placed = [each for each in placed if each[0].uid != without.uid]
+        if without is None:
+            return wish.near
+        placed = [each for each in wish.apart if each[0].uid != without.uid]
         return rivals(wish.pod.pod, placed, self._namespaces)
 
-    def _apart(self, pod: Pod) -> list[_Placed]:
+    def _apart(self, pod: Pod) -> tuple[list[_Placed], Rivals]:
+        """The pods that anti-affinity keeps it from, and where they are.
+
+        Every pod may have to be asked, so those that are alike in this are told the same.
+        """
+        key = (pod.namespace, frozenset(pod.labels.items()), pod.anti_affinity)
+        known = self._kept_apart.get(key)
+        if known is None:
+            found = self._asked(pod)
+            near = rivals(pod, found, self._namespaces)
+            known = self._kept_apart[key] = found, near
+        return known
+
+    def _asked(self, pod: Pod) -> list[_Placed]:
         """The few pods that need be asked, of which all others are kept apart by nothing."""
         aims = _aims(pod)
         asked = (

@@ -127,6 +127,41 @@ def test_a_pod_may_take_the_room_that_it_leaves():
     assert judged(bare("web", cpu=1), then, [one], nodes).lost == 0
 
 
+def test_who_is_kept_apart_is_asked_once_of_pods_that_are_alike(monkeypatch):
+    term = {
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "topologyKey": HOST,
+        "namespaceSelector": {},
+    }
+    affinity = {"podAntiAffinity": {REQUIRED: [term]}}
+    nodes = [ready_node(f"n{index}") for index in range(11)]
+    pods = [
+        bare(f"web-{index}", f"n{index}", labels={"app": "web"}, affinity=affinity)
+        for index in range(10)
+    ]
+    found = [decode_present(encoded(one)) for one in pods]
+    places = Places([decode_node(encoded(one)) for one in nodes], found, {})
+    asked = []
+
+    def counted(pod, placed, namespaces):
+        listed = list(placed)
+        asked.extend(listed)
+        return rivals(pod, listed, namespaces)
+
+    monkeypatch.setattr("cli.preview.fitting.rivals", counted)
+    for index, one in enumerate(found):
+        sides = [
+            bare(f"web-{index}", labels={"app": "web"}, affinity=affinity, nodeSelector=selector)
+            for selector in ({}, {HOST: "n10"})
+        ]
+        for side in sides:
+            del side["metadata"]["uid"]
+        fit = places.judge(Difference((), (), *sides), [one], is_daemon=False)
+        assert (fit.pods, fit.already) == (1, 0)
+    # Each of the ten alone, and all of them together; not so for each workload, by either policy.
+    assert len(asked) == 20
+
+
 def test_a_daemon_s_pod_is_judged_on_its_own_node_though_that_is_cordoned():
     nodes = [ready_node("n1", disk="ssd"), ready_node("n2"), ready_node("n3", disk="ssd")]
     nodes[0]["spec"]["unschedulable"] = True
