@@ -40,6 +40,8 @@ _OF_DAEMONS: Final = tuple(
     )
 )
 """What the controller of DaemonSets adds to each of their pods."""
+_NAMED: Final = Toleration(operator="Exists", effect="NoSchedule")
+"""As good as what a pod has that names its node: no scheduler is asked, which alone heeds these."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -121,6 +123,8 @@ class Places:
         pending = decode_pending(_encode(pod))
         if is_daemon:
             pending = replace(pending, tolerations=(*pending.tolerations, *_OF_DAEMONS))
+        if pending.node_name:
+            pending = replace(pending, tolerations=(*pending.tolerations, _NAMED))
         key = (
             pending.node_name,
             pending.node_selector,

@@ -171,6 +171,15 @@ def test_a_daemon_s_pod_is_judged_on_its_own_node_though_that_is_cordoned():
     assert (found.pods, found.lost) == (2, 1)
 
 
+@pytest.mark.parametrize(("effect", "lost"), [("NoSchedule", 0), ("NoExecute", 1)])
+def test_a_pod_that_names_its_node_is_not_kept_away_by_what_only_a_scheduler_heeds(effect, lost):
+    nodes = [ready_node("n1"), ready_node("n2")]
+    nodes[1]["spec"] |= {"unschedulable": True, "taints": [{"key": "pool", "effect": effect}]}
+    one = bare("web", "n1")
+    then = bare("web", nodeName="n2")
+    assert judged(bare("web"), then, [one], nodes).lost == lost
+
+
 def test_what_never_fitted_is_not_blamed_on_the_policies():
     found = judged(
         bare("big", cpu=9),
