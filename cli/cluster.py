@@ -25,7 +25,7 @@ from kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from telemetry.logging import clean
+from telemetry.text import clean
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

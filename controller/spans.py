@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from telemetry.logging import clean
+from telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

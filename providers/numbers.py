@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from providers.errors import BadAnswerError, NotFiniteError
-from telemetry.logging import clean
+from telemetry.text import clean
 
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NON_FINITE: Final = re.compile(r"([+-]?)(?:(nan)|inf(?:inity)?)", re.IGNORECASE)

@@ -17,7 +17,7 @@ from providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from telemetry.logging import clean
+from telemetry.text import clean
 
 if TYPE_CHECKING:
     from providers.errors import ProviderError

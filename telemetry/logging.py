@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal, TypeAlias, TypeVar
 import msgspec
 import structlog
 
+from telemetry.text import clean
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -23,8 +25,6 @@ _T = TypeVar("_T")
 LogFormat: TypeAlias = Literal["auto", "json", "console"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-MAX_TEXT: Final = 1024
-"""Characters of one value."""
 MAX_ITEMS: Final = 64
 """Members of one list or mapping."""
 _MAX_TRACEBACK_LINES: Final = 100
@@ -86,19 +86,6 @@ class _ToStructlog(logging.Handler):
             )
         except Exception:  # noqa: BLE001 - a log line must not break what it tells of
             self.handleError(record)
-
-
-def clean(text: str) -> str:
-    """Cut ``text``, and escape line ends, terminal controls and all else that is not printable."""
-    if len(text) > MAX_TEXT:
-        text = f"{text[:MAX_TEXT]}… ({len(text)} characters)"
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def _clean_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

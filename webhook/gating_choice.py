@@ -9,27 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from kube.backoff import Backoff
 from kube.errors import ApiError
-from kube.server_version import ServerVersion, server_version
+from kube.server_version import server_version
 from telemetry.logging import get_logger
+from webhook.gating_version import gating_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kube.client import Client
+    from kube.server_version import ServerVersion
     from webhook.engine import EngineHolder
 
-FIRST_WITH_GATES: Final = ServerVersion(1, 27)
-"""Scheduling gates are there without a feature gate from this version on."""
 _BACKOFF: Final = Backoff(limit=10.0)
-
-
-def gating_of(version: ServerVersion) -> Literal["schedulingGates", "schedulerName"]:
-    """Where pods can wait on an API server of that version."""
-    return "schedulingGates" if version >= FIRST_WITH_GATES else "schedulerName"
 
 
 class GatingChoice:

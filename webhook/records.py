@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from telemetry.logging import clean, get_logger
+from telemetry.logging import get_logger
+from telemetry.text import clean
 from webhook.engine import DENIED, GATED, MUTATED
 from webhook.handlers import INVALID
 

@@ -20,7 +20,7 @@ from cli.gitops.rules import HANDLED, joined, kinds_of, scopes
 from kube.errors import ApiError, ForbiddenError, NotFoundError
 from kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from policies.decoding import MalformedError, decode
-from telemetry.logging import clean
+from telemetry.text import clean
 from webhook.sources import load_policies, read_policy
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from kube.errors import ApiError, NotFoundError
 from kube.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from kube.server_version import server_version
 from policies.explain import Candidate
-from webhook.gating_choice import gating_of
+from webhook.gating_version import gating_of
 from webhook.parents import ParentObject, parents_of
 from webhook.settings import AdmissionSettings, WebhookSettings
 from webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot

@@ -13,7 +13,6 @@ import msgspec
 
 from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client
 from cli.terminal import Terminal
-from cli.why import offline
 from cli.why.model import Section, WhyContext, is_kind_missing
 from cli.why.render import Told, print_json, text
 from cli.why.subjects import KINDS, fetched, owners_of, seen
@@ -53,10 +52,14 @@ def _work(arguments: Arguments) -> Callable[[], int]:
     if arguments.manifests:
         if arguments.what:
             raise UsageError(f"give either -f or {arguments.what}, not both")
+        from cli.why import offline  # noqa: PLC0415 - what reads files is for files
+
         return partial(offline.manifests, arguments, print_one)
     if not arguments.what:
         raise UsageError("give a pod, a workload, a review or -f FILE")
     if arguments.what == _REVIEW:
+        from cli.why import offline  # noqa: PLC0415
+
         return partial(offline.reviews, arguments, arguments.file, print_one)
     if arguments.policies or arguments.namespaces or arguments.parents:
         raise UsageError("--policies, --namespaces and --parents are for -f and review")

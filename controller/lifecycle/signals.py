@@ -61,7 +61,8 @@ from lifecycle.model import (
 )
 from lifecycle.subjects import subject
 from lifecycle.tracing import TRACEPARENT
-from telemetry.logging import clean, get_logger
+from telemetry.logging import get_logger
+from telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,8 +13,8 @@ from lifecycle.model import DEPRECATED, AppVersion, Evaluation, Task, WorkloadVe
 from lifecycle.model import FAILED as HAS_FAILED
 from lifecycle.subjects import phase_of, span_attributes, state_of
 from lifecycle.tracing import TRACEPARENT, phase_carrier, phase_ids, root_ids
-from telemetry.logging import clean
 from telemetry.phase_spans import PhaseSpan
+from telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

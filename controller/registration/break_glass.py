@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.registration.desired import GATED_PODS, TASK_DEFINITIONS_ENTRY
-from telemetry.logging import clean
+from telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

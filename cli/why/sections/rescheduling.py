@@ -10,9 +10,6 @@ from msgspec import Struct
 
 from cli.cluster import collect
 from cli.installed import CONTROLLER
-from cli.reschedule.plan import Shown, lines, report_of, summary
-from cli.reschedule.state import State as Cluster
-from cli.reschedule.state import survey
 from cli.why.model import Line, Section
 from cli.why.shipped import NONE_HERE, shipped
 from cli.why.told import Told, told_of
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from cli.reschedule.plan import Shown  # noqa: TC004 - it is only encoded, never decoded
     from cli.terminal import Tone
     from cli.why.model import State, WhyContext
     from controller.rescheduling_settings import ReschedulingSettings
@@ -164,6 +162,11 @@ def _goes_for(pod: Pod, one: Reservation) -> bool:
 
 async def _plan(client: Client, rules: ReschedulingSettings, pod: Pod) -> Shown | str:
     """What ``reschedule plan`` says, if that is to be had soon."""
+    # Few pods are critical and wait; no other report takes the time to load the planner.
+    from cli.reschedule.plan import report_of  # noqa: PLC0415
+    from cli.reschedule.state import State as Cluster  # noqa: PLC0415
+    from cli.reschedule.state import survey  # noqa: PLC0415
+
     command = f"harbourmaster reschedule plan {pod.namespace}/{pod.name}"
     cluster = Cluster(criteria_of(rules), pod.namespace, pod.name)
     try:
@@ -200,6 +203,8 @@ def _verdict(detail: ReschedulingDetail) -> tuple[str, State, str]:
     plan = detail.plan
     if plan is None:
         return "unplanned", "unknown", f"it is critical and waits for a node; {detail.unplanned}"
+    from cli.reschedule.plan import summary  # noqa: PLC0415
+
     if not plan.candidates:
         return "no-room", "fault", f"it is critical, and {summary(plan)}"
     if not plan.candidates[0].victims:
@@ -217,6 +222,8 @@ def _lines(detail: ReschedulingDetail, unknown: str, unread: str) -> Iterator[Li
         for each in kept:
             yield Line(_kept_text(each), label=label)
     if detail.plan is not None:
+        from cli.reschedule.plan import lines  # noqa: PLC0415
+
         for line in lines(detail.plan)[1:]:
             if line:
                 yield Line(line.strip(), depth=(len(line) - len(line.lstrip())) // 2)

@@ -450,7 +450,7 @@ async def test_a_plan_that_would_take_long_is_left_to_its_own_command(api, ask, 
     async def never(_client, _state):
         raise TimeoutError
 
-    monkeypatch.setattr(rescheduling, "survey", never)
+    monkeypatch.setattr("cli.reschedule.state.survey", never)
     obj = on("dns", priorityClassName="system-cluster-critical")
     obj["metadata"]["namespace"] = "kube-system"
     obj["spec"]["priority"] = 2_000_000_000

@@ -15,7 +15,8 @@ from kube.resources import NAMESPACES
 from kube.server_version import ServerVersion
 from serving.background import running
 from webhook.engine import EngineHolder
-from webhook.gating_choice import GatingChoice, gating_of
+from webhook.gating_choice import GatingChoice
+from webhook.gating_version import gating_of
 from webhook.handlers import answer
 from webhook.knowledge import Knowledge
 from webhook.settings import WatchSettings

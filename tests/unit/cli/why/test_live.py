@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -487,6 +489,18 @@ async def test_a_configmap_that_is_missing_is_no_missing_deployment(api, why):
     api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "Deployment harbourmaster-system/harbourmaster-webhook: there is no ConfigMap" in out
+
+
+@pytest.mark.slow
+def test_what_no_report_of_a_plain_pod_needs_is_not_loaded():
+    code = (
+        "import sys, cli.main, cli.why.run\n"
+        "for name in cli.why.run.SECTIONS:\n"
+        "    __import__(f'cli.why.sections.{name}')\n"
+        "heavy = {'structlog', 'rescheduling.planner', 'cli.why.offline', 'jinja2'}\n"
+        "sys.exit(' '.join(sorted(heavy & set(sys.modules))) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 async def test_no_scheduler_is_blamed_for_a_pod_that_is_being_deleted(api, why):
