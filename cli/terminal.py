@@ -5,12 +5,15 @@ Text of strangers goes through ``clean`` before any of our own controls are put 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import textwrap
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from telemetry.logging import clean
+import msgspec
+
+from telemetry.text import clean
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -26,6 +29,19 @@ _CODES: Final[dict[str, str]] = {
 }
 NARROWEST: Final = 60
 WIDEST: Final = 120
+
+
+def json_text(value: object) -> bytes:
+    """Indented JSON for programs that nothing in it can harm the terminal of who reads it.
+
+    JSON itself escapes only what is below a blank; U+009B, say, begins a control sequence as well.
+    """
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    if not text.replace("\n", "").isprintable():
+        text = "".join(
+            char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text
+        )
+    return text.encode() + b"\n"
 
 
 class Terminal:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from cli.caller import caller
 from cli.cluster import DONE, LEFT, collect, complain, run_with_client, say
+from cli.terminal import json_text
 from controller.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from gates.gate import GATE
 from gates.metadata import PARENT_KEY
@@ -89,8 +90,7 @@ async def _show(arguments: Arguments, client: Client) -> int:
         return LEFT
     found = waiting(pods, versions, datetime.now(UTC))
     if arguments.output == "json":
-        text = msgspec.json.format(msgspec.json.encode(found), indent=2)
-        sys.stdout.buffer.write(text + b"\n")
+        sys.stdout.buffer.write(json_text(found))
         return DONE
     for line in table(found):
         say(line)

@@ -6,9 +6,9 @@ import sys
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import Struct
 
+from cli.terminal import json_text
 from cli.why.model import Section, State
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ def report(told: Told) -> Report:
 
 def print_json(told: Told) -> None:
     """The report as one JSON document; several follow each other."""
-    text = msgspec.json.format(msgspec.json.encode(report(told)), indent=2)
-    sys.stdout.buffer.write(text + b"\n")
+    sys.stdout.buffer.write(json_text(report(told)))
     sys.stdout.buffer.flush()
 
 

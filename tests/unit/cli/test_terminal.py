@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 
 import pytest
 
-from cli.terminal import NARROWEST, Terminal
+from cli.terminal import NARROWEST, Terminal, json_text
 
 
 class Screen(io.StringIO):
@@ -57,3 +58,11 @@ def test_controls_of_others_are_escaped_before_ours_are_added():
 def test_a_word_longer_than_the_line_stays_whole():
     name = "x" * 100
     assert name in Terminal(width=60).line(f"the pod {name} waits", indent=2)
+
+
+def test_json_keeps_what_it_says_and_sends_a_terminal_nothing():
+    value = {"name": "\x1b[31m\x9b31m\u202e\x7f\U000e0001 ü €", "lines": "a\nb"}
+    text = json_text(value)
+    assert json.loads(text) == value
+    assert text.decode().replace("\n", "").isprintable()
+    assert "ü €" in text.decode()
