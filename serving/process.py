@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from serving.options import SettingsError, add_settings, settings_from
 from serving.settings import StartError
@@ -24,6 +24,10 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the base class has them all
         super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Say it in one line, like every other error: the usage of some commands fills a screen."""
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def exit_code(name: str, command: Callable[[], int]) -> int:

@@ -167,4 +167,6 @@ def test_options_that_are_none_are_usage_errors(options, capsys):
     with pytest.raises(SystemExit) as error:
         main(["placement", "new", *options])
     assert error.value.code == 2
-    assert capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("harbourmaster placement new")
+    assert line.endswith(" --help")

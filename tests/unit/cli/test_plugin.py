@@ -32,7 +32,7 @@ def test_help_and_errors_name_the_plugin(capsys):
     assert "\n  kubectl harbourmaster gate list" in text
     with pytest.raises(SystemExit):
         plugin(["nonsense"])
-    assert "kubectl harbourmaster: error:" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("kubectl harbourmaster: argument COMMAND: ")
     assert plugin(["why", "pod", "a/b", "--kubeconfig", "/nonexistent"]) == 2
     assert capsys.readouterr().err.startswith("kubectl harbourmaster: kubeconfig /nonexistent")
 
