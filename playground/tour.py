@@ -151,7 +151,10 @@ class Tour(Demo):
     def place(self) -> None:
         """Make the other clusters known, and an application that goes to the better one."""
         self.headline("two clusters, and an application that goes where its metric is best")
-        self._say("In the north it is the wind that counts, in the south the sun.")
+        self._say(
+            "In the north it is the wind that counts, in the south the sun. Both are an API server"
+        )
+        self._say("alone: objects are made there, and no pod gets ready.")
         for name, metric in MEMBERS.items():
             command = ("placement", "new", "cluster", name, f"--namespace={NAMESPACE}")
             kubeconfig = f"--kubeconfig={self._members[name]}"
@@ -196,8 +199,12 @@ class Tour(Demo):
         role = "--clusterrole=harbourmaster-dashboard-viewer"
         account = f"--serviceaccount={NAMESPACE}:{VISITOR}"
         self.kubectl("create", "clusterrolebinding", VISITOR, role, account)
+        self._say(
+            "Gates tells what the pod of the last step waits for, Applications how far each version"
+        )
+        self._say("got, and Clusters which scores brought the ferry to the south.")
         self._say(f"\nThe dashboard: {address}")
-        self._say("It asks for a token; this prints one:")
+        self._say("It asks for a token; in another shell, in this folder, this prints one:")
         self._say(
             f"$ {shown(kubectl)} --kubeconfig={self._plane.kubeconfig} "
             f"create token {VISITOR} -n {NAMESPACE}"
