@@ -153,11 +153,14 @@ def _left_alone(body: bytes, request: RequestHead, verdict: Verdict, snapshot: S
         return f"a review of {request.sub_resource} changes nothing"
     if kind.create_only and request.operation not in {"CREATE", "", None}:
         return f"the pod spec of a {kind.name} can't be changed after its creation"
-    pod = kind.view(read_object((decode_review(body).request or Request()).object))
+    found = read_object((decode_review(body).request or Request()).object)
+    pod = kind.view(found)
     if pod is None:
         return f"the {kind.name} has no template of pods"
     if pod.is_left_alone:
-        return f"it is being deleted, or it is a mirror pod ({MIRROR_ANNOTATION}) of a kubelet"
+        if found.metadata is not None and found.metadata.deletion_timestamp is not None:
+            return "it is being deleted"
+        return f"it is a mirror pod ({MIRROR_ANNOTATION}), which its kubelet owns"
     return "a validating webhook changes nothing"
 
 

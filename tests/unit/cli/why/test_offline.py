@@ -145,6 +145,22 @@ def test_what_nobody_changes_is_given_its_reason(tmp_path, policies, capsys):
     assert "none was looked at: the pod spec of a Pod can't be changed after its creation" in out
 
 
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ({"annotations": {"kubernetes.io/config.mirror": "x"}}, "it is a mirror pod"),
+        ({"deletionTimestamp": "2026-03-01T12:00:00Z"}, "it is being deleted"),
+    ],
+)
+def test_what_is_left_alone_is_given_the_one_reason(tmp_path, policies, capsys, metadata, told):
+    found = workload("Pod")
+    path = written(tmp_path / "pod.yaml", {**found, "metadata": {"name": "web", **metadata}})
+    assert main(["why", "-f", path, "--policies", policies]) == 0
+    out = capsys.readouterr().out
+    assert f"none was looked at: {told}" in out
+    assert ", or it is" not in out
+
+
 TERMS = f"spec.affinity.nodeAffinity.{NODE_REQUIRED}.nodeSelectorTerms"
 
 
