@@ -115,7 +115,8 @@ def test_a_running_pod_is_told_who_asks_for_what_it_has(harbour, place):
     assert asked["schedulerName"] == [wide]
     assert all(each["setBy"] == [""] for each in fields.values())
     text = why(plane.kubeconfig, "pod", name).stdout
-    assert "2 of 3 select the pod; all that they ask for is there" in text
+    # The namespaced one asks for another disk than it has.
+    assert "2 of 3 select the pod; they change nothing" in text
     wants = 'spec.podSelector.matchLabels["example.com/app"] wants "till", the pod has "ledger"'
     assert f"policy {place}/other {wants}" in " ".join(text.split())
     # Nobody runs that scheduler.
