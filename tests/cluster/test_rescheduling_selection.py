@@ -288,7 +288,7 @@ async def one_that_goes_by_itself_is_waited_for(place):
 @case("C36b")
 async def one_that_takes_long_to_go_gets_less_time(place):
     on = await place.node("n1", 2)
-    (going,) = await place.full(on, "a", labels=SLOW, grace=60)
+    (going,) = await place.full(on, "a", labels=SLOW, grace=600)
     await place.full(on, "b", labels=APP)
     await place.budget(budget("of-b", 1, APP), 0)
     await place.delete("a")
@@ -300,7 +300,7 @@ async def one_that_takes_long_to_go_gets_less_time(place):
         for one in place.cluster.history(going)
     ]
     # 0 is the kubelet's own, at the end.
-    assert [each for each in dict.fromkeys(graces) if each] == [60, 10]
+    assert [each for each in dict.fromkeys(graces) if each] == [600, 10]
     asked = [(each["verb"], each["requestURI"]) for each in place.requests("case-c36b/pods")]
     assert not [each for each in asked if "eviction" in each[1]]
     assert place.reason_of("a") == ""
