@@ -22,7 +22,7 @@ def add_parser(commands: _SubParsersAction[Any]) -> ArgumentParser:
     """Add ``local`` with its three actions; the command takes no settings."""
     local: ArgumentParser = commands.add_parser(
         "local",
-        help="run everything on this machine, on a real control plane without nodes",
+        help="run everything on this machine, on a real control plane with nodes that are played",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

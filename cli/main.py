@@ -34,6 +34,8 @@ _EXAMPLES: Final = """examples:
   harbourmaster review --policies deploy/samples tests/fixtures/deployment-create.json
   harbourmaster render --policies deploy/samples -f deploy/samples/workloads --diff
   harbourmaster replay cases.jsonl
+  harbourmaster why pod shop/cart-5d4f8-x7k2p
+  harbourmaster doctor
 """
 
 
@@ -70,7 +72,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = kind(
         prog=program.name.get(),
-        description="Scheduling policies for Kubernetes pods, at admission and offline.",
+        description="Decide where the pods of Kubernetes run, when they may start, in which\n"
+        "cluster an application lives, and who makes room for what is critical; and say why.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

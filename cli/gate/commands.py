@@ -37,7 +37,7 @@ def add_parser(commands: Commands) -> None:
     _add_scheduler(show)
     show.add_argument("-n", "--namespace", metavar="NAME", help="only the pods of this namespace")
     show.add_argument(
-        "--output", choices=("text", "json"), default="text", help="how to print it [text]"
+        "-o", "--output", choices=("text", "json"), default="text", help="how to print it [text]"
     )
     show.set_defaults(command="cli.gate.show:show", settings_type=None)
     release = actions.add_parser("release", help="let one pod go, whatever its checks say")

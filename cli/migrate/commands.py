@@ -18,6 +18,6 @@ def add_parser(commands: Commands) -> None:
     )
     add_installation(parser)
     parser.add_argument(
-        "--output", choices=("text", "json"), default="text", help="how to print it [text]"
+        "-o", "--output", choices=("text", "json"), default="text", help="how to print it [text]"
     )
     parser.set_defaults(command="cli.migrate.run:run", settings_type=None)
