@@ -40,8 +40,12 @@ def run(arguments: Arguments) -> int:
                 return down(directory)
             case _:
                 return status(directory)
-    except (PlaygroundError, OSError) as error:
+    except PlaygroundError as error:
         _say(f"harbourmaster local: {error}")
+        return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _say(f"harbourmaster local: {where}{error.strerror or error}")
         return 1
 
 

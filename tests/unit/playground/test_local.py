@@ -155,3 +155,12 @@ def test_the_suggested_policy_is_there_and_is_for_the_suggested_pod():
     text = Path(apply.split()[-1]).read_text()
     for label in try_.split("--labels=")[1].split()[0].split(","):
         assert label.replace("=", ": ") in text
+
+
+def test_a_folder_that_cannot_be_is_told_with_its_name(tmp_path, capsys):
+    folder = tmp_path / "file" / "plane"
+    folder.parent.touch()
+    assert run("status", "--dir", folder) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"harbourmaster local: {folder}")
+    assert line.endswith(": Not a directory")
