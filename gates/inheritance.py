@@ -85,7 +85,7 @@ def _add_version(
     found: dict[str, str],
     containers: Sequence[Container],
     named_by: Metadata,
-    from_tag: bool,  # noqa: FBT001 - private
+    from_tag: bool,
     hashed: str,
 ) -> str:
     """Compute the version; returns the container that was to give it, where that is not there."""
