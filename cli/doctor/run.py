@@ -20,6 +20,7 @@ from cli.doctor.checks.rights import OWN, own_lacks
 from cli.doctor.context import Context, Options, together
 from cli.doctor.model import Report, ok, ordered, unread
 from cli.doctor.rendering import lines, summary
+from cli.terminal import json_text
 from kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
 from webhook.canary import our_version
 
@@ -51,8 +52,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
         complain(str(error))
         return UNUSABLE
     if arguments.output == "json":
-        text = msgspec.json.format(msgspec.json.encode(report), indent=2)
-        sys.stdout.buffer.write(text + b"\n")
+        sys.stdout.buffer.write(json_text(report))
     else:
         for line in lines(report):
             say(line)

@@ -17,6 +17,7 @@ from cli.batches import many
 from cli.cluster import DONE, LEFT, collect, complain, run_with_client
 from cli.gitops import argocd, flux
 from cli.gitops.rules import HANDLED, joined, kinds_of, scopes
+from cli.terminal import json_text
 from kube.errors import ApiError, ForbiddenError, NotFoundError
 from kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from policies.decoding import MalformedError, decode
@@ -123,7 +124,7 @@ def _print(arguments: Arguments, policies: list[CompiledPolicy], kinds: tuple[Ki
             found, kinds
         )
     if arguments.output == "json":
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(rules), indent=2) + b"\n")
+        sys.stdout.buffer.write(json_text(rules))
         return
     for line in _comments(found, kinds, policies):
         print(f"# {clean(line)}")

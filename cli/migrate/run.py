@@ -11,7 +11,6 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec import Struct
 
 from cli.cluster import DONE, LEFT, complain, run_with_client, say
@@ -19,6 +18,7 @@ from cli.migrate.findings import findings
 from cli.migrate.model import Command
 from cli.migrate.plan import plan
 from cli.migrate.survey import Survey
+from cli.terminal import json_text
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -64,7 +64,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
     chosen = _chosen(arguments)
     if arguments.output == "json":
         report = reported(found, steps, observed.unread, chosen)
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+        sys.stdout.buffer.write(json_text(report))
     else:
         for line in (*_told(found, chosen), *_planned(steps, chosen)):
             say(line)

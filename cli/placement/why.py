@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from cli.cluster import DONE, LEFT, complain, run_with_client, say
+from cli.terminal import json_text
 from kube.errors import ApiError, NotFoundError
 from kube.resources import APPLICATIONS
 from placement.model import FALSE, SCHEDULED, Application, Condition, DecisionRecord, condition
@@ -65,8 +66,7 @@ async def _why(arguments: Arguments, client: Client) -> int:
         return LEFT
     report = reported(found)
     if arguments.output == "json":
-        text = msgspec.json.format(msgspec.json.encode(report), indent=2)
-        sys.stdout.buffer.write(text + b"\n")
+        sys.stdout.buffer.write(json_text(report))
     else:
         for line in lines(report):
             say(line)

@@ -19,6 +19,7 @@ from cli.preview.model import Report, Totals
 from cli.preview.policies import UnknownError, of_files, previewed, set_of
 from cli.preview.world import FIRST, THEN, World
 from cli.reschedule.state import UnreadableError, objects_in
+from cli.terminal import json_text
 from kube.errors import ApiError, ForbiddenError, NotFoundError
 from kube.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
 from policies.decoding import MalformedError, decode
@@ -193,8 +194,7 @@ class _Run:
     def _finish(self) -> int:
         report = self._report()
         if self._arguments.output == "json":
-            text_ = msgspec.json.format(msgspec.json.encode(report), indent=2)
-            sys.stdout.buffer.write(text_ + b"\n")
+            sys.stdout.buffer.write(json_text(report))
         else:
             render = text.lines if self._arguments.output == "text" else markdown.lines
             for line in render(report):

@@ -17,6 +17,7 @@ from cli.batches import many
 from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from cli.connection import DEFAULT_NAMESPACE
 from cli.reschedule.state import State, UnreadableError, load, survey
+from cli.terminal import json_text
 from controller.rescheduling.rules import criteria_of, planner_settings
 from controller.settings import ControllerSettings
 from controller.validation import validate
@@ -88,8 +89,7 @@ def _answer(arguments: Arguments, state: State) -> int:
         complain(f"{'/'.join(arguments.pod)}: {report}")
         return LEFT
     if arguments.output == "json":
-        text = msgspec.json.format(msgspec.json.encode(report), indent=2)
-        sys.stdout.buffer.write(text + b"\n")
+        sys.stdout.buffer.write(json_text(report))
     else:
         for line in lines(report):
             say(line)
