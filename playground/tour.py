@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from playground import api
@@ -37,7 +38,6 @@ from playground.workloads import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 STEPS: Final = 9
 COMPONENTS: Final = ("placement", "rescheduling", "dashboard")
@@ -93,7 +93,9 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
             with step(f"member cluster {name}: etcd and API server", say):
                 member = ControlPlane(directory / name, binaries=binaries, optional=())
                 members[name] = stack.enter_context(member).kubeconfig
-        say(f"$ export KUBECONFIG={plane.kubeconfig}")
+        say("To give the same commands yourself, in another shell in this folder:")
+        programs = Path(sys.executable).parent
+        say(f'$ export KUBECONFIG={plane.kubeconfig} PATH="{programs}:$PATH"')
         tour = Tour(plane, say, members)
         tour.go(prometheus.url)
         tour.show_pages(dashboard, find_kubectl(binaries))
@@ -144,7 +146,10 @@ class Tour(Demo):
     def explain(self) -> None:
         """Ask why the pod waits."""
         self.headline("why does it wait?")
-        self._say("Two commands say so, for all pods that wait and for one of them.")
+        self._say(
+            "Two commands say so, for all pods that wait and for one of them. Neither knows what"
+        )
+        self._say("our processes are set to, since here they run outside of the cluster.")
         self.harbourmaster("gate", "list")
         self.harbourmaster("why", "pod", f"{NAMESPACE}/{self._waiting_pod()}")
 
@@ -152,7 +157,7 @@ class Tour(Demo):
         """Make the other clusters known, and an application that goes to the better one."""
         self.headline("two clusters, and an application that goes where its metric is best")
         self._say(
-            "In the north it is the wind that counts, in the south the sun. Both are an API server"
+            "In the north it is the wind that counts, in the south the sun. Both are API servers"
         )
         self._say("alone: objects are made there, and no pod gets ready.")
         for name, metric in MEMBERS.items():
@@ -200,7 +205,7 @@ class Tour(Demo):
         account = f"--serviceaccount={NAMESPACE}:{VISITOR}"
         self.kubectl("create", "clusterrolebinding", VISITOR, role, account)
         self._say(
-            "Gates tells what the pod of the last step waits for, Applications how far each version"
+            "Gates tells what the pod of the last step waits for, Applications how far a version"
         )
         self._say("got, and Clusters which scores brought the ferry to the south.")
         self._say(f"\nThe dashboard: {address}")
