@@ -52,10 +52,10 @@ def replay(arguments: Arguments) -> int:
     """Answer each case of a JSON Lines file with one line; 1 where a line was no case.
 
     With ``--check`` only what differs from the recorded answer is printed, and is a reason for 1;
-    so is a file without any case.
+    so is a file without any case. How many are alike is said to whoever looks on.
     """
     found: Iterable[Result | Failure | Difference]
-    failed = False
+    wrong = 0
     with _opened(arguments.file) as stream:
         if arguments.check:
             first = next((line for line in stream if line.strip()), None)
@@ -63,14 +63,32 @@ def replay(arguments: Arguments) -> int:
                 # What checks nothing must not pass for what is fine.
                 print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)
                 return 1
-            found = compared(chain((first,), stream), arguments.settings)
+            cases = _Counted(line for line in chain((first,), stream) if line.strip())
+            found = compared(cases, arguments.settings)
         else:
+            cases = None
             found = replayed(stream, arguments.settings)
         for line in found:
-            failed = failed or not isinstance(line, Result)
+            wrong += not isinstance(line, Result)
             sys.stdout.buffer.write(_encode(line) + b"\n")
             sys.stdout.buffer.flush()
-    return 1 if failed else 0
+    if cases is not None:
+        alike = cases.count - wrong
+        print(f"{alike} of {cases.count} answered as recorded", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+class _Counted:
+    """Lines, and how many were taken."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines = lines
+        self.count = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._lines:
+            self.count += 1
+            yield line
 
 
 def replayed(

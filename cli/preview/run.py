@@ -45,6 +45,10 @@ _kind_of: Final = msgspec.json.Decoder(_Object)
 _POLICIES: Final = frozenset((CLUSTER_POLICIES.kind, POLICIES.kind))
 _NO_NODES: Final = "no nodes are known: nothing is said about where pods fit"
 _NO_PODS: Final = "no pods are known: every node counts as empty"
+_WRITTEN_STAYS: Final = (
+    "what a changed or removed policy wrote before stays in templates and pods until they are"
+    " applied or made anew, and is no change here"
+)
 _NO_NAMESPACES: Final = (
     "no namespaces are known: every one counts as there, labelled with nothing but its name"
 )
@@ -207,8 +211,9 @@ class _Run:
         workloads = tuple(world.changed())
         fits = [each.fit for each in workloads if each.fit is not None]
         names = Counter(each.namespace for each in workloads)
+        found = self._policies or previewed({}, {}, [], is_all=False)[1]
         return Report(
-            policies=self._policies or previewed({}, {}, [], is_all=False)[1],
+            policies=found,
             totals=Totals(
                 workloads=len(world.workloads),
                 nodes=len(world.nodes),
@@ -223,6 +228,7 @@ class _Run:
             notes=(
                 *self._notes,
                 *([_NO_PODS] if self._lacks_pods and world.nodes else ()),
+                *([_WRITTEN_STAYS] if found.changed or found.removed else ()),
                 *world.notes(),
             ),
         )

@@ -59,7 +59,7 @@ _WORDS: Final = {
     "app-failed": "app failed",
     "waits-for-app": "waits for its app",
     "checks-failed": "checks failed",
-    "checks-pending": "checks pending",
+    "checks-pending": "waits for checks",
     "deployment-due": "deployment due",
 }
 _ORDER: Final = tuple(_WORDS)

@@ -137,7 +137,7 @@ def _parts(seen: list[KnownPolicy], counts: dict[str, int | None]) -> Iterator[P
         yield Part("with a fault, skipped", faulty, "bad", FAULTY)
     unused = sum(count == 0 for count in counts.values())
     if unused:
-        yield Part("select no pod", unused, "idle", UNUSED)
+        yield Part("without a pod", unused, "idle", UNUSED)
 
 
 def _row(known: KnownPolicy, count: int | None) -> PolicyRow:

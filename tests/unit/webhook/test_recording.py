@@ -275,7 +275,9 @@ def recording_of(tmp_path):
 
 def test_replay_checks_a_recording(recording_of, capsysbinary):
     assert main(["replay", "--check", str(recording_of)]) == 0
-    assert capsysbinary.readouterr().out == b""
+    count = len(recording_of.read_text().splitlines())
+    told = f"{count} of {count} answered as recorded\n".encode()
+    assert capsysbinary.readouterr() == (b"", told)
 
 
 def test_replay_tells_which_cases_are_answered_otherwise(recording_of, tmp_path, capsysbinary):
@@ -287,7 +289,9 @@ def test_replay_tells_which_cases_are_answered_otherwise(recording_of, tmp_path,
     del unanswered["response"]
     changed.write_text("\n".join((lines[0], *map(json.dumps, (other, unanswered)), "nonsense")))
     assert main(["replay", "--check", str(changed)]) == 1
-    found = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    out, err = capsysbinary.readouterr()
+    assert err == b"1 of 4 answered as recorded\n"
+    found = [json.loads(line) for line in out.splitlines()]
     assert found[0]["id"] == "1"
     assert found[0]["recorded"] == json.loads(lines[1])["response"]
     assert found[0]["answered"] != found[0]["recorded"]

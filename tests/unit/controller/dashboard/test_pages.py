@@ -101,7 +101,7 @@ async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
     found = gates.gates(await filled.world(), ALL, Query(), NOW)
     (row,) = found.listing.rows
     report = row.report
-    assert (report.code, row.word, row.tone) == ("checks-pending", "checks pending", "busy")
+    assert (report.code, row.word, row.tone) == ("checks-pending", "waits for checks", "busy")
     (check,) = [each for each in report.checks if each.name == "latency"]
     assert (check.value, check.threshold, check.state) == ("412.5", "<200", "Progressing")
     assert check.next_try
