@@ -50,7 +50,7 @@ def pod(annotations=None, *, owners=None, labels=None, **spec):
     found = [owner()] if owners is None else owners
     if found:
         metadata["ownerReferences"] = found
-    spec = {"containers": [CONTAINER], "dnsPolicy": "ClusterFirst", **spec}
+    spec = {"containers": [dict(CONTAINER)], "dnsPolicy": "ClusterFirst", **spec}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
