@@ -20,6 +20,9 @@ BERTH = "example.com/preview"
 @pytest.fixture
 def shop(kubectl, control_plane, namespace):
     """A namespace with a Deployment of two pods that have a node, and one node they could go to."""
+    # Policies of other tests would count, too: they are of this cluster.
+    for kind in ("clusterpodschedulingpolicies", "podschedulingpolicies"):
+        kubectl("delete", kind, "--all", *(("--all-namespaces",) if kind[0] == "p" else ()))
     (node,) = control_plane.add_nodes(1, labels={BERTH: "here"})
     made = deployment("web", place=namespace, cpu="10m", nodeSelector={BERTH: "here"})[0]
     del made["metadata"]["uid"]
