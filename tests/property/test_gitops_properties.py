@@ -19,9 +19,9 @@ from webhook.settings import AdmissionSettings
 from webhook.snapshot import Snapshot
 from webhook.sources import read_policy
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "5000"))
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
 KINDS = {kind.name: kind for kind in HANDLED if kind.name in {"Pod", "Deployment", "CronJob"}}
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 5000 else 900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 1000 else 900)]
 
 many = settings(
     max_examples=CASES,

@@ -16,7 +16,7 @@ from helpers.objects import review, workload
 from helpers.recorded import CANARY, annotated, asked_by, recorded, replayed_response, secretive
 from telemetry.metrics import WRITTEN
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 10
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
 
 many = settings(
     max_examples=CASES,
@@ -24,7 +24,7 @@ many = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 2000 else 900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 1000 else 900)]
 
 SPOTS = ("env", "annotations", "args", "request")
 marks = st.dictionaries(
