@@ -1,4 +1,4 @@
-"""Bad input over and over, from a process of its own so that measuring beside it stays exact.
+"""Bad input over and over, from a process of its own.
 
 ``attacker.py PORT FILE tls|plain PAUSE``: FILE is a JSON array of requests as Latin-1 text. Sends
 them in turn, ``PAUSE`` seconds apart, and reads one answer or the end after each; a connection that
@@ -65,7 +65,8 @@ def attack(port, requests, *, tls, pause):
         answers += 1
         if answers == 1:
             print("begun", flush=True)  # noqa: T201
-        if select.select([sys.stdin], [], [], pause)[0]:
+        # The second follows at once, so that an attack is under way when the first was answered.
+        if answers > 1 and select.select([sys.stdin], [], [], pause)[0]:
             break
     print(answers, flush=True)  # noqa: T201
 

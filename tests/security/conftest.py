@@ -1,4 +1,4 @@
-"""Servers to ill-treat, and the bystanders who must not notice."""
+"""Servers under attack, and a bystander that must still be served."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from helpers.bystander import POLICIES, ROUNDS, Bystander
+from helpers.bystander import POLICIES, Bystander
 from helpers.handshakes import strict_client
 from helpers.objects import body, workload
 from helpers.raw_http import Connection, post
 from helpers.watched import WatchedServer
 
-REPORT = Path(__file__).parents[2] / "build" / "reports" / "bystanders.txt"
 ATTACKER = Path(__file__).with_name("attacker.py")
 
 
@@ -81,42 +80,21 @@ def attacking(tmp_path):
     return attack
 
 
-@pytest.fixture(scope="session")
-def report():
-    """The medians of all comparisons, undisturbed and disturbed, kept as a table."""
-    figures = {}
-    yield figures
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(
-        "p99 in ms of a bystander's requests: undisturbed, disturbed, and by what\n"
-        + "".join(
-            f"{quiet * 1000:6.2f} {disturbed * 1000:6.2f}  {name.removeprefix('test_')}\n"
-            for name, (quiet, disturbed) in sorted(figures.items())
-        )
-    )
-
-
 @pytest.fixture
-async def bystander(server, trusting, request, report):
+async def bystander(server, trusting):
     wire = await Connection.open(server, trusting)
     server.forget_peak()
-    yield Bystander(server, wire, request.node.name, report)
+    yield Bystander(server, wire)
     await wire.gone()
 
 
 @pytest.fixture
-def harmless(server, bystander, attacking):
-    """Whether others don't notice these requests: ``await harmless(*requests)``."""
+def assert_harmless(server, bystander, attacking):
+    """Others are served meanwhile: ``await assert_harmless(*requests)``."""
 
     async def check(*requests, **options):
         memory = server.memory()
-        await bystander.slowest()
-        quiet, disturbed = [], []
-        # In turn, so that whatever else the machine does meets both.
-        for _ in range(ROUNDS):
-            quiet.append(await bystander.slowest())
-            with attacking(server, *requests, **options):
-                disturbed.append(await bystander.slowest())
-        return bystander.noticed_nothing(quiet, disturbed, memory)
+        with attacking(server, *requests, **options):
+            await bystander.assert_served(memory)
 
     return check
