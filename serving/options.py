@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -24,7 +25,7 @@ from serving.documents import DocumentError, parse_value, read_settings
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _CAPITAL: Final = re.compile(r"(?=[A-Z])")
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -96,18 +97,21 @@ class _Leaf(Struct, frozen=True):
     description: str
 
 
-def _leaves(settings: type[Struct], path: tuple[str, ...] = ()) -> Iterator[_Leaf]:
+@cache
+def _leaves(settings: type[Struct], path: tuple[str, ...] = ()) -> tuple[_Leaf, ...]:
     hints = get_type_hints(settings, include_extras=True)
+    found: list[_Leaf] = []
     for field in fields(settings):
         here = (*path, field.encode_name)
         kind = hints[field.name]
         if isinstance(kind, type) and issubclass(kind, Struct):
-            yield from _leaves(kind, here)
+            found.extend(_leaves(kind, here))
             continue
         plain, *notes = get_args(kind)
         description = next((note.description for note in notes if note.description), "")
         default = field.default if field.default is not NODEFAULT else field.default_factory()
-        yield _Leaf(here, plain, default, description)
+        found.append(_Leaf(here, plain, default, description))
+    return tuple(found)
 
 
 def _value(leaf: _Leaf, given: str) -> object:

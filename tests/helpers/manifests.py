@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import functools
+import hashlib
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -49,21 +51,47 @@ def kubectl():
     return find_kubectl(Path(sys.executable).parent)
 
 
+@functools.cache
+def _kept():
+    """Where rendered manifests are kept: they depend on ``deploy/`` and kubectl alone."""
+    state = hashlib.sha256(str(kubectl().stat().st_size).encode())
+    for path in sorted(path for path in DEPLOY.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        state.update(f"{path.relative_to(DEPLOY)} {len(content)}\n".encode())
+        state.update(content)
+    folder = ROOT / "build" / "rendered" / state.hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def rendered(base, *components):
     """The YAML of a base with components on top, as an overlay of a user's own would have it."""
-    if not components:
-        return kustomize(DEPLOY / base)
-    with tempfile.TemporaryDirectory() as directory:
-        # Bases must be named relative to the overlay.
-        deploy = Path(os.path.relpath(DEPLOY, directory))
-        overlay = {
-            "apiVersion": "kustomize.config.k8s.io/v1beta1",
-            "kind": "Kustomization",
-            "resources": [str(deploy / base)],
-            "components": [str(deploy / "components" / name) for name in components],
-        }
-        Path(directory, "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-        return kustomize(directory)
+    kept = _kept() / "+".join((base, *components))
+    if kept.exists():
+        return kept.read_text()
+    if components:
+        with tempfile.TemporaryDirectory() as directory:
+            # Bases must be named relative to the overlay.
+            deploy = Path(os.path.relpath(DEPLOY, directory))
+            overlay = {
+                "apiVersion": "kustomize.config.k8s.io/v1beta1",
+                "kind": "Kustomization",
+                "resources": [str(deploy / base)],
+                "components": [str(deploy / "components" / name) for name in components],
+            }
+            Path(directory, "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+            text = kustomize(directory)
+    else:
+        text = kustomize(DEPLOY / base)
+    _keep(kept, text)
+    return text
+
+
+def _keep(path, text):
+    # Another worker may write the same at the same time.
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)
 
 
 def kustomize(directory):
@@ -77,10 +105,20 @@ def kustomize(directory):
     return result.stdout
 
 
+def parsed(text):
+    """The objects in YAML of several documents, by the fast parser."""
+    return yaml.load_all(text, yaml.CSafeLoader)
+
+
 @functools.cache
 def objects(base="default", *components):
     """The rendered objects, shared by all callers."""
-    return tuple(yaml.load_all(rendered(base, *components), yaml.CSafeLoader))
+    kept = _kept() / "+".join((base, *components, "json"))
+    if kept.exists():
+        return tuple(json.loads(kept.read_text()))
+    found = tuple(parsed(rendered(base, *components)))
+    _keep(kept, json.dumps(found))
+    return found
 
 
 def combinations():
@@ -119,10 +157,16 @@ def container(deployment):
     return only
 
 
+@functools.cache
+def parser_of_the_command():
+    """The parser of ``harbourmaster``, which takes a while to build."""
+    return _parser()
+
+
 def settings_of(deployment):
     """The settings that a Deployment's arguments give, by the real parser."""
     given = container(deployment)["args"]
-    parser = _parser()
+    parser = parser_of_the_command()
     (commands,) = [
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     ]

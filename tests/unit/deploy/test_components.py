@@ -19,6 +19,7 @@ from helpers.manifests import (
     objects,
     of_kind,
     one,
+    parsed,
     selects,
     settings_of,
 )
@@ -329,6 +330,6 @@ def test_the_overlay_of_the_scheduler_s_manual_gives_it_an_image(tmp_path):
     (tmp_path / "harbourmaster").symlink_to(ROOT)
     (tmp_path / "overlay").mkdir()
     (tmp_path / "overlay/kustomization.yaml").write_text(example)
-    found = list(yaml.safe_load_all(kustomize(tmp_path / "overlay")))
+    found = list(parsed(kustomize(tmp_path / "overlay")))
     image = container(one(found, "Deployment", "harbourmaster-scheduler"))["image"]
     assert image == "registry.example.com/kube-scheduler:v1.26.15"

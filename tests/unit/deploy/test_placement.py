@@ -6,12 +6,11 @@ import re
 
 import msgspec
 import pytest
-import yaml
 
 from cli.main import _parser
 from cli.placement.cases import decided
 from controller.settings import ControllerSettings
-from helpers.manifests import BASES, ROOT, kustomize, objects, of_kind, one, settings_of
+from helpers.manifests import BASES, ROOT, kustomize, objects, of_kind, one, parsed, settings_of
 from helpers.schemas import definition
 from placement.model import GROUP
 
@@ -77,7 +76,7 @@ def test_the_overlay_of_the_manual_is_one(tmp_path):
     (tmp_path / "harbourmaster").symlink_to(ROOT)
     (tmp_path / "overlay").mkdir()
     (tmp_path / "overlay/kustomization.yaml").write_text(example)
-    found = list(yaml.safe_load_all(kustomize(tmp_path / "overlay")))
+    found = list(parsed(kustomize(tmp_path / "overlay")))
     assert one(found, "ClusterRole", ROLE)
     assert settings_of(one(found, "Deployment", CONTROLLER)).placement.enabled
 

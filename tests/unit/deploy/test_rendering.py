@@ -34,6 +34,7 @@ from helpers.manifests import (
     objects,
     of_kind,
     one,
+    parsed,
     rendered,
     selects,
     settings_of,
@@ -377,7 +378,7 @@ def test_the_overlay_of_the_manual_renders_and_its_setting_is_one(tmp_path):
     (tmp_path / "harbourmaster").symlink_to(ROOT)
     (tmp_path / "overlay").mkdir()
     (tmp_path / "overlay/kustomization.yaml").write_text(example)
-    found = list(yaml.safe_load_all(kustomize(tmp_path / "overlay")))
+    found = list(parsed(kustomize(tmp_path / "overlay")))
     controller = one(found, "Deployment", "harbourmaster-controller")
     assert "monitoring" in settings_of(controller).webhook.excluded_namespaces
     assert container(controller)["image"] == f"registry.example.com/harbourmaster:{VERSION}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-import yaml
 
 from controller.settings import ControllerSettings
-from helpers.manifests import BASES, ROOT, kustomize, objects, of_kind, one, settings_of
+from helpers.manifests import BASES, ROOT, kustomize, objects, of_kind, one, parsed, settings_of
 
 CONTROLLER = "harbourmaster-controller"
 ROLE = "harbourmaster-rescheduling"
@@ -101,7 +100,7 @@ def test_the_overlay_of_the_manual_keeps_budgets_and_tries_first(tmp_path):
     (tmp_path / "harbourmaster").symlink_to(ROOT)
     (tmp_path / "overlay").mkdir()
     (tmp_path / "overlay/kustomization.yaml").write_text(example)
-    found = list(yaml.safe_load_all(kustomize(tmp_path / "overlay")))
+    found = list(parsed(kustomize(tmp_path / "overlay")))
     settings = settings_of(one(found, "Deployment", CONTROLLER)).rescheduling
     assert (settings.enabled, settings.dry_run) == (True, True)
     assert not settings.allow_pdb_violation

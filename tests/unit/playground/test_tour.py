@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from helpers.manifests import kustomize, of_kind, settings_of
+from helpers.manifests import kustomize, of_kind, parsed, settings_of
 from placement.model import Application
 from playground import tour
 from playground.demo import NAMESPACE, SAMPLES
@@ -63,7 +63,7 @@ def pod(name, version):
 
 
 def test_the_overlay_turns_on_what_is_shown(tmp_path):
-    found = list(yaml.safe_load_all(kustomize(overlay(tmp_path / "overlay"))))
+    found = list(parsed(kustomize(overlay(tmp_path / "overlay"))))
     (controller,) = [
         each
         for each in of_kind(found, "Deployment")
