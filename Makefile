@@ -4,9 +4,6 @@ BIN := .venv/bin
 ROOMS := certs cli controller evaluation gates kube lifecycle placement playground policies providers rescheduling serving telemetry webhook
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header $(UPGRADE)
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := --numprocesses=auto
-# What fails is tried once more and told by name; more than a few of a run fail it (tests/conftest.py).
-RETRY := --reruns=1
 
 # What `make deploy` needs besides: the cluster is that of the current kubeconfig.
 VERSION := $(shell sed -n 's/^version = //p' setup.cfg)
@@ -20,7 +17,7 @@ export PYTHONUNBUFFERED = 1
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run demo demo-evaluation test test-unit test-property test-browser test-cluster chaos soak coverage lint format bench docs fuzz lock clean
+.PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage lint format bench docs fuzz lock clean
 .PHONY: webhook sbom dashboards engine docker-build docker-push
 .PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
@@ -49,46 +46,21 @@ demo: .venv/installed ## from nothing to an application gated, evaluated and pla
 demo-evaluation: .venv/installed ## gate a Deployment on a real Prometheus; KEEP=1 lets it run on
 	@exec $(BIN)/python -m playground demo-evaluation $(if $(KEEP),--keep)
 
-test: .venv/installed ## run all tests, the fast ones first, on a real control plane
-	@echo "== 1 of 5: unit and conformance tests"
-	@$(PYTEST) $(RETRY) $(PARALLEL) tests/unit tests/conformance
-	@echo "== 2 of 5: hostile input against a running server"
-	@$(PYTEST) $(RETRY) tests/security
-	@echo "== 3 of 5: properties of the merge (20,000 random cases each), certificates and election; ratios of speed"
-	@$(PYTEST) $(RETRY) $(PARALLEL) tests/property
-	@$(PYTEST) $(RETRY) tests/bench
-	@echo "== 4 of 5: pages in headless Chromium, and a real control plane (both made first where they are not in the cache: ten minutes)"
-	@$(BIN)/python -m playground build-browser
-	@$(PYTEST) $(RETRY) $(PARALLEL) tests/browser
-	@$(BIN)/python -m playground build
-	@$(PYTEST) $(RETRY) $(PARALLEL) --dist=loadfile tests/cluster
-	@echo "== 5 of 5: replicas under load, restarts, rotation and faults of the API server"
-	@$(PYTEST) $(RETRY) tests/chaos
+test: .venv/installed ## run the gate for changes, about ten minutes; STAGE=unit runs one stage
+	@$(BIN)/python tests/stages.py gate $(STAGE)
 
-test-unit: .venv/installed ## run the fast tests only, in under a minute
-	@$(PYTEST) $(PARALLEL) -m "not slow" tests/unit tests/conformance
+test-all: .venv/installed ## run every test at full depth, above an hour; STAGE=cluster runs one stage
+	@$(BIN)/python tests/stages.py full $(STAGE)
 
-test-property: .venv/installed ## run the property tests only
-	@$(PYTEST) $(PARALLEL) tests/property
-
-test-browser: .venv/installed ## run the tests of pages only; pictures go to build/screenshots
-	@$(BIN)/python -m playground build-browser
-	@$(PYTEST) tests/browser
-
-test-cluster: .venv/installed ## run the tests on the control plane only
-	@$(BIN)/python -m playground build
-	@$(BIN)/python -m playground build-browser
-	@$(PYTEST) $(PARALLEL) --dist=loadfile tests/cluster
-
-chaos: .venv/installed ## the long form of the faults: half a minute of hang, each fault in turn
-	@HARBOURMASTER_CHAOS_LONG=1 $(PYTEST) tests/chaos
+test-unit: .venv/installed ## run the fast tests only, in a minute or two
+	@$(BIN)/python tests/stages.py gate unit
 
 SOAK_SECONDS ?= 3600
 soak: .venv/installed ## an hour of load and changes (SOAK_SECONDS=); memory must stay as it is
 	@HARBOURMASTER_SOAK_SECONDS=$(SOAK_SECONDS) $(PYTEST) --capture=no tests/chaos/test_soak.py
 
 coverage: .venv/installed ## show which branches the fast tests do not reach
-	@$(BIN)/coverage run -m pytest --quiet tests/unit tests/conformance
+	@$(BIN)/coverage run -m pytest --quiet -m gate tests/unit tests/conformance
 	@$(BIN)/coverage report --skip-covered --show-missing
 
 lint: .venv/installed ## check style, types and which room imports which
@@ -109,7 +81,7 @@ docs: .venv/installed ## build the manual into build/docs; a warning is an error
 	@echo "the manual: build/docs/index.html"
 
 fuzz: .venv/installed ## a million random cases and requests; takes about an hour
-	@HARBOURMASTER_PROPERTY_CASES=500000 $(PYTEST) tests/property
+	@HARBOURMASTER_PROPERTY_CASES=500000 $(PYTEST) --hypothesis-profile=full tests/property
 	@HARBOURMASTER_FUZZ_REQUESTS=1000000 $(PYTEST) tests/unit/webhook/test_fuzz.py
 
 lock: ## renew the lock files (needs uv; UPGRADE=--upgrade takes newer versions)

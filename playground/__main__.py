@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from playground import demo, tour
 from playground.browser import ensure_axe, ensure_browser
-from playground.build import PROMETHEUS, ensure_binaries, ensure_prometheus
+from playground.build import CONTROL_PLANE, PROMETHEUS, ensure_binaries, ensure_prometheus
 from playground.commands import OPTIONAL, REQUIRED, Layout
 from playground.control_plane import ControlPlane, shut_down, survey
 from playground.errors import PlaygroundError
@@ -33,9 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "build":
-            ensure_binaries(progress=say)
-            for program in PROMETHEUS.targets:
-                ensure_prometheus(program, progress=say)
+            if options.suite != PROMETHEUS.name:
+                ensure_binaries(progress=say)
+            if options.suite != CONTROL_PLANE.name:
+                for program in PROMETHEUS.targets:
+                    ensure_prometheus(program, progress=say)
             return 0
         if options.command == "build-browser":
             ensure_browser(progress=say)
@@ -145,8 +147,12 @@ def _parser() -> argparse.ArgumentParser:
         help="components to leave out: scheduler, controller-manager, kwok",
     )
     down = commands.add_parser("down", help="end it; its data stays in the folder")
-    commands.add_parser(
-        "build", help="build the binaries, Prometheus too, if they are not in the cache"
+    build = commands.add_parser("build", help="build the binaries that are not in the cache")
+    build.add_argument(
+        "suite",
+        nargs="?",
+        choices=(CONTROL_PLANE.name, PROMETHEUS.name),
+        help="build these alone (default: both)",
     )
     commands.add_parser(
         "build-browser", help="fetch Chromium and axe-core if they are not in the cache"

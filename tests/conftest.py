@@ -28,27 +28,25 @@ from playground.control_plane import ControlPlane
 from playground.errors import PlaygroundError
 
 CRDS = Path(__file__).parents[1] / "deploy/crds"
-MAX_RETRIED = 3
-"""Tests of a run that may need their second try: a machine that stalls is no excuse for a race."""
+HERE = Path(__file__).parent
+IN_THE_GATE = {"unit", "conformance", "property", "security"}
+"""The folders whose tests run in ``make test`` unless they are marked ``full``."""
 
 
-def retried(config):
-    """The tests that failed and were tried once more (``--reruns``), by name."""
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    return sorted({report.nodeid for report in reporter.stats.get("rerun", ())} if reporter else ())
-
-
-def pytest_sessionfinish(session):
-    if len(retried(session.config)) > MAX_RETRIED and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    found = retried(config)
-    if found:
-        terminalreporter.section(f"tried twice: {len(found)}, at most {MAX_RETRIED} may be")
-        for name in found:
-            terminalreporter.line(name)
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Let each test belong to the gate or to the full run alone; refuse one that says neither."""
+    neither = set()
+    for item in items:
+        if item.get_closest_marker("full") or item.get_closest_marker("gate"):
+            continue
+        path = item.path.relative_to(HERE)
+        if path.parts[0] in IN_THE_GATE:
+            item.add_marker("gate")
+        else:
+            neither.add(str(path))
+    if neither:
+        raise pytest.UsageError(f"mark as gate or full: {', '.join(sorted(neither))}")
 
 
 def pytest_collection_finish(session):

@@ -9,6 +9,7 @@ import pytest
 
 from playground import build
 from playground.build import (
+    CONTROL_PLANE,
     PROMETHEUS,
     TARGETS,
     Toolchain,
@@ -90,12 +91,24 @@ def test_assets_without_an_api_server_are_passed_over(environment, tmp_path):
     assert folder.parent == tmp_path / "cache" / "harbourmaster"
 
 
-def test_a_build_makes_every_binary_with_one_line_each(environment):
-    lines = []
-    folder = ensure_binaries(environment=environment, progress=lines.append)
+def test_a_build_announces_every_binary_before_it_is_made(environment):
+    lines, made = [], []
+
+    def progress(line):
+        lines.append(line)
+        made.append(builds(environment) if Path(environment["GO_CALLS"]).exists() else 0)
+
+    folder = ensure_binaries(environment=environment, progress=progress)
     assert {path.name for path in folder.iterdir()} == set(TARGETS)
-    assert lines[2] == "building kube-apiserver (2 of 5) ... 0 s"
-    assert len(lines) == 1 + len(TARGETS)
+    assert lines[0].endswith(": about 6:20 on 2 idle cores")
+    assert lines[2] == "0:00 building kube-apiserver (2 of 5), about 2:50"
+    assert lines[-1] == "0:00 built 5 binaries"
+    assert made == [0, *range(len(TARGETS)), len(TARGETS)]
+
+
+def test_every_binary_has_an_expected_time():
+    for suite in (CONTROL_PLANE, PROMETHEUS):
+        assert suite.seconds.keys() == suite.targets.keys()
 
 
 def test_a_second_call_builds_nothing(environment):

@@ -70,6 +70,8 @@ def test_build_builds_all_and_needs_no_folder(monkeypatch):
     )
     assert main(["build"]) == 0
     assert built == ["plane", "prometheus", "promtool"]
+    assert main(["build", "control-plane"]) == main(["build", "prometheus"]) == 0
+    assert built[3:] == ["plane", "prometheus", "promtool"]
 
 
 @pytest.fixture

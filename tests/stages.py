@@ -1,0 +1,103 @@
+"""Runs the tests in stages: ``stages.py gate|full [STAGE...]``, all stages where none is named.
+
+``gate`` is ``make test``: short, and the same in each run. ``full`` is ``make test-all``: everything
+at full depth, with a random seed that is printed. Exits with 1 if a stage failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+CONTROL_PLANE = ("build", "control-plane")
+EVERYTHING = ("build",)
+BROWSER = ("build-browser",)
+
+
+class Stage(NamedTuple):
+    """Folders of tests, with the minutes that they may take on two idle cores, by run."""
+
+    folders: tuple[str, ...]
+    minutes: dict[str, float]
+    workers: int = 2
+    needs_binaries: bool = False
+
+
+STAGES = {
+    "unit": Stage(("unit", "conformance"), {"gate": 3, "full": 5}),
+    "security": Stage(("security",), {"gate": 1, "full": 2}),
+    "property": Stage(("property",), {"gate": 1, "full": 10}),
+    "bench": Stage(("bench",), {"full": 2}, workers=0),
+    "cluster": Stage(("cluster",), {"gate": 5, "full": 30}, workers=4, needs_binaries=True),
+    "chaos": Stage(("chaos",), {"gate": 1, "full": 20}, needs_binaries=True),
+    "browser": Stage(("browser",), {"gate": 0.5, "full": 3}, needs_binaries=True),
+}
+ENVIRONMENT = {
+    "gate": {},
+    "full": {"HARBOURMASTER_CHAOS_LONG": "1", "HARBOURMASTER_PROPERTY_CASES": "20000"},
+}
+
+
+def build(run):
+    """Start to build what is not in the cache, one after the other; return the process."""
+    playground = [sys.executable, "-m", "playground"]
+    code = "import subprocess, sys; [subprocess.run(a, check=True) for a in eval(sys.argv[1])]"
+    wanted = [CONTROL_PLANE, BROWSER] if run == "gate" else [EVERYTHING, BROWSER]
+    commands = [[*playground, *one] for one in wanted]
+    return subprocess.Popen([sys.executable, "-c", code, repr(commands)])
+
+
+def command(name, run, seed):
+    """Return pytest's command for a stage."""
+    stage = STAGES[name]
+    found = [sys.executable, "-m", "pytest", f"--numprocesses={stage.workers}", "--dist=loadgroup"]
+    found += [f"--hypothesis-profile={run}", f"--randomly-seed={seed}"]
+    found += ["-m", "gate"] if run == "gate" else [f"--hypothesis-seed={seed}"]
+    return [*found, *(str(HERE / folder) for folder in stage.folders)]
+
+
+def main():
+    """Run the stages, print what each took, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition(".")[0])
+    parser.add_argument("run", choices=tuple(ENVIRONMENT))
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(STAGES))
+    chosen = parser.parse_args()
+    run = chosen.run
+    known = [name for name in STAGES if run in STAGES[name].minutes]
+    names = chosen.stages or known
+    if set(names) - set(known):
+        parser.error(f"unknown stage in {' '.join(names)}: choose from {', '.join(known)}")
+    seed = 1 if run == "gate" else random.SystemRandom().getrandbits(32)
+    print(f"== {run} run, seed {seed}, load {os.getloadavg()[0]:.1f}", flush=True)
+    builder = build(run) if any(STAGES[name].needs_binaries for name in names) else None
+    rows = []
+    for number, name in enumerate(names, 1):
+        budget = STAGES[name].minutes[run]
+        print(f"== {number} of {len(names)}: {name}, about {budget:g} minutes", flush=True)
+        begun = time.monotonic()
+        if STAGES[name].needs_binaries and builder.wait():
+            print("the binaries could not be built: see above", file=sys.stderr)
+            return 1
+        waited = time.monotonic() - begun
+        code = subprocess.run(
+            command(name, run, seed), env={**os.environ, **ENVIRONMENT[run]}, check=False
+        ).returncode
+        minutes = (time.monotonic() - begun) / 60
+        rows.append((name, minutes, waited / 60, budget, "passed" if code == 0 else "FAILED"))
+    print("\nstage      minutes  of which building  budget")
+    for name, minutes, waited, budget, outcome in rows:
+        print(f"{name:10} {minutes:7.1f}  {waited:17.1f}  {budget:6.1f}  {outcome}")
+    total, budget = (sum(row[column] for row in rows) for column in (1, 3))
+    print(f"{'total':10} {total:7.1f}  {'':17}  {budget:6.1f}")
+    return int(any(row[-1] != "passed" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
