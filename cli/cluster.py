@@ -25,6 +25,7 @@ from kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from kube.reading import readable
 from telemetry.text import clean
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from cli.metadata import Metadata
     from kube.connection import Connection
+    from kube.reading import Metadata as Named
     from kube.resources import Resource
     from kube.streams import WatchEvent
 
@@ -111,13 +113,22 @@ async def collect(  # noqa: PLR0913 - what a list takes
     label_selector: str = "",
     field_selector: str = "",
     metadata_only: bool = False,
+    unread: Callable[[str], object] = complain,
 ) -> list[Decoded]:
     """What ``pick`` makes of every object, page by page; None is left out.
 
-    Only what was picked is kept, however many objects there are. Raises an ApiError.
+    Only what was picked is kept, however many objects there are. An object that cannot be read is
+    skipped, and ``unread`` gets a line that names it. Raises an ApiError.
     """
+    skipped: list[str] = []
+
+    def skip(named: Named, error: Exception) -> None:
+        why = f"is skipped, because it cannot be read: {error}: correct or delete it"
+        skipped.append(f"{resource.kind} {named.key} {why}")
+
     for attempt in range(_RESTARTS + 1):
         found: list[Decoded] = []
+        skipped.clear()
         token = ""
         try:
             while True:
@@ -129,9 +140,12 @@ async def collect(  # noqa: PLR0913 - what a list takes
                     field_selector=field_selector,
                     metadata_only=metadata_only,
                 )
-                found += [picked for raw in page.items if (picked := pick(raw)) is not None]
+                picked = readable(page.items, pick, skip)
+                found += [each for each in picked if each is not None]
                 token = page.continue_token
                 if not token:
+                    for line in skipped:
+                        unread(line)
                     return found
         except GoneError:
             # The pages had become too old; after a few times the list is too long for the server.

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from structlog.typing import FilteringBoundLogger
 
@@ -22,6 +22,7 @@ class Metadata(Struct, gc=False, rename="camel"):
 
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     resource_version: str = ""
 
     @property
@@ -37,6 +38,34 @@ class _Object(Struct, gc=False):
 
 
 _decode_object: Final = msgspec.json.Decoder(_Object).decode
+_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, ValueError)
+
+
+def readable(
+    items: Iterable[msgspec.Raw],
+    decode: Callable[[msgspec.Raw], T],
+    skip: Callable[[Metadata, Exception], None],
+) -> Iterator[T]:
+    """Decode each object of a list by itself; ``skip`` gets those that cannot be read."""
+    for raw in items:
+        try:
+            found = decode(raw)
+        except _UNREADABLE as error:
+            skip(_metadata(raw), error)
+        else:
+            yield found
+
+
+def log_skipped(log: FilteringBoundLogger, metadata: Metadata, error: Exception) -> None:
+    """Log an object that ``readable`` skips."""
+    log.warning("object skipped, it cannot be read", key=metadata.key, error=str(error))
+
+
+def _metadata(raw: msgspec.Raw) -> Metadata:
+    try:
+        return _decode_object(raw).metadata
+    except _UNREADABLE:
+        return Metadata()
 
 
 class Reader(Generic[T]):

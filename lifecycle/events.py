@@ -68,6 +68,7 @@ LONG_NAMES: Final = {
     "CreateApp": "Create App",
     "CreateAppCreationRequest": "Create AppCreationRequest",
     "CreateWorkload": "Create Workload",
+    "ReadWorkload": "Read Workload",
     "UpdateWorkload": "Update Workload",
     "CreateWorkloadVersion": "Create WorkloadVersion",
     "CreateAppVersion": "Create AppVersion",

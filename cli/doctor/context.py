@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from cli.cluster import collect
+from cli.cluster import collect, complain
 from cli.doctor.objects import (
     decode_config_map,
     decode_deployment,
@@ -87,6 +88,8 @@ class _Review(Struct, frozen=True):
     status: _ReviewStatus = _ReviewStatus()
 
 
+unread_by_check: ContextVar[Callable[[str], object]] = ContextVar("unread", default=complain)
+"""Gets the lines on objects that cannot be read, of the check that runs."""
 _decode_review: Final = msgspec.json.Decoder(_Review).decode
 
 
@@ -138,7 +141,14 @@ class Context:
         """What ``pick`` makes of every object; nothing of a kind that is not there."""
         async with self._width:
             try:
-                return await collect(self.client, resource, pick, namespace=namespace, **options)
+                return await collect(
+                    self.client,
+                    resource,
+                    pick,
+                    namespace=namespace,
+                    unread=unread_by_check.get(),
+                    **options,
+                )
             except NotFoundError:
                 return []
 

@@ -17,7 +17,7 @@ from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from cli.doctor.checks import CHECKS
 from cli.doctor.checks.installation import absent
 from cli.doctor.checks.rights import OWN, own_lacks
-from cli.doctor.context import Context, Options, together
+from cli.doctor.context import Context, Options, together, unread_by_check
 from cli.doctor.model import Report, ok, ordered, unread
 from cli.doctor.rendering import lines, summary
 from cli.terminal import json_text
@@ -102,6 +102,8 @@ async def _first(context: Context) -> Finding | None:
 
 async def _checked(check: Check, context: Context) -> list[Finding]:
     """What a check finds; one that can't be done, or breaks, keeps no other from it."""
+    skipped: list[str] = []
+    unread_by_check.set(skipped.append)
     try:
         async with asyncio.timeout(PATIENCE):
             found = await check.run(context)
@@ -121,6 +123,11 @@ async def _checked(check: Check, context: Context) -> list[Finding]:
         TypeError,
         AttributeError,
     ) as error:
-        text = f"could not be looked at: {error}"
-        return [unread(check.name, "cluster", text, "mend what the text names, and try again")]
+        return [_unseen(check, str(error))]
+    found = [*found, *(_unseen(check, line) for line in skipped)]
     return found or [ok(check.name, check.fine)]
+
+
+def _unseen(check: Check, text: str) -> Finding:
+    remedy = "mend what the text names, and try again"
+    return unread(check.name, "cluster", f"could not be looked at: {text}", remedy)

@@ -81,25 +81,32 @@ def release(arguments: Arguments) -> int:
 
 async def _show(arguments: Arguments, client: Client) -> int:
     namespace: str | None = arguments.namespace
+    unread: list[str] = []
     try:
         pick = partial(_waiting_pod, arguments.scheduler)
         pods = await collect(client, PODS, pick, namespace=namespace, field_selector=PENDING_PODS)
-        versions = await _versions(client, namespace)
+        versions = await _versions(client, namespace, unread)
     except ApiError as error:
         complain(str(error))
         return LEFT
+    for line in unread:
+        complain(line)
     found = waiting(pods, versions, datetime.now(UTC))
     if arguments.output == "json":
         sys.stdout.buffer.write(json_text(found))
-        return DONE
-    for line in table(found):
-        say(line)
-    return DONE
+    else:
+        for line in table(found):
+            say(line)
+    return LEFT if unread else DONE
 
 
-async def _versions(client: Client, namespace: str | None) -> list[WorkloadVersion]:
+async def _versions(
+    client: Client, namespace: str | None, unread: list[str]
+) -> list[WorkloadVersion]:
     try:
-        return await collect(client, WORKLOAD_VERSIONS, _decode_version, namespace=namespace)
+        return await collect(
+            client, WORKLOAD_VERSIONS, _decode_version, namespace=namespace, unread=unread.append
+        )
     except NotFoundError:
         # The kind is not there, so no pod has a version.
         return []

@@ -6,7 +6,7 @@ judged is kept. What cannot be read becomes a line in ``unread``, and the rest i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -51,7 +51,7 @@ from kube.resources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     import msgspec
 
@@ -160,8 +160,16 @@ class Survey:
             self._unread.append(str(error))
             return default
 
+    async def _collect(
+        self,
+        resource: Resource,
+        pick: Callable[[msgspec.Raw], T | None],
+        **options: Any,  # noqa: ANN401 - those of ``collect``
+    ) -> list[T]:
+        return await collect(self._client, resource, pick, unread=self._unread.append, **options)
+
     async def _webhooks(self, resource: Resource) -> list[Webhooks]:
-        return await collect(self._client, resource, decode_webhooks)
+        return await self._collect(resource, decode_webhooks)
 
     async def _registrations(self, resource: Resource, found: list[Webhooks]) -> list[Registration]:
         theirs = []
@@ -187,8 +195,7 @@ class Survey:
             return False
         if service.is_external:
             return None
-        slices = await collect(
-            self._client,
+        slices = await self._collect(
             SLICES,
             decode_slice,
             namespace=namespace,
@@ -249,12 +256,12 @@ class Survey:
         def pick(raw: msgspec.Raw) -> None:
             note(metadata_in(raw))
 
-        await collect(self._client, NAMESPACES, pick, metadata_only=True)
+        await self._collect(NAMESPACES, pick, metadata_only=True)
         return found
 
     async def _pods(self) -> tuple[list[StuckPod], list[StuckPod]]:
         """Those behind the gate, and those that wait for the scheduler."""
-        found = await collect(self._client, PODS, stuck_pod, field_selector=_WAITING)
+        found = await self._collect(PODS, stuck_pod, field_selector=_WAITING)
         return (
             [pod for pod in found if pod.gate is not None],
             [pod for pod in found if pod.gate is None],
@@ -302,7 +309,7 @@ class Survey:
                 metadata = metadata_in(raw)
                 return judge(raw, kind, policy_ref(kind, metadata.namespace, metadata.name), reach)
 
-            found += await self._or(collect(self._client, resource, pick), [])
+            found += await self._or(self._collect(resource, pick), [])
         return found
 
 

@@ -22,7 +22,6 @@ from controller.rescheduling.rules import criteria_of, planner_settings
 from controller.settings import ControllerSettings
 from controller.validation import validate
 from kube.errors import ApiError, ForbiddenError
-from policies.decoding import MalformedError
 from rescheduling import planner
 from rescheduling.model import PendingPod, Toleration
 from rescheduling.plans import Candidate
@@ -77,7 +76,7 @@ async def _live(arguments: Arguments, state: State, client: Client) -> int:
     except ForbiddenError as error:
         complain(f"no plan, for you may not read all of it: {error.message}")
         return LEFT
-    except (ApiError, MalformedError) as error:
+    except ApiError as error:
         complain(f"no plan: {error}")
         return LEFT
     return _answer(arguments, state)

@@ -98,7 +98,7 @@ class State:
 
 
 async def survey(client: Client, state: State) -> None:
-    """Read a live cluster. Raises an ApiError, or MalformedError."""
+    """Read a live cluster. Raises an ApiError."""
     for resource in _READ:
 
         def take(raw: Raw, kind: str = resource.kind) -> None:

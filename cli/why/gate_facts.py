@@ -87,11 +87,17 @@ class GateFacts:
         client = self._context.client
         if client is None:
             return None
+
+        def note(line: str) -> None:
+            self.notes.setdefault(APP_VERSIONS.kind, line)
+
         try:
-            found = await collect(client, APP_VERSIONS, decode, namespace=self._namespace)
+            found = await collect(
+                client, APP_VERSIONS, decode, namespace=self._namespace, unread=note
+            )
         except NotFoundError:
             return None
-        except (ApiError, msgspec.DecodeError) as error:
+        except ApiError as error:
             self._note(APP_VERSIONS, error)
             return None
         return app_version_of(version, found)

@@ -60,7 +60,7 @@ async def why_unsent(
         found = await collect(context.client, MUTATING_WEBHOOKS, _decode)
     except (UnreachableError, UnauthorizedError):
         raise
-    except (ApiError, msgspec.MsgspecError):
+    except ApiError:
         return ""
     entries = [each for one in found for each in one.webhooks if each.name.endswith(_OURS)]
     if not entries:

@@ -60,7 +60,7 @@ async def told_of(client: Client, namespace: str, uid: str, *, of: str = "") -> 
         events = await collect(
             client, _EVENTS, _decode, namespace=namespace, field_selector=selector
         )
-    except (ApiError, msgspec.DecodeError):
+    except ApiError:
         # They say more, and nothing depends on them.
         return ()
     found = [

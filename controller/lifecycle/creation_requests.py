@@ -13,6 +13,7 @@ from controller.lifecycle.writes import precondition
 from evaluation.times import parse
 from kube.errors import ForbiddenError, GoneError, InvalidError
 from kube.patches import JsonPatch
+from kube.reading import readable
 from kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, change, is_managed, new_app
 from lifecycle.functions import is_name
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controller.lifecycle.context import Context
+    from kube.reading import Metadata
     from lifecycle.model import AppCreationRequest
 
 PHASE: Final = "CreateApp"
+READ: Final = "ReadWorkload"
 FAILED: Final = "Failed"
 _decode: Final = msgspec.json.Decoder(Workload).decode
 
@@ -115,12 +118,17 @@ class CreationRequests:
                 continue
             found += [
                 each
-                for each in map(_decode, page.items)
+                for each in readable(page.items, _decode, self._skip)
                 if each.spec.app == app and not each.metadata.deletion_timestamp
             ]
             token = page.continue_token
             if not token:
                 return found
+
+    def _skip(self, metadata: Metadata, error: Exception) -> None:
+        signals = self._context.signals
+        text = f"skipped, because it cannot be read: {error}: correct or delete it"
+        signals.emit(signals.reference(WORKLOADS, metadata), READ, FAILED, text)
 
     def _failed(self, request: AppCreationRequest, text: str) -> None:
         self._context.signals.emit(request, PHASE, FAILED, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,10 +14,12 @@ from controller.own_writes import OwnWrites
 from evaluation.times import parse, stamp
 from kube.errors import NotFoundError
 from kube.patches import JsonPatch
+from kube.reading import log_skipped, readable
 from kube.resources import PODS, WORKLOAD_VERSIONS
 from lifecycle.failed_nodes import CLEAR_KEY, Failure, expiry, is_clear_wanted, recorded
 from lifecycle.model import FAILED, WorkloadVersion
 from lifecycle.workloads import annotated
+from telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,6 +47,7 @@ class FailedNodes:
         # By key of a version, by uid of a failed task: what its Job's pods said, asked once.
         self._asked: dict[str, dict[str, Failure | None]] = {}
         self._written = OwnWrites()
+        self._skip = partial(log_skipped, get_logger("failed-nodes"))
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those that are there: whether anything is to be done is seen without asking anybody."""
@@ -111,7 +115,8 @@ class FailedNodes:
         page = await self._client.list(
             PODS, task.metadata.namespace, label_selector=f"job-name={task.status.job_name}"
         )
-        pods = [found for raw in page.items if (found := failed_node(raw)) is not None]
+        found = readable(page.items, failed_node, self._skip)
+        pods = [each for each in found if each is not None]
         if not pods:
             return None
         _, node = max(pods)

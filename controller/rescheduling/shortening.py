@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
 from controller.rescheduling.caches import UNFINISHED
+from controller.settings import RESCHEDULING
+from kube.reading import log_skipped, readable
 from kube.resources import PODS
 from rescheduling.plans import Victim
+from telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from controller.rescheduling.context import Context
@@ -59,6 +63,7 @@ class Shortening:
         self._evictions = evictions
         self._done: set[str] = set()
         """Those of which the watch has perhaps not told yet."""
+        self._skip = partial(log_skipped, get_logger(RESCHEDULING))
         self._limit = context.settings.grace_period_limit_seconds
 
     async def shorten(self, pending: PendingPod) -> None:
@@ -110,7 +115,7 @@ class Shortening:
             page = await self._context.client.list(
                 PODS, field_selector=f"spec.nodeName={node},{UNFINISHED}", continue_token=token
             )
-            pods = [_decode(raw) for raw in page.items]
+            pods = readable(page.items, _decode, self._skip)
             found += [each.metadata.uid for each in pods if each.is_preempted]
             token = page.continue_token
             if not token:

@@ -5,6 +5,7 @@ Nothing is watched. Where the rights for it are not there, nothing can be on nod
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from controller.job import Job
 from controller.rescheduling.reservations import Reservations, Written
 from controller.settings import RESCHEDULING
 from kube.errors import ApiError
+from kube.reading import log_skipped, readable
 from kube.resources import NODES, SELF_ACCESS_REVIEWS
 from rescheduling.reservation import arrange, decode_held
 from telemetry.logging import get_logger
@@ -78,7 +80,7 @@ class SwitchedOff:
         token = ""
         while True:
             page = await self._client.list(NODES, continue_token=token)
-            held = [decode_held(raw) for raw in page.items]
+            held = readable(page.items, decode_held, partial(log_skipped, self._log))
             found += [each.name for each in held if each.has_ours(self._key)]
             token = page.continue_token
             if not token:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from controller.rescheduling.board import REFUSED, UNEVICTABLE
 from controller.rescheduling.caches import UNFINISHED, bare
 from kube.errors import NotFoundError
+from kube.reading import readable
 from kube.resources import PODS
 from rescheduling import planner
 from rescheduling.answers import Outcome, Stand, Way, follow_dry_run, pause, read
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from controller.rescheduling.board import Board
     from controller.rescheduling.context import Context
     from controller.rescheduling.evictions import Evictions
+    from kube.reading import Metadata
     from rescheduling.answers import Reply
     from rescheduling.plans import Victim
 
@@ -55,7 +58,11 @@ class Verifying:
         Raises ApiError where the API server gives no answer.
         """
         context = self._context
-        pods = await self.pods_on(course.node)
+        unread: list[str] = []
+        pods = await self.pods_on(course.node, unread)
+        if unread:
+            # What they take there is not known.
+            return Checked(course, fault=f"pods on the node cannot be read: {', '.join(unread)}")
         node = context.caches.cluster.node(course.node)
         if node is None:
             return Checked(course, fault="the node is gone")
@@ -117,9 +124,14 @@ class Verifying:
         seen = sight(course.uid, bare(found), waiting)
         return seen in _ENDED or (seen is Sight.NOMINATED and not pending.nominated)
 
-    async def pods_on(self, node: str) -> list[Pod]:
-        """The pods on a node as the API has them now."""
+    async def pods_on(self, node: str, unread: list[str]) -> list[Pod]:
+        """The pods on a node as the API has them now; ``unread`` gets what cannot be read."""
         context = self._context
+        decode = partial(decode_pod, criteria=context.criteria)
+
+        def skip(metadata: Metadata, error: Exception) -> None:
+            unread.append(f"{metadata.key}: {error}")
+
         found: list[Pod] = []
         token = ""
         while True:
@@ -128,10 +140,8 @@ class Verifying:
                 field_selector=f"spec.nodeName={node},{UNFINISHED}",
                 continue_token=token,
             )
-            for raw in page.items:
-                one = decode_pod(raw, context.criteria)
-                if isinstance(one, Pod):
-                    found.append(one)
+            read_now = readable(page.items, decode, skip)
+            found += [each for each in read_now if isinstance(each, Pod)]
             token = page.continue_token
             if not token:
                 return found

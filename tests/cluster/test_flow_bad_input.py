@@ -330,28 +330,69 @@ async def test_without_the_right_to_create_jobs_all_waits_and_then_goes_on(flow,
     assert len(flow.all(TASKS)) == len(flow.all(JOBS)) == 1
 
 
+def job_that_succeeds(name, **metadata):
+    container = {"name": "a", "image": "registry.example.com/a:1"}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    found = of_kind("Job", name, {"template": template})
+    return {**found, "metadata": {**found["metadata"], **metadata}}
+
+
 async def test_a_job_of_somebody_else_is_not_taken_for_ours(flow):
     await flow.create(
         container_task("hanging", "hang"),
         deployment("ledger", keptn("ledger", pre_deployment_tasks="hanging")),
     )
     (job,) = await flow.until_all(JOBS, {})
-    stranger = of_kind(
-        "Job",
-        "theirs",
-        {
-            "template": {
-                "spec": {
-                    "restartPolicy": "Never",
-                    "containers": [{"name": "a", "image": "registry.example.com/a:1"}],
-                }
-            }
-        },
-    )
-    stranger["metadata"]["annotations"] = job["metadata"]["annotations"]
-    await flow.create(stranger)
+    await flow.create(job_that_succeeds("theirs", annotations=job["metadata"]["annotations"]))
     await flow.until_like(JOBS, "theirs", {"status": {"succeeded": 1}})
     await flow.stay_gated("ledger")
+
+
+async def test_a_complete_job_of_another_task_under_the_name_in_the_status_is_no_result(
+    flow, harbour
+):
+    await flow.create(
+        container_task("hanging", "hang"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="hanging")),
+    )
+    (task,) = await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
+    name = task["status"]["jobName"]
+    other = await flow.create(
+        of_kind("KeptnTask", "other", {"taskDefinition": "missing", "checkType": "pre"})
+    )
+    owner = {"apiVersion": other["apiVersion"], "kind": other["kind"], "controller": True}
+    owner |= {key: other["metadata"][key] for key in ("name", "uid")}
+    harbour.installation.end("controller")
+    try:
+        await flow.delete("Job", name, propagation="Background")
+        await flow.until(lambda: flow.find(JOBS, name) is None, COLLECTED)
+        await flow.create(job_that_succeeds(name, ownerReferences=[owner]))
+        complete = {"status": {"succeeded": 1}}
+        await flow.until_like(JOBS, name, complete)
+    finally:
+        harbour.installation.restart("controller")
+    task_name = task["metadata"]["name"]
+
+    def changed():
+        status = flow.find(TASKS, task_name)["status"]
+        return status if status != task["status"] else None
+
+    found = await flow.until(changed)
+    assert found["status"] == "Progressing"
+    assert found["jobName"] != name
+    await flow.stay_gated("ledger")
+
+
+async def test_a_workload_without_a_spec_keeps_no_other_workload_gated(flow, harbour):
+    await flow.create(of_kind("KeptnWorkload", "broken"), deployment("ledger", keptn("ledger")))
+    event = await flow.until_told("ReadWorkloadFailed", "broken")
+    assert (event["type"], event["regarding"]["kind"]) == ("Warning", "KeptnWorkload")
+    assert "Object missing required field `spec`: correct or delete it" in event["note"]
+    await flow.until_released("ledger")
+    await flow.delete("KeptnWorkload", "broken")
+    # The caches leave it out as well.
+    faults = harbour.new_faults()
+    assert all("object left out, it can't be read" in each for each in faults), faults
 
 
 async def test_a_namespace_that_opts_out_keeps_what_waits_and_gates_no_more(flow, client):

@@ -87,7 +87,6 @@ async def check_leftovers(context: Context) -> list[Finding]:
         names = ", ".join(dict.fromkeys(one.object for one in rest[:3]))
         text = f"{many(len(rest), 'more thing' if grave else 'thing')} of kupid or Keptn: {names}"
         findings.append(warning(LEFTOVERS, "cluster", text, _MIGRATE))
-    findings += [
-        unread(LEFTOVERS, "cluster", line, "ask for this right") for line in observed.unread[:1]
-    ]
+    remedy = "ask for this right, or correct what the text names"
+    findings += [unread(LEFTOVERS, "cluster", line, remedy) for line in observed.unread[:1]]
     return findings

@@ -178,8 +178,6 @@ async def _plan(client: Client, rules: ReschedulingSettings, pod: Pod) -> Shown 
         raise
     except ApiError as error:
         return unreadable(error, "a plan")
-    except MalformedError as error:
-        return f"no plan: {error}"
     return report_of(cluster, rules, pod.key)
 
 

@@ -124,6 +124,22 @@ async def test_a_list_that_always_grows_too_old_is_given_up(api, client):
     assert len(api.seen("list")) == 4
 
 
+async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_collected(
+    api, client, capsys
+):
+    put(api, *(f"pod-{number:04}" for number in range(600)))
+    api.put(PODS, {"metadata": {"name": "pod-0003", "namespace": PLACE, "labels": {"a": 1}}})
+    found = await collect(client, PODS, metadata_in)
+    assert len(found) == 599
+    assert "pod-0003" not in {one.name for one in found}
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("harbourmaster: ")
+    assert "Pod shop/pod-0003 is skipped, because it cannot be read: " in err
+    assert err.endswith(": correct or delete it\n")
+    assert err.count("\n") == 1
+
+
 async def test_counting_takes_one_request(api, client):
     assert await count(client, PODS) == 0
     put(api, *(f"pod-{number}" for number in range(7)))

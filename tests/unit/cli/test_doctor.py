@@ -198,6 +198,14 @@ async def test_one_check_that_breaks_keeps_no_other_from_it(world):
     assert {one.check for one in report.findings} == {one.name for one in CHECKS}
 
 
+async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_looked_at(world, capsys):
+    world.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
+    found = [text for _, severity, text in told(await examined(world)) if severity == "unread"]
+    assert len(found) == 2
+    assert all("Namespace shop is skipped, because it cannot be read: " in each for each in found)
+    assert capsys.readouterr().err == ""
+
+
 async def test_what_may_not_be_read_is_told_by_check_and_the_rest_is_looked_at(world):
     world.forbidden.update({"namespaces", "customresourcedefinitions"})
     world.entry(POD)["failurePolicy"] = "Fail"

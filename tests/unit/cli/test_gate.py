@@ -209,6 +209,19 @@ async def test_the_list_of_nothing_and_of_a_cluster_without_the_kinds(api, run):
     assert "waiter@1.0" in out
 
 
+async def test_a_version_that_cannot_be_read_is_named_and_the_pods_are_listed(api, run):
+    put(api, PODS, pod())
+    put(api, WORKLOAD_VERSIONS, {"metadata": {"name": "broken", "namespace": PROD}})
+    put(api, WORKLOAD_VERSIONS, version())
+    code, out, err = await run("list")
+    assert code == 1
+    assert out.splitlines()[1].endswith("the checks of the app shop")
+    assert err == (
+        "harbourmaster: KeptnWorkloadVersion prod/broken is skipped, because it cannot be read: "
+        "Object missing required field `spec`: correct or delete it\n"
+    )
+
+
 async def test_the_list_that_may_not_be_read(api, run):
     api.forbid("list", PODS)
     code, out, err = await run("list")

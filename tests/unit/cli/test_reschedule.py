@@ -329,6 +329,16 @@ async def test_a_live_cluster_is_read_and_nothing_is_written(api, live):
     assert {each.method for each in api.requests} == {"GET"}
 
 
+async def test_an_object_that_cannot_be_read_is_named_and_the_plan_is_shown(api, live):
+    put(api, cluster())
+    put(api, [{"kind": "Pod", "metadata": {"name": "broken", "namespace": "a"}, "spec": "x"}])
+    code, out, err = await live()
+    assert code == 0
+    assert out.startswith("kube-system/c: 1 pod would have to move from n1\n")
+    assert "Pod a/broken is skipped, because it cannot be read: spec: expected object" in err
+    assert len(err.splitlines()) == 1
+
+
 async def test_without_the_rights_that_is_said(api, live):
     put(api, cluster())
     api.forbid("list", NODES)

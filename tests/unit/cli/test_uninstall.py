@@ -586,6 +586,16 @@ async def test_placement_lets_its_objects_go_and_tells_what_stays_on_members(api
     assert api.get(APPLICATIONS, "web", "shop")["status"] == status
 
 
+async def test_an_application_that_cannot_be_read_is_named_and_hides_no_other(api, client, capsys):
+    for name, inventory in (("broken", "broken"), ("web", [{"cluster": "one"}])):
+        put(api, APPLICATIONS, name, namespace="shop", status={"inventory": inventory})
+    code, told = await run(client)
+    assert code == 0
+    assert "objects on member clusters: those of 1 application stay on shop/one" in told
+    err = capsys.readouterr().err
+    assert "Application shop/broken is skipped, because it cannot be read: " in err
+
+
 async def test_our_namespace_stays_where_it_holds_clusters(api, client):
     put(api, NAMESPACES, DEFAULT_NAMESPACE)
     put(api, CLUSTERS, "one", labels={})

@@ -195,6 +195,18 @@ async def test_an_app_is_chosen_as_the_controller_does(api, ask):
     assert "approve Pending" in found.summary
 
 
+async def test_an_app_version_that_cannot_be_read_is_named_and_hides_no_other(api, ask):
+    put(api, WORKLOAD_VERSIONS, version())
+    put(api, APP_VERSIONS, {"metadata": {"name": "broken", "namespace": PROD}})
+    listed = [{"name": "waiter", "version": "1.0"}]
+    spec = {"appName": "shop", "version": "1", "workloads": listed}
+    put(api, APP_VERSIONS, named("shop-1-a", spec))
+    found = await ask(gate, pod())
+    assert found.detail.report.app_version_object == "shop-1-a"
+    (unread,) = found.detail.unread
+    assert unread.startswith("KeptnAppVersion prod/broken is skipped, because it cannot be read: ")
+
+
 async def test_what_may_not_be_read_is_told_and_nothing_is_made_up_for_it(api, ask):
     status = {
         "currentPhase": "WorkloadPreDeployTasks",

@@ -74,6 +74,22 @@ async def test_an_app_of_all_workloads_there_are(api, client):
     assert world.signals.reasons == ["created"]
 
 
+async def test_a_workload_without_a_spec_is_told_and_keeps_no_app_from_being_made(api, client):
+    put(api, WORKLOADS, {"metadata": {"name": "broken", "namespace": PROD, "uid": "uid-of-broken"}})
+    put(api, WORKLOADS, workload("a", "1"))
+    put(api, APP_CREATION_REQUESTS, request())
+    async with only(client, now=after(31)) as world:
+        await done(world, api)
+    assert entries(api) == [("a", "1")]
+    (told,) = [each for each in world.signals.kept if each.reason != "created"]
+    assert (told.about, told.reason) == ("KeptnWorkload broken", "ReadWorkloadFailed")
+    assert told.obj.metadata.uid
+    assert told.text == (
+        "skipped, because it cannot be read: Object missing required field `spec`: "
+        "correct or delete it"
+    )
+
+
 async def test_workloads_are_listed_when_the_time_has_come(api, client):
     started = asyncio.get_running_loop().time()
     begun = after(29.7)()

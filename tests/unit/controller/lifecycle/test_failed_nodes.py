@@ -102,6 +102,15 @@ async def test_the_last_pod_of_a_failed_check_gives_its_node_once(api, client):
     assert asked == len(lists(api)) == 1
 
 
+async def test_a_pod_that_cannot_be_read_hides_no_other(api, client):
+    make_pod(api, "first", "job-pre-migrate-1", node="n1")
+    make_pod(api, "broken", "job-pre-migrate-1", node="n2", phase=["Failed"])
+    make_version(api)
+    make_task(api)
+    async with recording(client) as world:
+        await until_nodes(api, world, "n1")
+
+
 @pytest.mark.parametrize(
     "task",
     [

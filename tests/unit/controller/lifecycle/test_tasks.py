@@ -216,6 +216,33 @@ async def test_a_job_of_somebody_else_is_left_alone(api, client):
     assert api.get(JOBS, name, "prod")["spec"] == {"mine": True}
 
 
+OTHER_TASK = {"kind": "KeptnTask", "name": "other", "uid": "uid-of-other", "controller": True}
+
+
+@pytest.mark.parametrize("owners", [[], [OTHER_TASK]], ids=["nobody", "another-task"])
+async def test_a_complete_job_of_somebody_else_that_the_status_names_is_no_result(
+    api, client, owners
+):
+    give(api)
+    async with TaskControllers(client) as first:
+        name = (await first.until_status(KEY, "Progressing")).job_name
+    api.remove(JOBS, name, "prod")
+    metadata = {"name": name, "namespace": "prod", "ownerReferences": owners}
+    complete(api, api.put(JOBS, {"metadata": metadata, "spec": {"mine": True}}))
+    async with TaskControllers(client) as second:
+
+        def changed():
+            status = second.caches.tasks.store.get(KEY).status
+            return status if (status.status, status.job_name) != ("Progressing", name) else None
+
+        found = await second.until(changed)
+        assert (found.status, bool(found.job_name)) == ("Progressing", True)
+        # The Job is made again under another name, and its result counts.
+        complete(api, api.get(JOBS, found.job_name, "prod"))
+        assert (await second.until_status(KEY, "Succeeded")).job_name == found.job_name
+    assert api.get(JOBS, name, "prod")["spec"] == {"mine": True}
+
+
 async def test_a_missing_definition_is_told_once_and_waited_for(api, controllers):
     api.put(TASKS, task())
     found = await controllers.until_reason(KEY, "TaskDefinitionNotFound")

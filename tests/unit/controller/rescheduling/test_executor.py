@@ -109,6 +109,24 @@ async def test_whoever_else_goes_keeps_its_time(api, controlled, reason, setting
     assert await preempted(api, controlled, reason, **settings) == []
 
 
+async def test_a_pod_that_cannot_be_read_hides_no_preempted_one(api, controlled):
+    spec, status = {"nodeName": "n1"}, {"conditions": "broken"}
+    metadata = {"name": "broken", "namespace": "default"}
+    api.put(PODS, {"metadata": metadata, "spec": spec, "status": status})
+    deletions = await preempted(api, controlled, "PreemptionByScheduler", shortenPreemption=True)
+    assert [name for name, _ in deletions] == ["v0"]
+
+
+async def test_room_is_made_on_another_node_where_a_pod_cannot_be_read(api, controlled):
+    full(api)
+    api.add_pod("broken", priority="broken")
+    api.add_node("n2")
+    for name in ("w0", "w1"):
+        api.add_pod(name, "n2", cpu="1100m" if name == "w0" else "900m")
+    async with leading(controlled()):
+        assert await until(api.evicted) == ["w0"]
+
+
 async def test_one_without_the_toleration_is_told(api, controlled):
     api.add_node()
     for name in ("v0", "v1"):

@@ -52,6 +52,13 @@ async def test_nodes_are_given_back(api, metrics):
     assert len([each for each in api.requests if each.verb == "list"]) == 1
 
 
+async def test_a_node_that_cannot_be_read_keeps_no_other(api, metrics):
+    api.add_node("n1", taints="broken")
+    api.add_node("n2", taints=[OURS])
+    async with switched_off(api, metrics, allowed=True):
+        await until(lambda: api.is_clean("n2"))
+
+
 async def test_without_the_rights_nothing_is_tried(api, metrics):
     api.add_node("n1", taints=[OURS])
     async with switched_off(api, metrics, allowed=False):
