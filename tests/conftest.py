@@ -12,6 +12,7 @@ import pytest
 
 from helpers.cluster import (
     SERVED,
+    delete_namespace,
     eventually,
     fresh_namespace,
     registered,
@@ -125,7 +126,7 @@ def namespace(request, kubectl):
     """Return the name of a fresh namespace in which pods can be created."""
     name = fresh_namespace(kubectl, request.node.name)
     yield name
-    kubectl("delete", "namespace", name, "--wait=false")
+    delete_namespace(kubectl, name)
 
 
 @pytest.fixture(scope="session")
@@ -163,7 +164,7 @@ def served_namespace(request, server, kubectl):
     """Return the name of a fresh namespace whose reviews go to the shared server."""
     name = fresh_namespace(kubectl, request.node.name, SERVED)
     yield name
-    kubectl("delete", "namespace", name, "--wait=false")
+    delete_namespace(kubectl, name)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Runs the tests in stages: ``stages.py gate|full [STAGE...]``, all stages where none is named.
 
-``gate`` is ``make test``: short, and the same in each run. ``full`` is ``make test-all``: everything
-at full depth, with a random seed that is printed. Exits with 1 if a stage failed.
+``gate`` is ``make test``: short, and the same in each run. ``full`` is ``make test-all``: every
+test at full depth, with a random seed that is printed. Exits with 1 if a stage failed.
 """
 
 from __future__ import annotations

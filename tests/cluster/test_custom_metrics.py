@@ -17,7 +17,10 @@ import pytest
 
 from controller.registration.api_services import SERVED
 from evaluation.times import stamp
-from helpers.cluster import eventually
+from helpers.cluster import (
+    delete_namespace,
+    eventually,
+)
 from helpers.fronting import headers_of
 from helpers.patience import PATIENCE, WAIT
 from playground.api import client_context
@@ -54,7 +57,7 @@ def space(place, request):
     name = request.node.name.replace("_", "-").partition("[")[0][:50].strip("-")
     place.kubectl("create", "namespace", name)
     yield name
-    place.kubectl("delete", "namespace", name, "--wait=false")
+    delete_namespace(place.kubectl, name)
 
 
 class Place:

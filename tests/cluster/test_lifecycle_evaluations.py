@@ -22,7 +22,10 @@ from controller.lifecycle.context import Context
 from controller.lifecycle_settings import LifecycleSettings
 from evaluation.objects import Metadata
 from evaluation.times import parse
-from helpers.cluster import fresh_namespace
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
 from helpers.controller import connected
 from helpers.patience import PATIENCE
 from helpers.signals import RecordedSignals
@@ -197,7 +200,7 @@ async def world(control_plane, kubectl, namespace):
         found.running.start()
         yield found
         await found.running.stop()
-    kubectl("delete", "namespace", own_namespace, "--wait=false")
+    delete_namespace(kubectl, own_namespace)
 
 
 async def test_a_value_of_5_is_below_10(world):

@@ -13,7 +13,10 @@ import pytest
 
 from cli.main import main
 from evaluation.times import parse
-from helpers.cluster import fresh_namespace
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
 from helpers.controller import connected
 from helpers.gate_place import Place, annotations, gates
 from helpers.gated import CHECKED, FAILED, GATE, MINE
@@ -49,7 +52,7 @@ async def place(request, client, kubectl):
     name = fresh_namespace(kubectl, request.node.name)
     async with Place(client, name) as found:
         yield found
-    kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+    delete_namespace(kubectl, name)
 
 
 async def test_a_pod_becomes_a_workload_a_version_and_an_app_and_goes_when_checks_passed(
@@ -359,7 +362,7 @@ async def test_a_deleted_namespace_is_left_alone(place, client, kubectl):
     async with running(client, *MINE) as world:
         await place.deploy(replicas=3)
         await place.until_version(world, "shop-waiter-1.0")
-        kubectl("delete", "namespace", place.namespace, "--wait=false")
+        delete_namespace(kubectl, place.namespace)
         await world.until(lambda: not place.gated(world), COLLECTED)
         assert {one.reason for one in place.told(world)} == {"created"}
 

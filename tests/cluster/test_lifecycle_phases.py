@@ -13,7 +13,10 @@ import pytest
 
 from controller.lifecycle import wiring
 from evaluation.times import parse
-from helpers.cluster import fresh_namespace
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
 from helpers.controller import connected
 from helpers.lifecycle import running
 from kube.patches import MergePatch
@@ -56,7 +59,7 @@ async def client(control_plane, _home):
 def place(request, client, kubectl):
     name = fresh_namespace(kubectl, request.node.name)
     yield Place(client, name)
-    kubectl("delete", "namespace", name, "--wait=false")
+    delete_namespace(kubectl, name)
 
 
 class Place:

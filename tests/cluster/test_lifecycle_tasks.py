@@ -14,7 +14,10 @@ import msgspec
 import pytest
 
 from helpers import rights
-from helpers.cluster import fresh_namespace
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
 from helpers.controller import connected
 from helpers.patience import COLLECTED, PATIENCE, WAIT
 from helpers.task_controllers import HOME, TaskControllers
@@ -101,7 +104,7 @@ async def here(request, plane, client):
     namespace = fresh_namespace(plane.kubectl, request.node.name, labels)
     async with TaskControllers(client) as controllers:
         yield Here(controllers, client, namespace)
-    plane.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
+    delete_namespace(plane.kubectl, namespace)
 
 
 async def test_simple_task_by_hand_runs_to_its_end_and_its_job_goes(here):
@@ -318,7 +321,7 @@ async def test_a_namespace_that_ends_takes_its_tasks_along(here, plane):
     await here.define(deno=CODE)
     await here.run(labels={"kwok-outcome": "hang"})
     await here.until("Progressing")
-    plane.kubectl("delete", "namespace", here.namespace, "--wait=false")
+    delete_namespace(plane.kubectl, here.namespace)
     tasks, jobs = here.controllers.caches.tasks.store, here.controllers.caches.jobs.store
     key = f"{here.namespace}/"
     await here.until_so(
@@ -362,7 +365,7 @@ async def test_without_the_right_to_create_jobs_the_task_says_so(plane, client, 
         await here.until("Succeeded")
         await here.until_told("CreateTaskFailed", "completed")
     kubectl("delete", "clusterrole,clusterrolebinding", namespace, f"{namespace}-jobs")
-    kubectl("delete", "namespace", namespace, "--wait=false")
+    delete_namespace(kubectl, namespace)
 
 
 async def test_an_unready_pod_stays_unready(here, plane):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.cluster import eventually, fresh_namespace
+from helpers.cluster import eventually
 from helpers.patience import PATIENCE, WAIT
 from playground.build import ensure_binaries, find_kubectl
 from playground.group import lives, living
@@ -131,7 +131,9 @@ def test_a_second_up_leaves_the_first_alone(directory, up):
 def test_two_nodes_run_pods(harbour):
     nodes = json.loads(harbour("get", "nodes", "-o=json").stdout)["items"]
     assert len(nodes) == 2
-    name = fresh_namespace(harbour, "running")
+    name = "running"
+    harbour("create", "namespace", name)
+    harbour("wait", "--for=create", WAIT, "serviceaccount/default", f"--namespace={name}")
     harbour("run", "pod", "--image=none", f"--namespace={name}")
     harbour("wait", "--for=condition=Ready", "pod/pod", WAIT, f"--namespace={name}")
 

@@ -8,7 +8,10 @@ import time
 
 import pytest
 
-from helpers.cluster import fresh_namespace
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
 from helpers.controller import connected
 from helpers.metric_world import MetricWorld, moment
 from helpers.patience import WAIT
@@ -33,7 +36,7 @@ async def world(request, control_plane):
     name = fresh_namespace(kubectl, request.node.name)
     async with connected(control_plane.kubeconfig) as client:
         yield MetricWorld(client, name)
-    kubectl("delete", "namespace", name, "--wait=false")
+    delete_namespace(kubectl, name)
 
 
 @pytest.fixture
@@ -292,7 +295,7 @@ async def test_a_provider_of_another_namespace_is_none(controlled, server, kubec
     await there.provider(server.url)
     await controlled.metric()
     assert await controlled.until_fault() == "provider prometheus not found"
-    kubectl("delete", "namespace", other, "--wait=false")
+    delete_namespace(kubectl, other)
 
 
 async def test_another_query_is_asked_at_once_and_the_old_answer_not_written(controlled, server):

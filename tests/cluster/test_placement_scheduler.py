@@ -7,7 +7,10 @@ import asyncio
 import pytest
 
 from helpers.choosing import Choosing, refs
-from helpers.cluster import fresh_namespace
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
 from helpers.controller import connected
 from helpers.placed import reason_of
 from kube.resources import (
@@ -33,7 +36,7 @@ async def world(request, control_plane):
         found = Choosing(client, name)
         yield found
         await found.clear()
-    kubectl("delete", "namespace", name, "--wait=false")
+    delete_namespace(kubectl, name)
 
 
 async def test_a_label_decides_and_the_record_says_so(world):

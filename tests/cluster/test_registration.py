@@ -13,7 +13,10 @@ import msgspec
 import pytest
 
 from helpers import rights
-from helpers.cluster import fresh_namespace
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
 from helpers.controller import Controller, Watched, connected
 from helpers.patience import COLLECTED, PATIENCE, WAIT
 from helpers.registered import (
@@ -55,7 +58,7 @@ def home(request, kubectl):
     for kind in CONFIGURATIONS:
         kubectl("delete", kind.plural, NAME, "--ignore-not-found")
     kubectl("delete", "clusterrole,clusterrolebinding", name)
-    kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+    delete_namespace(kubectl, name)
 
 
 @pytest.fixture
@@ -365,7 +368,7 @@ async def test_rotations_make_each_authority_known_before_a_leaf_of_it_is_served
         await watched.until_counted("DriftRepaired", "failurePolicy", 2)
         kubectl("wait", "namespace", gated, f"--for=jsonpath={LABEL_PATH}=true", WAIT)
     finally:
-        kubectl("delete", "namespace", gated, "--wait=false")
+        delete_namespace(kubectl, gated)
     done, refused = rights.used(control_plane.layout.logs / "audit.log", home)
     assert refused == []
     assert done == rights.granted()
@@ -430,14 +433,14 @@ async def test_the_annotation_of_a_namespace_is_mirrored(start, client, home, ku
         note = await watched.until_note("GatesLabelRemoved", LABEL, name)
         assert note.endswith("which is not there: set the annotation instead")
     finally:
-        kubectl("delete", "namespace", name, "--wait=false")
+        delete_namespace(kubectl, name)
 
 
 async def test_deleting_the_namespace_removes_the_registration(start, watched, home, kubectl):
     controller = start()
     await registered(watched)
     assert controller.stop() == 0
-    kubectl("delete", "namespace", home, "--wait=false")
+    delete_namespace(kubectl, home)
     await watched.until(
         lambda: not any(watched.configuration(each) for each in CONFIGURATIONS), COLLECTED
     )

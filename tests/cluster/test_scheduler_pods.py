@@ -16,7 +16,10 @@ from cli.main import main
 from controller.lifecycle import wiring
 from evaluation.times import parse, stamp
 from gates.owners import OwnerReference
-from helpers.cluster import fresh_namespace
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
 from helpers.controller import connected
 from helpers.flow_manifests import container_task
 from helpers.gate_place import Place, annotations
@@ -152,7 +155,7 @@ async def place(request, client, kubectl):
     name = fresh_namespace(kubectl, request.node.name)
     async with SchedulerPlace(client, name) as found:
         yield found
-    kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+    delete_namespace(kubectl, name)
 
 
 async def test_a_pod_becomes_a_workload_and_is_told_once_that_its_checks_passed(place, client):

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from helpers.cluster import eventually, fresh_namespace, selecting, tried_pod, workload
+from helpers.cluster import (
+    delete_namespace,
+    eventually,
+    fresh_namespace,
+    selecting,
+    tried_pod,
+    workload,
+)
 from helpers.objects import cluster_policy, policy, required
 from helpers.patience import PATIENCE, WAIT
 from helpers.rights import kubeconfig as as_somebody
@@ -68,7 +75,7 @@ def place(request, harbour):
     eventually(lambda: (tried_pod(kubectl, name).get("nodeSelector") or {}).keys() >= {"rack"})
     yield name
     kubectl("delete", "clusterpodschedulingpolicy", name, "--wait=false")
-    kubectl("delete", "namespace", name, "--wait=false")
+    delete_namespace(kubectl, name)
 
 
 def test_a_manifest_is_told_what_the_server_makes_of_it(harbour, place, tmp_path):

@@ -11,7 +11,9 @@ import uuid
 
 from helpers.objects import API, RESOURCES
 from helpers.patching import NODE_REQUIRED
-from helpers.patience import PATIENCE, WAIT
+from helpers.patience import PATIENCE
+from playground import api
+from playground.errors import PlaygroundError
 
 POLICY_RESOURCES = ["podschedulingpolicies", "clusterpodschedulingpolicies"]
 LABELS = {"example.com/app": "ledger", "example.com/role": "main"}
@@ -123,14 +125,28 @@ def by_kind(text):
 
 
 def fresh_namespace(kubectl, stem, labels=None):
-    """Create a namespace of a name like ``stem`` in which pods can be created; return its name."""
+    """Create a namespace of a name like ``stem`` in which pods can be created; return its name.
+
+    By requests of our own to the plane of this ``kubectl``: a process for each takes a while.
+    """
+    plane = kubectl.__self__
     stem = re.sub("[^a-z0-9]+", "-", stem.lower())[:40].strip("-")
     name = f"{stem}-{uuid.uuid4().hex[:8]}"
     metadata = {"name": name, "labels": labels or {}}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    kubectl("create", "-f=-", stdin=json.dumps(manifest))
-    kubectl("wait", "--for=create", WAIT, "serviceaccount/default", f"--namespace={name}")
+    api.request(plane.port, plane.admin, "POST", "/api/v1/namespaces", manifest)
+    accounts = f"/api/v1/namespaces/{name}/serviceaccounts?watch=true"
+    with contextlib.closing(api.watch(plane.port, plane.admin, accounts, PATIENCE)) as events:
+        # The first one is there for pods without another.
+        next(events)
     return name
+
+
+def delete_namespace(kubectl, name):
+    """Delete a namespace without waiting for its end; it may be gone already."""
+    plane = kubectl.__self__
+    with contextlib.suppress(PlaygroundError):
+        api.request(plane.port, plane.admin, "DELETE", f"/api/v1/namespaces/{name}")
 
 
 def selecting(namespace):

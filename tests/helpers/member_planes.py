@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 
+from helpers.cluster import delete_namespace
 from helpers.controller import connected
 from helpers.placed import Member
 from kube.resources import NAMESPACES
@@ -42,4 +43,4 @@ def leave(kubectl, namespace):
         for each in kubectl("get", plural, f"-n={namespace}", "-o=name").stdout.split():
             patch = '--patch={"metadata":{"finalizers":null}}'
             kubectl("patch", each, f"-n={namespace}", "--type=merge", patch)
-    kubectl("delete", "namespace", namespace, "--wait=false")
+    delete_namespace(kubectl, namespace)
