@@ -10,12 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from cli.cluster import collect
-from cli.doctor.objects import (
-    decode_config_map,
-    decode_deployment,
-    decode_secret,
-)
-from cli.doctor.settings import UnknownSettingsError, read_settings
+from cli.doctor.objects import decode_deployment, decode_secret
+from cli.doctor.settings import UnknownSettingsError, running_settings
 from cli.installed import CONTROLLER, WEBHOOK
 from cli.metadata import metadata_in
 from controller.registration.configurations import RESOURCES
@@ -23,7 +19,7 @@ from controller.registration.desired import NAME
 from controller.settings import ControllerSettings
 from kube.errors import ApiError, ForbiddenError, NotFoundError
 from kube.lease import decode_lease
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NAMESPACES, SECRETS
+from kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, SECRETS
 from webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
@@ -189,16 +185,10 @@ class Context:
 
         async def read() -> T | None:
             try:
-                deployment = await self.deployment(name)
+                await self.deployment(name)
             except ForbiddenError:
                 return None
-            if deployment is None:
-                return None
-            files = {}
-            for each in deployment.config_maps:
-                body = await self.get(CONFIG_MAPS, each, self.namespace)
-                files[each] = (decode_config_map(body).data or {}) if body is not None else {}
-            return read_settings(deployment, kind, files)  # type: ignore[type-var]
+            return await running_settings(self.get, self.namespace, name, kind)  # type: ignore[type-var]
 
         return await self.once(("settings", name), read)
 
