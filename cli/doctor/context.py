@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -211,6 +211,23 @@ class Context:
         body = await self.get(LEASES, name, self.namespace)
         return decode_lease(body) if body is not None else None
 
+    async def is_led(self) -> bool:
+        """Whether a controller leads, as far as its Lease tells; without elections, is ready."""
+        if not (await self.known_settings()).leader_election.enabled:
+            deployment = await self.deployment(CONTROLLER)
+            return deployment is not None and deployment.is_ready
+        lease = await self.lease()
+        return lease is not None and bool(lease.holder) and await self.overdue(lease) is None
+
+    async def overdue(self, lease: Lease) -> timedelta | None:
+        """How old a Lease is that has run out; None where it has not, or nobody tells."""
+        renewed = _time(lease.spec.renew_time)
+        myself = await self.myself()
+        if renewed is None or not myself.is_told:
+            return None
+        age = myself.now - renewed
+        return age if age > timedelta(seconds=lease.spec.lease_duration_seconds or 0) else None
+
     async def myself(self) -> Myself:
         """Who we are, and what time the API server has."""
 
@@ -232,3 +249,11 @@ class Context:
             )
 
         return await self.once("myself", ask)
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
