@@ -149,8 +149,8 @@ class StuckPod(Struct, frozen=True):
     """Whether a controller makes another one once it is deleted."""
     workload: WorkloadMetadata | None = None
     """What it says of itself, by which its checks are found."""
-    is_refused: bool = False
-    """Whether the scheduler said of it last what our extender answers."""
+    is_told: bool = False
+    """Whether its scheduler, or our controller, has told it of its checks."""
     failure: str = ""
     """Its check that failed, or why that is unknown: no command may let it go."""
 

@@ -287,7 +287,7 @@ def stuck_pod(raw: msgspec.Raw) -> StuckPod | None:
         is_annotated=metadata.annotations is not None,
         is_owned=any(owner.controller for owner in metadata.owner_references or ()),
         workload=workload,
-        is_refused=bool(whole.refusal),
+        is_told=bool(whole.refusal or whole.told),
         failure=unknown("its workload and version are not known yet") if is_open else "",
     )
 

@@ -290,7 +290,7 @@ class Survey:
             [
                 pod
                 for pod in found
-                if pod.gate is None and not (pod.is_refused if settings is None else is_ours)
+                if pod.gate is None and not (pod.is_told if settings is None else is_ours)
             ],
         )
 

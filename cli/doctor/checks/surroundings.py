@@ -88,6 +88,7 @@ async def check_leftovers(context: Context) -> list[Finding]:
         text = f"{many(len(rest), 'more thing' if grave else 'thing')} of kupid or Keptn: {names}"
         findings.append(warning(LEFTOVERS, "cluster", text, _MIGRATE))
     findings += [
-        unread(LEFTOVERS, "cluster", line, "ask for this right") for line in observed.unread[:1]
+        unread(LEFTOVERS, "cluster", line, "ask for the right, or correct the settings")
+        for line in observed.unread[:1]
     ]
     return findings

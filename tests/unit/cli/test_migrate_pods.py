@@ -46,9 +46,9 @@ def app_version(world, status):
     world.put(APP_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
 
 
-def scheduled(world, name="keptn-scheduler", message=""):
+def scheduled(world, name="keptn-scheduler", message="", annotations=None):
     """A pod that waits in a scheduler."""
-    found = pod(gates=())
+    found = pod(annotations=annotations, gates=())
     found["spec"]["schedulerName"] = name
     condition = {"type": "PodScheduled", "status": "False", "message": message}
     found["status"]["conditions"] = [condition]
@@ -200,14 +200,18 @@ async def test_pods_in_our_scheduler_are_no_leftovers(more, name, left):
 
 
 @pytest.mark.parametrize(
-    ("message", "left"),
-    [(f"0/2 nodes are available: 2 {ASKED}.", False), ("0/2 nodes are available", True)],
+    ("message", "told_before", "left"),
+    [
+        (f"0/2 nodes are available: 2 {ASKED}.", {}, False),
+        ("0/2 nodes are available", {"gates.harbourmaster.dev/checks": "passed"}, False),
+        ("0/2 nodes are available", {}, True),
+    ],
 )
-async def test_without_settings_the_scheduler_tells_whose_pods_it_has(message, left):
+async def test_without_settings_a_pod_tells_whose_scheduler_has_it(message, told_before, left):
     world = World()
     for name in (CONTROLLER, WEBHOOK):
         world.remove(DEPLOYMENTS, name, HOME)
-    scheduled(world, message=message)
+    scheduled(world, message=message, annotations={**keptn(), **told_before})
     assert set(await waiting(world)) == ({GATED} if left else set())
 
 
