@@ -33,11 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "build":
-            if options.suite != PROMETHEUS.name:
-                ensure_binaries(progress=say)
-            if options.suite != CONTROL_PLANE.name:
-                for program in PROMETHEUS.targets:
-                    ensure_prometheus(program, progress=say)
+            _build(options.suite)
             return 0
         if options.command == "build-browser":
             ensure_browser(progress=say)
@@ -130,6 +126,14 @@ def _demo(run: Run, given: Path | None, *, keep: bool) -> int:
 
 def _print_export(directory: Path) -> None:
     print(f"export KUBECONFIG={Layout(directory).kubeconfig}", flush=True)
+
+
+def _build(suite: str | None) -> None:
+    if suite != PROMETHEUS.name:
+        ensure_binaries(progress=say)
+    if suite != CONTROL_PLANE.name:
+        for program in PROMETHEUS.targets:
+            ensure_prometheus(program, progress=say)
 
 
 def _parser() -> argparse.ArgumentParser:

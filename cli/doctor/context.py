@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from cli.cluster import collect, complain
-from cli.doctor.objects import (
-    decode_config_map,
-    decode_deployment,
-    decode_secret,
-)
-from cli.doctor.settings import UnknownSettingsError, read_settings
+from cli.doctor.objects import decode_deployment, decode_secret
+from cli.doctor.settings import UnknownSettingsError, running_settings
 from cli.installed import CONTROLLER, WEBHOOK
 from cli.metadata import metadata_in
 from controller.registration.configurations import RESOURCES
@@ -24,7 +20,7 @@ from controller.registration.desired import NAME
 from controller.settings import ControllerSettings
 from kube.errors import ApiError, ForbiddenError, NotFoundError
 from kube.lease import decode_lease
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NAMESPACES, SECRETS
+from kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, SECRETS
 from webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
@@ -199,16 +195,10 @@ class Context:
 
         async def read() -> T | None:
             try:
-                deployment = await self.deployment(name)
+                await self.deployment(name)
             except ForbiddenError:
                 return None
-            if deployment is None:
-                return None
-            files = {}
-            for each in deployment.config_maps:
-                body = await self.get(CONFIG_MAPS, each, self.namespace)
-                files[each] = (decode_config_map(body).data or {}) if body is not None else {}
-            return read_settings(deployment, kind, files)  # type: ignore[type-var]
+            return await running_settings(self.get, self.namespace, name, kind)  # type: ignore[type-var]
 
         return await self.once(("settings", name), read)
 
@@ -231,6 +221,23 @@ class Context:
         body = await self.get(LEASES, name, self.namespace)
         return decode_lease(body) if body is not None else None
 
+    async def is_led(self) -> bool:
+        """Whether a controller leads, as far as its Lease tells; without elections, is ready."""
+        if not (await self.known_settings()).leader_election.enabled:
+            deployment = await self.deployment(CONTROLLER)
+            return deployment is not None and deployment.is_ready
+        lease = await self.lease()
+        return lease is not None and bool(lease.holder) and await self.overdue(lease) is None
+
+    async def overdue(self, lease: Lease) -> timedelta | None:
+        """How old a Lease is that has run out; None where it has not, or nobody tells."""
+        renewed = _time(lease.spec.renew_time)
+        myself = await self.myself()
+        if renewed is None or not myself.is_told:
+            return None
+        age = myself.now - renewed
+        return age if age > timedelta(seconds=lease.spec.lease_duration_seconds or 0) else None
+
     async def myself(self) -> Myself:
         """Who we are, and what time the API server has."""
 
@@ -252,3 +259,11 @@ class Context:
             )
 
         return await self.once("myself", ask)
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import dropwhile, takewhile
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from cli.metadata import Metadata
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+_COMMANDS: Final = frozenset(("controller", "webhook"))
+
+
+def _is_no_flag(word: str) -> bool:
+    return not word.startswith("-")
 
 
 class _KeyToPath(Struct, frozen=True):
@@ -37,8 +41,17 @@ class _Mount(Struct, frozen=True, rename="camel"):
 
 class _Container(Struct, frozen=True, rename="camel"):
     image: str = ""
+    command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
     volume_mounts: tuple[_Mount, ...] | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*(self.command or ()), *(self.args or ()))
+
+    @property
+    def is_ours(self) -> bool:
+        return any(each in _COMMANDS for each in takewhile(_is_no_flag, self.words))
 
 
 class _PodSpec(Struct, frozen=True):
@@ -61,7 +74,7 @@ class _DeploymentStatus(Struct, frozen=True, rename="camel"):
 
 
 class Deployment(Struct, frozen=True):
-    """One of our Deployments; its first container is the process."""
+    """One of our Deployments."""
 
     metadata: Metadata
     spec: _DeploymentSpec = _DeploymentSpec()
@@ -69,7 +82,9 @@ class Deployment(Struct, frozen=True):
 
     @property
     def _container(self) -> _Container:
-        return next(iter(self.spec.template.spec.containers), _Container())
+        """That of our process, or the first where none names its command."""
+        found = self.spec.template.spec.containers
+        return next((each for each in found if each.is_ours), next(iter(found), _Container()))
 
     @property
     def image(self) -> str:
@@ -77,33 +92,31 @@ class Deployment(Struct, frozen=True):
         return self._container.image
 
     @property
-    def flags(self) -> list[str]:
-        """Its arguments, without the name of the command."""
-        return [each for at, each in enumerate(self._container.args or ()) if at or each[:1] == "-"]
+    def is_ready(self) -> bool:
+        """Whether some replica of it is."""
+        return self.status.ready_replicas > 0
 
     @property
-    def config_maps(self) -> frozenset[str]:
-        """The names of those that are mounted."""
-        volumes = self.spec.template.spec.volumes or ()
-        return frozenset(each.config_map.name for each in volumes if each.config_map)
+    def flags(self) -> list[str]:
+        """Its arguments, without the name of the command."""
+        return list(dropwhile(_is_no_flag, self._container.words))
 
-    def mounted(self, path: str, files: Mapping[str, Mapping[str, str]]) -> str | None:
-        """The text of a file of the process; ``files`` are ConfigMaps by name."""
-        volumes = {
-            each.name: each.config_map
-            for each in self.spec.template.spec.volumes or ()
-            if each.config_map
-        }
+    def source_of(self, path: str) -> tuple[str, str] | None:
+        """The ConfigMap, and the key in it, that a file of the process is mounted from."""
         wanted = PurePosixPath(path)
-        for mount in self._container.volume_mounts or ():
-            source = volumes.get(mount.name)
-            at = PurePosixPath(mount.mount_path)
-            if source is None or not (wanted == at or at in wanted.parents):
-                continue
-            inside = mount.sub_path or str(wanted.relative_to(at))
-            keys = {each.path: each.key for each in source.items or ()}
-            return (files.get(source.name) or {}).get(keys.get(inside, inside))
-        return None
+        mounts = self._container.volume_mounts or ()
+        above = [each for each in mounts if wanted.is_relative_to(each.mount_path)]
+        # One mount hides what another has below it.
+        mount = max(above, key=lambda one: len(PurePosixPath(one.mount_path).parts), default=None)
+        volumes = {each.name: each.config_map for each in self.spec.template.spec.volumes or ()}
+        source = volumes.get(mount.name) if mount is not None else None
+        if mount is None or source is None:
+            return None
+        inside = str(PurePosixPath(mount.sub_path) / wanted.relative_to(mount.mount_path))
+        if not source.items:
+            return source.name, inside
+        keys = {str(PurePosixPath(each.path)): each.key for each in source.items}
+        return (source.name, keys[inside]) if inside in keys else None
 
 
 class ConfigMap(Struct, frozen=True):

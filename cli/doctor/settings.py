@@ -7,16 +7,19 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
+from cli.doctor.objects import decode_config_map, decode_deployment
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS
 from policies.decoding import describe
 from serving.options import SettingsError, add_settings, settings_from
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from msgspec import Struct
 
-    from cli.doctor.objects import Deployment
+    from kube.resources import Resource
 
+    Find = Callable[[Resource, str, str | None], Awaitable[bytes | None]]
     Settings = TypeVar("Settings", bound=Struct)
 
 _CONFIG: Final = "--config"
@@ -31,23 +34,37 @@ class _Parser(argparse.ArgumentParser):
         raise UnknownSettingsError(message)
 
 
-def read_settings(
-    deployment: Deployment, kind: type[Settings], files: Mapping[str, Mapping[str, str]]
-) -> Settings:
-    """The settings that a Deployment gives its process; ``files`` are ConfigMaps by name.
+async def running_settings(
+    find: Find, namespace: str, name: str, kind: type[Settings]
+) -> Settings | None:
+    """The settings that the Deployment of this name gives its process; None where there is none.
 
-    Raises UnknownSettingsError.
+    ``find`` gives the JSON of an object, or None. Raises UnknownSettingsError, ApiError.
     """
-    flags = deployment.flags
-    path = config_path(flags)
+    body = await find(DEPLOYMENTS, name, namespace)
+    if body is None:
+        return None
+    deployment = decode_deployment(body)
+    path = config_path(deployment.flags)
     if path is None:
-        return _parsed(flags, kind)
-    text = deployment.mounted(path, files)
-    if text is None:
+        return _parsed(deployment.flags, kind)
+    source = deployment.source_of(path)
+    if source is None:
         raise UnknownSettingsError(f"{path} is mounted from no ConfigMap that can be read")
+    config_map, key = source
+    body = await find(CONFIG_MAPS, config_map, namespace)
+    if body is None:
+        raise UnknownSettingsError(f"there is no ConfigMap {config_map}")
+    text = (decode_config_map(body).data or {}).get(key)
+    if text is None:
+        raise UnknownSettingsError(f"the ConfigMap {config_map} has no key {key}")
+    return _with_file(deployment.flags, Path(path).name, text, kind)
+
+
+def _with_file(flags: Sequence[str], name: str, text: str, kind: type[Settings]) -> Settings:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, Path(path).name)
-        file.write_text(text)
+        file = Path(folder, name)
+        file.write_text(text, encoding="utf-8")
         return _parsed([*_without_config(flags), f"{_CONFIG}={file}"], kind)
 
 

@@ -152,14 +152,14 @@ def _releases(observed: Observed) -> Iterator[Finding]:
 
 
 def _keptn(observed: Observed) -> Iterator[Finding]:
-    # Once we serve, a pod behind the gate is one of ours that waits for its checks.
-    served = observed.ours.is_ready and not observed.ours.is_beside_keptn
+    # Once we are at work, a pod behind the gate is one of ours that waits for its checks.
+    served = observed.ours.does_keptns_work
     yield from _stuck(
         observed, [pod for pod in observed.stuck_pods() if pod.gate is None or not served]
     )
     if observed.has_lifecycle:
         yield _lifecycle_running(is_served=served)
-    elif observed.ours.is_ready and observed.ours.is_beside_keptn:
+    elif observed.ours.is_at_work and observed.ours.is_beside_keptn:
         yield Finding(
             "keptn-stopped",
             "blocking",
@@ -211,6 +211,10 @@ def _lifecycle_running(*, is_served: bool) -> Finding:
 def _stuck(observed: Observed, stuck: Collection[StuckPod]) -> Iterator[Finding]:
     for pod in stuck:
         name = str(Ref("pod", pod.name, pod.namespace))
+        if pod.failure:
+            look = f"see harbourmaster why pod {pod.namespace}/{pod.name}"
+            yield Finding(_waiting(pod), "blocking", name, f"{pod.failure}: {look}")
+            continue
         if pod.gate is None:
             why = "waits for Keptn's scheduler, and its schedulerName cannot be changed" + (
                 "" if pod.is_owned else "; nothing makes this pod again, so keep its manifest"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from gates.workload import WorkloadMetadata
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -145,6 +147,12 @@ class StuckPod(Struct, frozen=True):
     is_annotated: bool = False
     is_owned: bool = True
     """Whether a controller makes another one once it is deleted."""
+    workload: WorkloadMetadata | None = None
+    """What it says of itself, by which its checks are found."""
+    is_told: bool = False
+    """Whether its scheduler, or our controller, has told it of its checks."""
+    failure: str = ""
+    """Its check that failed, or why that is unknown: no command may let it go."""
 
 
 class Ours(Struct, frozen=True):
@@ -157,6 +165,18 @@ class Ours(Struct, frozen=True):
     """Whether its configurations are there and carry a CA."""
     is_beside_keptn: bool = False
     """Whether its controller leaves Keptn's work to Keptn for now."""
+    is_led: bool = False
+    """Whether its controller leads, be it in the cluster or not."""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether any of its processes is."""
+        return self.is_ready or self.is_led
+
+    @property
+    def does_keptns_work(self) -> bool:
+        """Whether pods behind the gate are its own, and wait for their checks."""
+        return self.is_at_work and not self.is_beside_keptn
 
 
 class Observed(Struct, frozen=True):

@@ -19,10 +19,18 @@ from cli.migrate.legacy import (
 )
 from cli.migrate.model import Definition, Ref, Registration, Service, StuckPod
 from cli.migrate.plan import KEEP_OBJECT
+from controller.lifecycle.gated_pods import decode_whole
 from gates.gate import GATE
+from gates.metadata import PARENT_KEY, UNRESOLVED
+from gates.workload import workload_of
+from lifecycle.gate_waits import pre_checks, wait_of
+from lifecycle.model import FAILED
+from lifecycle.waiting import obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lifecycle.model import AppVersion, WorkloadVersion
 
 _CONVERTED: Final = "Webhook"
 
@@ -178,48 +186,6 @@ def definition_of(
     )
 
 
-class _DeploymentStatus(Struct, frozen=True, rename="camel"):
-    ready_replicas: int = 0
-
-
-class _Container(Struct, frozen=True):
-    args: tuple[str, ...] | None = None
-
-
-class _Containers(Struct, frozen=True):
-    containers: tuple[_Container, ...] = ()
-
-
-class _Template(Struct, frozen=True):
-    spec: _Containers = _Containers()
-
-
-class _DeploymentSpec(Struct, frozen=True):
-    template: _Template = _Template()
-
-
-class Deployment(Struct, frozen=True):
-    """A Deployment, as far as its readiness and its flags."""
-
-    metadata: Metadata
-    spec: _DeploymentSpec = _DeploymentSpec()
-    status: _DeploymentStatus = _DeploymentStatus()
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether some replica of it is."""
-        return self.status.ready_replicas > 0
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The arguments of its first container."""
-        containers = self.spec.template.spec.containers
-        return (containers[0].args or ()) if containers else ()
-
-
-decode_deployment: Final = msgspec.json.Decoder(Deployment).decode
-
-
 class _Conditions(Struct, frozen=True):
     ready: bool | None = None
 
@@ -311,10 +277,34 @@ def stuck_pod(raw: msgspec.Raw) -> StuckPod | None:
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
     if metadata.deletion_timestamp or not (GATE in gates or pod.spec.scheduler_name == SCHEDULER):
         return None
+    whole = decode_whole(raw, SCHEDULER)
+    workload = workload_of(whole.annotations, whole.labels)
+    is_open = whole.annotations.get(PARENT_KEY) == UNRESOLVED or (workload and not workload.version)
     return StuckPod(
         namespace=metadata.namespace,
         name=metadata.name,
         gate=gates.index(GATE) if GATE in gates else None,
         is_annotated=metadata.annotations is not None,
         is_owned=any(owner.controller for owner in metadata.owner_references or ()),
+        workload=workload,
+        is_told=bool(whole.refusal or whole.told),
+        failure=unknown("its workload and version are not known yet") if is_open else "",
     )
+
+
+def unknown(why: str) -> str:
+    """What is said of a pod whose checks cannot be looked up."""
+    return f"whether its check failed is unknown: {why}"
+
+
+def failure_of(version: WorkloadVersion | None, app: AppVersion | None) -> str:
+    """What is said of a pod of this version whose check, or its app's, failed; empty for none."""
+    if version is None:
+        return ""
+    wait = wait_of(version, "")
+    if wait.code == "waits-for-app" and app is not None and obstacle(app) is not None:
+        return f"a check of its app failed, and it waits for {(pre_checks(app) or wait).text}"
+    has_failed = version.status.status == FAILED and wait.code != "waits-for-owner"
+    if has_failed or wait.code == "checks-failed":
+        return f"its check failed, and it waits for {wait.text}"
+    return ""

@@ -267,8 +267,9 @@ def _free(observed: Observed, replaced: Collection[System]) -> Step:
         "free",
         "Let go the pods that wait for Keptn",
         "nobody else will; a gate is removed, and a pod for Keptn's scheduler is deleted so that"
-        " its owner makes another; one without an owner is saved to a file first",
-        tuple(command for pod in pods for command in _freed(pod)),
+        " its owner makes another; one without an owner is saved to a file first; one whose check"
+        " failed stays",
+        tuple(command for pod in pods if not pod.failure for command in _freed(pod)),
     )
 
 

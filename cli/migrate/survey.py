@@ -8,12 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cli.cluster import collect, count, metadata_of
+from cli.doctor.context import Context, Options
+from cli.doctor.objects import decode_deployment
+from cli.doctor.settings import UnknownSettingsError
 from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, NAME, WEBHOOK
 from cli.metadata import metadata_in
-from cli.migrate.legacy import OPT_IN, is_of_gardener, role_of, system_of_group, system_of_namespace
+from cli.migrate.legacy import (
+    OPT_IN,
+    SCHEDULER,
+    is_of_gardener,
+    role_of,
+    system_of_group,
+    system_of_namespace,
+)
 from cli.migrate.model import (
     KUPID,
     PODS_SHOWN,
@@ -25,19 +37,21 @@ from cli.migrate.model import (
 )
 from cli.migrate.objects import (
     decode_definition,
-    decode_deployment,
     decode_service,
     decode_slice,
     decode_webhooks,
     definition_of,
+    failure_of,
     registration_of,
     stuck_pod,
+    unknown,
 )
 from cli.migrate.policies import judge, policy_ref, reach_of
 from cli.migrate.remains import Remains
 from controller.settings import LIFECYCLE
 from kube.errors import ApiError, NotFoundError, UnreachableError
 from kube.resources import (
+    APP_VERSIONS,
     CLUSTER_POLICIES,
     DEFINITIONS,
     DEPLOYMENTS,
@@ -47,13 +61,15 @@ from kube.resources import (
     POLICIES,
     SERVICES,
     VALIDATING_WEBHOOKS,
+    WORKLOAD_VERSIONS,
     Resource,
 )
+from lifecycle.model import AppVersion, WorkloadVersion
+from lifecycle.waiting import app_version_of
+from lifecycle.workloads import names_of_pod, version_of_pod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    import msgspec
 
     from cli.metadata import Metadata
     from cli.migrate.model import (
@@ -66,11 +82,11 @@ if TYPE_CHECKING:
         StoredDefinition,
         Webhooks,
     )
+    from controller.settings import ControllerSettings
     from kube.client import Client
 
     T = TypeVar("T")
 
-_CONTROLLERS: Final = "--controllers="
 SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 REGISTRATIONS: Final = Resource(
     "core.gardener.cloud",
@@ -84,6 +100,9 @@ MANAGED: Final = Resource(
 )
 _WAITING: Final = "spec.nodeName=,status.phase=Pending"
 """Pods that wait for a gate or for a scheduler have no node."""
+
+_decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
+_decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 
 
 class _Namespaces(Struct):
@@ -102,9 +121,16 @@ class Survey:
         self._namespace = namespace
         self._unread: list[str] = []
         self._answers: dict[tuple[str, str], bool | None] = {}
+        self._installation = Context(client, Options(namespace))
 
     async def observe(self) -> Observed:
         """Look. Raises UnreachableError where the server does not answer."""
+        try:
+            return await self._observe()
+        finally:
+            await self._installation.close()
+
+    async def _observe(self) -> Observed:
         mutating = await self._or(self._webhooks(MUTATING_WEBHOOKS), [])
         validating = await self._or(self._webhooks(VALIDATING_WEBHOOKS), [])
         registrations = [
@@ -115,7 +141,8 @@ class Survey:
         definitions = [found for one in stored if (found := await self._definition(one))]
         workloads = await self._or(self._workloads(), [])
         spaces = await self._or(self._namespaces(), _Namespaces({}, set()))
-        gated, scheduled = await self._or(self._pods(), ([], []))
+        settings = await self._or(self._settings(), None)
+        gated, scheduled = await self._or(self._pods(settings), ([], []))
         remains = Remains(self._client, stored, self._or)
         called = {
             service.namespace: one.system for one in registrations for service in one.services
@@ -132,7 +159,7 @@ class Survey:
         places.pop(self._namespace, None)
         leftovers = await remains.leftovers(places, spaces.made_for_them)
         return Observed(
-            ours=await self._or(self._ours(mutating), Ours(self._namespace)),
+            ours=await self._ours(mutating, settings),
             registrations=tuple(registrations),
             definitions=tuple(definitions),
             workloads=tuple(workloads),
@@ -141,7 +168,7 @@ class Survey:
             leftovers=tuple(leftovers),
             namespaces=tuple(await remains.namespaces(spaces.made_for_them)),
             policies=tuple(await self._policies(spaces.labels)),
-            pods=tuple(gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN]),
+            pods=await self._judged(gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN], stored),
             gated_pods=len(gated),
             scheduled_pods=len(scheduled),
             enabled_namespaces=spaces.enabled,
@@ -259,37 +286,90 @@ class Survey:
         await self._collect(NAMESPACES, pick, metadata_only=True)
         return found
 
-    async def _pods(self) -> tuple[list[StuckPod], list[StuckPod]]:
-        """Those behind the gate, and those that wait for the scheduler."""
+    async def _pods(
+        self, settings: ControllerSettings | None
+    ) -> tuple[list[StuckPod], list[StuckPod]]:
+        """Those behind the gate, and those that wait for Keptn's scheduler, and not for ours."""
         found = await self._collect(PODS, stuck_pod, field_selector=_WAITING)
+        is_ours = settings is not None and settings.scheduler.of_pods == SCHEDULER
         return (
             [pod for pod in found if pod.gate is not None],
-            [pod for pod in found if pod.gate is None],
+            [
+                pod
+                for pod in found
+                if pod.gate is None and not (pod.is_told if settings is None else is_ours)
+            ],
         )
 
-    async def _ours(self, mutating: list[Webhooks]) -> Ours:
-        registered = any(
-            one.metadata.name == NAME and bool(one.webhooks) and one.has_authority
-            for one in mutating
-        )
+    async def _judged(
+        self, pods: list[StuckPod], stored: list[StoredDefinition]
+    ) -> tuple[StuckPod, ...]:
+        """The same with their checks that failed."""
+        names = {
+            (pod.namespace, names_of_pod(pod.workload).version) for pod in pods if pod.workload
+        }
+        if not names:
+            return tuple(pods)
+        spaces = {namespace for namespace, _ in names}
+        kinds = {each.plural: each for each in map(resource_of, stored)}
+
+        unreadable: set[str] = set()
+
+        def version_in(raw: msgspec.Raw) -> WorkloadVersion | None:
+            metadata = metadata_in(raw)
+            if (metadata.namespace, metadata.name) not in names:
+                return None
+            try:
+                return _decode_version(raw)
+            except msgspec.DecodeError:
+                unreadable.add(f"{metadata.namespace}/{metadata.name}")
+                raise
+
+        def app_in(raw: msgspec.Raw) -> AppVersion | None:
+            namespace = metadata_in(raw).namespace
+            if namespace not in spaces:
+                return None
+            try:
+                return _decode_app(raw)
+            except msgspec.DecodeError:
+                unreadable.add(namespace)
+                raise
+
+        async def read() -> tuple[list[WorkloadVersion], list[AppVersion]]:
+            of_pods = kinds.get(WORKLOAD_VERSIONS.plural, WORKLOAD_VERSIONS)
+            of_apps = kinds.get(APP_VERSIONS.plural, APP_VERSIONS)
+            return await self._listed(of_pods, version_in), await self._listed(of_apps, app_in)
+
+        found = await self._or(read(), None)
+        return tuple(_with_failure(pod, found, unreadable) for pod in pods)
+
+    async def _listed(self, resource: Resource, pick: Callable[[msgspec.Raw], T | None]) -> list[T]:
         try:
-            body = await self._client.get(DEPLOYMENTS, WEBHOOK, self._namespace)
+            return await self._collect(resource, pick)
         except NotFoundError:
-            return Ours(self._namespace, is_registered=registered)
+            return []
+
+    async def _settings(self) -> ControllerSettings | None:
+        """Those of our controller; None where they are not known."""
+        try:
+            return await self._installation.controller_settings()
+        except UnknownSettingsError as error:
+            self._unread.append(f"settings of Deployment {CONTROLLER}: {error}")
+            return None
+
+    async def _ours(self, mutating: list[Webhooks], settings: ControllerSettings | None) -> Ours:
+        webhook = await self._or(self._installation.deployment(WEBHOOK), None)
         return Ours(
             self._namespace,
-            is_ready=decode_deployment(body).is_ready,
-            is_registered=registered,
-            is_beside_keptn=await self._is_beside_keptn(),
+            is_ready=webhook is not None and webhook.is_ready,
+            is_registered=any(
+                one.metadata.name == NAME and bool(one.webhooks) and one.has_authority
+                for one in mutating
+            ),
+            is_beside_keptn=settings is not None and LIFECYCLE not in settings.controllers,
+            # Where it cannot be told, no pod is let go that somebody may yet judge.
+            is_led=await self._or(self._installation.is_led(), default=True),
         )
-
-    async def _is_beside_keptn(self) -> bool:
-        try:
-            body = await self._client.get(DEPLOYMENTS, CONTROLLER, self._namespace)
-        except NotFoundError:
-            return False
-        chosen = [flag for flag in decode_deployment(body).flags if flag.startswith(_CONTROLLERS)]
-        return bool(chosen) and LIFECYCLE not in chosen[-1].partition("=")[2].split(",")
 
     async def _gardener(self) -> list[Ref]:
         found = []
@@ -311,6 +391,27 @@ class Survey:
 
             found += await self._or(self._collect(resource, pick), [])
         return found
+
+
+def _with_failure(
+    pod: StuckPod,
+    found: tuple[list[WorkloadVersion], list[AppVersion]] | None,
+    unreadable: set[str],
+) -> StuckPod:
+    """The pod with its check that failed; ``unreadable`` has versions, and namespaces of apps."""
+    if pod.workload is None or pod.failure:
+        return pod
+    key = f"{pod.namespace}/{names_of_pod(pod.workload).version}"
+    if found is None or key in unreadable or pod.namespace in unreadable:
+        return replace(pod, failure=unknown("its KeptnWorkloadVersion could not be read"))
+    versions, apps = found
+    of_name = next((each for each in versions if each.metadata.key == key), None)
+    version = version_of_pod(pod.workload, of_name, None)
+    app = None
+    if version is not None:
+        local = [each for each in apps if each.metadata.namespace == pod.namespace]
+        app = app_version_of(version, local)
+    return replace(pod, failure=failure_of(version, app))
 
 
 def resource_of(one: StoredDefinition) -> Resource:

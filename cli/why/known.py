@@ -114,7 +114,7 @@ async def _namespace(context: WhyContext, name: str) -> tuple[Namespace | None, 
 
 async def _settings(context: WhyContext, client: Client) -> tuple[AdmissionSettings, str]:
     settings: AdmissionSettings
-    settings, doubt = await shipped(context, "webhook", WebhookSettings, WEBHOOK)
+    settings, doubt = await shipped(context, WebhookSettings, WEBHOOK)
     if settings.gating == "auto":
         try:
             gating = gating_of(await server_version(client))

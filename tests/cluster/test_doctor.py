@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.ailing import named, until
+from cli.migrate.survey import Survey
+from helpers.ailing import HOME, look, named, until
 from helpers.ailments import FAULTS
 from helpers.controller import connected
 
@@ -50,4 +51,21 @@ async def test_each_fault_is_named_with_its_remedy_and_healed(ailing, client, tm
         order = [one.severity for one in report.findings]
         ranks = ["fault", "warning", "unread", "note", "ok"]
         assert order == sorted(order, key=ranks.index)
+    await until(client, lambda found: found.healthy)
+
+
+async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(ailing, client):
+    spec = {
+        "schedulerName": "keptn-scheduler",
+        "containers": [{"name": "ledger", "image": "registry.example.com/ledger:3"}],
+    }
+    metadata = {"name": "waits", "namespace": "default"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    with ailing.there(pod):
+        await until(client, lambda found: named(found, "leftovers", "fault", "pod waits"))
+        with ailing.configured("controller", "--scheduler-enabled=true"):
+            report = await look(client)
+            assert not any("waits" in one.subject for one in report.findings)
+            observed = await Survey(client, HOME).observe()
+            assert (observed.pods, observed.scheduled_pods) == ((), 0)
     await until(client, lambda found: found.healthy)

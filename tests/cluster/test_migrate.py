@@ -22,11 +22,13 @@ from cli.migrate.survey import Survey
 from controller.registration.api_services import SERVED
 from gates.gate import GATE
 from helpers.cluster import eventually
+from helpers.controller import connected
+from helpers.flow_manifests import container_task, deployment, keptn
 from helpers.patience import PATIENCE, WAIT
 from kube.client import Client
 from kube.connection import connect
 from kube.errors import ServerError
-from kube.resources import CLUSTER_POLICIES, PODS, POLICIES, Resource
+from kube.resources import CLUSTER_POLICIES, PODS, POLICIES, WORKLOAD_VERSIONS, Resource
 from playground.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -331,3 +333,51 @@ def test_it_reports_in_text_and_json_and_changes_nothing(plane, capsys):
     assert report["plan"][0]["code"] == "unblock"
     assert report["findings"][0]["severity"] == "blocking"
     assert plane.kubectl("get", "all,crd,secrets", "--all-namespaces", "-o=name").stdout == before
+
+
+async def test_pods_that_a_live_controller_holds_are_left_to_it(harbour, flow):
+    """What a local installation is: no Deployments, and a Lease."""
+    await flow.create(
+        container_task("broken", "fail"),
+        container_task("endless", "hang"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="broken")),
+        deployment("books", keptn("books", pre_deployment_tasks="endless")),
+    )
+    await flow.until_gated("ledger")
+    await flow.until_gated("books")
+    await flow.until_like(
+        WORKLOAD_VERSIONS, "ledger-ledger-1.0", {"status": {"preDeploymentStatus": "Failed"}}
+    )
+    await flow.until_like(
+        WORKLOAD_VERSIONS, "books-books-1.0", {"status": {"preDeploymentStatus": "Progressing"}}
+    )
+    assert await waiting(harbour, flow) == {}
+    harbour.installation.kill("webhook")
+    try:
+        assert await waiting(harbour, flow) == {}
+        harbour.installation.end("controller")
+        found = await waiting(harbour, flow)
+    finally:
+        harbour.installation.restart("controller")
+        harbour.installation.restart("webhook")
+    assert set(found) == {"ledger", "books"}
+    assert found["ledger"].command is None
+    assert "its check failed" in found["ledger"].why
+    assert "pre-deployment tasks failed (broken)" in found["ledger"].why
+    assert "harbourmaster why pod" in found["ledger"].why
+    assert "patch" in found["books"].command.arguments
+
+
+async def waiting(harbour, flow):
+    """The findings about pods of a flow, by their workloads; none of them has a step."""
+    async with connected(harbour.plane.kubeconfig) as client:
+        seen = await Survey(client, OURS).observe()
+    assert seen.unread == ()
+    mine = f" in namespace {flow.namespace}"
+    commands = [each for step in plan(seen) for each in step.commands]
+    assert not any(flow.namespace in each.arguments for each in commands)
+    return {
+        one.object.removeprefix("pod ").partition("-")[0]: one
+        for one in findings(seen)
+        if one.code.startswith("pod-") and one.object.endswith(mine)
+    }

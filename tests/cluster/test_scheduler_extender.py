@@ -10,6 +10,10 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest
 
+from cli.doctor.context import Options
+from cli.doctor.run import diagnose
+from cli.migrate.findings import findings
+from cli.migrate.survey import Survey
 from evaluation.times import stamp
 from helpers.extending import filter_body
 from helpers.flow_manifests import (
@@ -21,6 +25,7 @@ from helpers.flow_manifests import (
 )
 from helpers.flows import gates
 from helpers.handshakes import strict_client
+from helpers.harbour import HOME
 from helpers.second_scheduler import NAME, account, authority_of, configuration, second_scheduler
 from kube.resources import PODS, TASKS, WORKLOAD_VERSIONS
 
@@ -152,6 +157,19 @@ async def test_failed_checks_keep_a_pod_pending_with_a_reason(harbour, scheduler
     text = await described(harbour, pod)
     assert "checks of ledger-ledger-1.0 failed: broken" in text
     assert "Status:           Pending" in text
+
+
+async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn(harbour, scheduler, client, flow):
+    await flow.create(
+        container_task("endless", "hang"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="endless")),
+    )
+    pod = await until_said(flow, "ledger", "checks of ledger-ledger-1.0 until ")
+    mine = f"pod {pod['metadata']['name']} in namespace {flow.namespace}"
+    observed = await Survey(client, HOME).observe()
+    assert mine not in {one.object for one in findings(observed)}
+    report = await diagnose(client, Options(HOME))
+    assert mine not in {one.subject for one in report.findings}
 
 
 @pytest.mark.parametrize("controller_flags", [(*FLAGS, "--scheduler-pre-check-deadline-seconds=3")])

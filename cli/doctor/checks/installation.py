@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.doctor.context import together
@@ -186,23 +186,11 @@ async def _leader(context: Context, controller: Deployment | None) -> list[Findi
         return [fault(CHECK, name, text, remedy)]
     if not lease.holder:
         return [fault(CHECK, name, "is held by nobody: no controller runs", remedy)]
-    renewed = _time(lease.spec.renew_time)
-    myself = await context.myself()
-    if renewed is None or not myself.is_told:
-        return []
-    age = myself.now - renewed
-    duration = timedelta(seconds=lease.spec.lease_duration_seconds or 0)
-    if age > duration:
+    age = await context.overdue(lease)
+    if age is not None:
+        duration = timedelta(seconds=lease.spec.lease_duration_seconds or 0)
         gone = "is gone" if age > _LATE * duration else "is late"
         seconds = int(age.total_seconds())
         text = f"was renewed {seconds} s ago by {lease.holder}, who {gone}: nobody leads"
         return [fault(CHECK, name, text, remedy)]
     return []
-
-
-def _time(text: str | None) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -60,7 +60,7 @@ async def section(context: WhyContext) -> Section | None:
     client = context.client
     if client is None or not context.is_live:
         return None
-    settings, unknown = await shipped(context, "controller", ControllerSettings, CONTROLLER)
+    settings, unknown = await shipped(context, ControllerSettings, CONTROLLER)
     lifecycle = settings.lifecycle
     scheduler = settings.scheduler.scheduler_name if unknown else settings.scheduler.of_pods
     raw = context.subject.raw

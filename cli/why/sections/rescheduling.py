@@ -76,7 +76,7 @@ async def section(context: WhyContext) -> Section | None:
     client = context.client
     if client is None or not (context.is_pod and context.is_live):
         return None
-    settings, unknown = await shipped(context, "controller", ControllerSettings, CONTROLLER)
+    settings, unknown = await shipped(context, ControllerSettings, CONTROLLER)
     rules = settings.rescheduling
     try:
         given = decode_pod(context.subject.raw, criteria_of(rules))

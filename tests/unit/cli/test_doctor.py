@@ -244,7 +244,7 @@ async def test_what_ours_does_outside_of_the_cluster_is_no_leftover(world):
 
     world.request = request
     observed = await Survey(world, HOME).observe()
-    assert {each.code for each in judge(observed)} >= {"policies-idle", "pod-gated"}
+    assert {each.code for each in judge(observed)} == {"policies-idle"}
     assert told(await examined(world)) == []
 
 

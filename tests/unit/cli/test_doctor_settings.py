@@ -5,31 +5,48 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cli.doctor.objects import Deployment
-from cli.doctor.settings import UnknownSettingsError, config_path, read_settings
+from cli.doctor.settings import UnknownSettingsError, config_path, running_settings
 from controller.settings import ControllerSettings
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS
 
 FILES = {"ours": {"a.yaml": "webhook: {timeoutSeconds: 7}", "bad.yaml": "webhook: 1"}}
 
 
-def deployment(*flags, mount="/etc/ours", **config_map):
+FILE = "/etc/ours/a.yaml"
+IN_FOLDER = {"key": "a.yaml", "path": "in/x.yaml"}
+PROXY = {"image": "proxy", "args": ["--webhook-timeout-seconds=9"]}
+
+
+def deployment(*flags, mount="/etc/ours", before=None, is_command=False, more=(), **config_map):
     container = {
         "image": "harbourmaster",
         "args": ["controller", *flags],
         "volumeMounts": [
             {"name": "other", "mountPath": "/other"},
             {"name": "v", "mountPath": mount},
+            *more,
         ],
     }
+    if is_command:
+        container["command"] = ["harbourmaster", *container.pop("args")]
     if "sub_path" in config_map:
         container["volumeMounts"][1]["subPath"] = config_map.pop("sub_path")
     volumes = [{"name": "v", "configMap": {"name": "ours", **config_map}}, {"name": "other"}]
-    spec = {"template": {"spec": {"containers": [container], "volumes": volumes}}}
-    return msgspec.convert({"metadata": {"name": "d"}, "spec": spec}, Deployment)
+    containers = [container] if before is None else [before, container]
+    spec = {"template": {"spec": {"containers": containers, "volumes": volumes}}}
+    return {"metadata": {"name": "d"}, "spec": spec}
 
 
-def timeout(found):
-    return read_settings(found, ControllerSettings, FILES).webhook.timeout_seconds
+async def timeout(found):
+    async def find(resource, name, namespace):
+        assert namespace == "home"
+        if resource == DEPLOYMENTS:
+            return msgspec.json.encode(found)
+        assert resource == CONFIG_MAPS
+        return msgspec.json.encode({"data": FILES[name]}) if name in FILES else None
+
+    settings = await running_settings(find, "home", "d", ControllerSettings)
+    return settings.webhook.timeout_seconds
 
 
 @pytest.mark.parametrize(
@@ -43,11 +60,15 @@ def timeout(found):
         (deployment("--config=/etc/ours/a.yaml", "--webhook-timeout-seconds=8"), 8),
         (deployment("--config=/etc/ours/b.yaml", items=[{"key": "a.yaml", "path": "b.yaml"}]), 7),
         (deployment("--config=/a", mount="/a", sub_path="a.yaml"), 7),
+        (deployment("--config=/a/x.yaml", mount="/a", sub_path="in", items=[IN_FOLDER]), 7),
+        (deployment("--config=/etc/ours/a.yaml", before=PROXY), 7),
+        (deployment("--config=/etc/ours/a.yaml", before=PROXY, is_command=True), 7),
+        (deployment("--config=/etc/ours/a.yaml", more=[{"name": "s", "mountPath": "/etc"}]), 7),
     ],
-    ids=range(8),
+    ids=range(12),
 )
-def test_flags_and_files(found, seconds):
-    assert timeout(found) == seconds
+async def test_flags_and_files(found, seconds):
+    assert await timeout(found) == seconds
 
 
 @pytest.mark.parametrize(
@@ -57,13 +78,19 @@ def test_flags_and_files(found, seconds):
         (deployment("--webhook-timeout-seconds=soon"), "--webhook-timeout-seconds: "),
         (deployment("--config=/etc/ours/bad.yaml"), "webhook: "),
         (deployment("--config=/elsewhere/a.yaml"), "/elsewhere/a.yaml is mounted from no"),
-        (deployment("--config=/etc/ours/none.yaml"), "/etc/ours/none.yaml is mounted from no"),
+        (deployment("--config=/etc/ours/none.yaml"), "the ConfigMap ours has no key none.yaml"),
+        (deployment("--config=/etc/ours/a.yaml", name="gone"), "there is no ConfigMap gone"),
+        (deployment("--config=/etc/ours/a.yaml", items=[IN_FOLDER]), "/etc/ours/a.yaml is mounted"),
+        (
+            deployment("--config=/etc/ours/a.yaml", more=[{"name": "s", "mountPath": FILE}]),
+            "/etc/ours/a.yaml is mounted from no",
+        ),
     ],
-    ids=range(5),
+    ids=range(8),
 )
-def test_what_can_t_be_used_says_so(found, text):
+async def test_what_can_t_be_used_says_so(found, text):
     with pytest.raises(UnknownSettingsError) as error:
-        timeout(found)
+        await timeout(found)
     assert text in str(error.value)
     assert "\n" not in str(error.value)
 

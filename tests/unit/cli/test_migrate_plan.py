@@ -41,6 +41,7 @@ BOTH = frozenset((KUPID, KEPTN))
 OWN = st.sampled_from(
     [
         Ours(OURS),
+        Ours(OURS, is_led=True),
         Ours(OURS, is_ready=True),
         Ours(OURS, is_ready=True, is_registered=True),
         Ours(OURS, is_ready=True, is_registered=True, is_beside_keptn=True),
@@ -106,7 +107,15 @@ def clusters(draw):
     ]
     if draw(BOOLS):
         leftovers.append(Leftover(METRICS_API, KEPTN, service[KEPTN]))
-    pods = [StuckPod("shop", f"p{i}", draw(st.sampled_from([None, 0, 1]))) for i in range(2)]
+    pods = [
+        StuckPod(
+            "shop",
+            f"p{i}",
+            draw(st.sampled_from([None, 0, 1])),
+            failure=draw(st.sampled_from(["", "its check failed"])),
+        )
+        for i in range(2)
+    ]
     return Observed(
         ours=draw(OWN),
         registrations=tuple(registrations),
@@ -369,10 +378,21 @@ def test_findings_come_gravest_first_and_what_blocks_says_what_to_do(observed):
     ranks = [SEVERITIES.index(one.severity) for one in found]
     assert ranks == sorted(ranks)
     assert all(
-        one.command for one in found if one.severity == "blocking" and "more" not in one.object
+        bool(one.command) != ("its check failed" in one.why)
+        for one in found
+        if one.severity == "blocking" and "more" not in one.object
     )
     broken = [str(one.ref) for one in observed.registrations if one.is_broken]
     assert [one.object for one in found if one.code == "webhook-broken"] == broken
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters(), st.sampled_from([BOTH, frozenset((KUPID,))]))
+def test_no_command_names_a_pod_whose_check_failed(observed, replaced):
+    steps = [command for step in plan(observed, replaced) for command in step.commands]
+    commands = [*steps, *(one.command for one in findings(observed) if one.command)]
+    for pod in observed.pods:
+        assert not (pod.failure and any(pod.name in one.arguments for one in commands))
 
 
 def test_a_metrics_operator_is_gone_over_from_like_the_other():

@@ -27,6 +27,7 @@ from kube.resources import (
 )
 
 NAMESPACE = "shop"
+ITEM = {"key": "webhook.yaml", "path": "a/in.yaml"}
 SSD = cluster_policy("disks", pods={"app": "cart"}, nodeSelector={"disk": "ssd"})
 OTHERS = cluster_policy("others", pods={"app": "till"}, nodeName="n1")
 LOCAL = policy("local", NAMESPACE, tolerations=[{"key": "pool", "operator": "Exists"}])
@@ -373,6 +374,34 @@ async def test_settings_of_a_mounted_file_count_too(api, why):
     api.put(CONFIG_MAPS, {"metadata": found, "data": data})
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "Policies: none is looked at: policies are not among the features" in out
+
+
+@pytest.mark.parametrize(
+    ("flag", "mount", "items"),
+    [
+        (["--config=/etc/hm/config.yaml"], {}, [{"key": "webhook.yaml", "path": "config.yaml"}]),
+        (["--config", "/etc/hm/in.yaml"], {"subPath": "a"}, [ITEM]),
+        (["--config=/etc/hm/a/in.yaml"], {}, [ITEM]),
+        (["--config=/etc/hm"], {"subPath": "webhook.yaml"}, None),
+    ],
+    ids=["items", "items-and-sub-path", "items-in-a-folder", "sub-path"],
+)
+async def test_settings_count_however_their_file_is_mounted(api, why, flag, mount, items):
+    api.put(PODS, pod())
+    metadata = {"name": "harbourmaster-webhook", "namespace": "harbourmaster-system"}
+    container = {
+        "args": ["webhook", *flag],
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/hm", **mount}],
+    }
+    source = {"name": "settings"} if items is None else {"name": "settings", "items": items}
+    volume = {"name": "config", "configMap": source}
+    spec = {"template": {"spec": {"containers": [container], "volumes": [volume]}}}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+    found = {"name": "settings", "namespace": "harbourmaster-system"}
+    api.put(CONFIG_MAPS, {"metadata": found, "data": {"webhook.yaml": "features: [gates]\n"}})
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "Policies: none is looked at: policies are not among the features" in out
+    assert "taken to be the defaults" not in out
 
 
 async def test_what_is_yielded_is_not_said_to_be_there(api, why):

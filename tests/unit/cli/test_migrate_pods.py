@@ -1,0 +1,257 @@
+"""Which waiting pods ``migrate`` and ``doctor`` take for Keptn's, and which they tell to let go."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.migrate.findings import findings
+from cli.migrate.plan import plan
+from cli.migrate.run import reported
+from cli.migrate.survey import Survey
+from helpers.ailing_world import flags, scaled, settings_file
+from helpers.examined import CONTROLLER, HOME, WEBHOOK, World, examined, told
+from helpers.gated import CHECKED, FAILED, PROD, PROVISIONAL, keptn, pod
+from kube.errors import ApiError
+from kube.resources import APP_VERSIONS, DEPLOYMENTS, LEASES, PODS, WORKLOAD_VERSIONS
+
+PENDING = {"currentPhase": "WorkloadPreDeployTasks", "preDeploymentStatus": "Progressing"}
+BARE = {"preDeploymentTaskStatus": [{"definitionName": "quality", "status": "Failed"}]}
+ASKED = "pre-deployment checks of shop-waiter-1.0 are pending"
+
+
+@pytest.fixture
+def world():
+    """An installation whose webhook is down."""
+    found = World()
+    scaled(found, WEBHOOK, 3, 0)
+    return found
+
+
+def gone(world):
+    """End the controller too."""
+    world.age(3600)
+
+
+def version(world, status, workload="shop-waiter"):
+    owner = {"uid": "rs-1", "kind": "ReplicaSet", "name": "waiter-rs"}
+    spec = {"app": "shop", "workloadName": workload, "version": "1.0", "resourceReference": owner}
+    metadata = {"name": f"{workload}-1.0", "namespace": PROD}
+    world.put(WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
+
+
+def app_version(world, status):
+    entry = {"name": "waiter", "version": "1.0"}
+    spec = {"appName": "shop", "version": "1", "workloads": [entry]}
+    metadata = {"name": "shop-1", "namespace": PROD}
+    world.put(APP_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
+
+
+def scheduled(world, name="keptn-scheduler", message="", annotations=None):
+    """A pod that waits in a scheduler."""
+    found = pod(annotations=annotations, gates=())
+    found["spec"]["schedulerName"] = name
+    condition = {"type": "PodScheduled", "status": "False", "message": message}
+    found["status"]["conditions"] = [condition]
+    world.put(PODS, found)
+
+
+async def report(world):
+    observed = await Survey(world, HOME).observe()
+    return reported(findings(observed), plan(observed), observed.unread)
+
+
+async def waiting(world):
+    """The findings about pods."""
+    found = await report(world)
+    return {one.object: one for one in found.findings if one.code.startswith("pod-")}
+
+
+async def commands(world):
+    found = await report(world)
+    steps = [text for step in found.plan for text in step.commands]
+    return [text for text in (*steps, *(one.command for one in found.findings)) if "pod" in text]
+
+
+GATED = f"pod waiter-1 in namespace {PROD}"
+
+
+async def test_a_gated_pod_is_left_to_a_controller_that_leads(world):
+    world.put(PODS, pod())
+    assert await waiting(world) == {}
+    gone(world)
+    (found,) = (await waiting(world)).values()
+    assert "no operator is there to remove it" in found.why
+    assert found.command.startswith(f"kubectl -n {PROD} patch pod waiter-1 ")
+
+
+async def test_a_controller_without_a_lease_is_looked_at_by_its_deployment(world):
+    world.put(PODS, pod())
+    world.remove(LEASES, CONTROLLER, HOME)
+    assert set(await waiting(world)) == {GATED}
+    flags(world, "--leader-election-enabled=false")
+    assert await waiting(world) == {}
+    scaled(world, CONTROLLER, 2, 0)
+    assert set(await waiting(world)) == {GATED}
+
+
+async def test_a_lease_that_cannot_be_read_frees_no_pod(world):
+    world.put(PODS, pod())
+    gone(world)
+    world.forbidden.add("leases")
+    assert await commands(world) == []
+    assert any("leases" in line for line in (await report(world)).unread)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize(
+    ("of_pod", "of_app", "text"),
+    [
+        (FAILED, None, "pre-deployment tasks failed"),
+        ({**PENDING, **BARE}, None, "pre-deployment tasks failed (quality)"),
+        (
+            {
+                **PENDING,
+                "preDeploymentStatus": "Succeeded",
+                "preDeploymentEvaluationStatus": "Failed",
+            },
+            None,
+            "pre-deployment evaluations failed",
+        ),
+        ({}, {"status": "Failed", "preDeploymentStatus": "Failed"}, "pre-deployment tasks failed"),
+        (
+            {},
+            {"preDeploymentStatus": "Succeeded", "preDeploymentEvaluationStatus": "Failed"},
+            "pre-deployment evaluations failed",
+        ),
+    ],
+    ids=["tasks", "one-task", "evaluations", "tasks-of-the-app", "evaluations-of-the-app"],
+)
+@pytest.mark.parametrize("place", ["gate", "scheduler"])
+async def test_no_command_lets_go_a_pod_whose_check_failed(
+    world, leads, of_pod, of_app, text, place
+):
+    version(world, of_pod)
+    if of_app is not None:
+        app_version(world, of_app)
+    if place == "gate":
+        world.put(PODS, pod())
+    else:
+        scheduled(world)
+    if not leads:
+        gone(world)
+    assert await commands(world) == []
+    found = await waiting(world)
+    assert set(found) == (set() if place == "gate" and leads else {GATED})
+    for one in found.values():
+        assert " failed, and it waits for nothing any more" in one.why
+        assert text in one.why
+        assert f"harbourmaster why pod {PROD}/waiter-1" in one.why
+
+
+@pytest.mark.parametrize("status", [PENDING, CHECKED, {}])
+async def test_a_check_that_has_not_failed_keeps_no_command_back(world, status):
+    world.put(PODS, pod())
+    version(world, status)
+    gone(world)
+    assert len(await commands(world)) == 1
+
+
+async def test_no_command_lets_go_a_pod_of_which_it_is_not_known_whether_its_check_failed(world):
+    gone(world)
+    world.put(PODS, pod())
+    world.forbidden.add("keptnworkloadversions")
+    (found,) = (await waiting(world)).values()
+    assert found.command == ""
+    assert "whether its check failed is unknown" in found.why
+    assert [line for line in (await report(world)).unread if "keptnworkloadversions" in line]
+    world.forbidden.clear()
+    version(world, FAILED)
+    world.at(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)["spec"].pop("resourceReference")
+    assert await commands(world) == []
+    # Neither is a pod whose owner has yet to be asked.
+    world.put(PODS, pod(annotations=PROVISIONAL))
+    assert await commands(world) == []
+
+
+async def test_a_version_of_another_workload_by_that_name_says_nothing(world):
+    gone(world)
+    version(world, FAILED, "shop-waiter-b")
+    world.put(PODS, pod(annotations=keptn(version="b-1.0")))
+    assert len(await commands(world)) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "left"),
+    [
+        ((), "keptn-scheduler", True),
+        (("--scheduler-enabled=true",), "keptn-scheduler", False),
+        (("--scheduler-enabled=true", "--scheduler-scheduler-name=a"), "keptn-scheduler", True),
+        (("--scheduler-enabled=true", "--scheduler-scheduler-name=a"), "a", False),
+    ],
+)
+async def test_pods_in_our_scheduler_are_no_leftovers(more, name, left):
+    world = World()
+    flags(world, *more)
+    scheduled(world, name)
+    assert set(await waiting(world)) == ({GATED} if left else set())
+    assert bool(await commands(world)) == left
+    said = [each for each in told(await examined(world)) if each[0] == "leftovers"]
+    assert len(said) == left
+
+
+@pytest.mark.parametrize(
+    ("message", "told_before", "left"),
+    [
+        (f"0/2 nodes are available: 2 {ASKED}.", {}, False),
+        ("0/2 nodes are available", {"gates.harbourmaster.dev/checks": "passed"}, False),
+        ("0/2 nodes are available", {}, True),
+    ],
+)
+async def test_without_settings_a_pod_tells_whose_scheduler_has_it(message, told_before, left):
+    world = World()
+    for name in (CONTROLLER, WEBHOOK):
+        world.remove(DEPLOYMENTS, name, HOME)
+    scheduled(world, message=message, annotations={**keptn(), **told_before})
+    assert set(await waiting(world)) == ({GATED} if left else set())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--controllers=registration,namespaces"],
+        ["--controllers", "registration,namespaces"],
+        "controllers: [registration, namespaces]",
+    ],
+    ids=["one-word", "two-words", "file"],
+)
+async def test_who_was_told_to_leave_keptn_its_work_does_none_of_it(given):
+    world = World()
+    world.put(PODS, pod())
+    if isinstance(given, str):
+        settings_file(world, given)
+    else:
+        flags(world, *given)
+    observed = await Survey(world, HOME).observe()
+    assert observed.ours.is_beside_keptn
+    assert "keptn-stopped" in {one.code for one in findings(observed)}
+    assert set(await waiting(world)) == {GATED}
+
+
+async def test_settings_that_cannot_be_used_are_told_and_hold_up_the_order(world):
+    flags(world, "--config=/etc/none.yaml")
+    found = await report(world)
+    assert [line for line in found.unread if "/etc/none.yaml is mounted from no ConfigMap" in line]
+
+
+async def test_an_api_server_that_does_not_tell_its_time_frees_no_pod(world):
+    world.put(PODS, pod())
+    gone(world)
+    ask = world.request
+
+    async def request(method, path, **options):
+        if "selfsubjectreviews" in path:
+            raise ApiError("not found", status=404)
+        return await ask(method, path, **options)
+
+    world.request = request
+    assert await commands(world) == []
