@@ -60,7 +60,7 @@ soak: .venv/installed ## an hour of load and changes (SOAK_SECONDS=); memory mus
 	@HARBOURMASTER_SOAK_SECONDS=$(SOAK_SECONDS) $(PYTEST) --capture=no tests/chaos/test_soak.py
 
 coverage: .venv/installed ## show which branches the fast tests do not reach
-	@$(BIN)/coverage run -m pytest --quiet -m gate tests/unit tests/conformance
+	@$(BIN)/coverage run -m pytest --quiet --gate tests/unit tests/conformance
 	@$(BIN)/coverage report --skip-covered --show-missing
 
 lint: .venv/installed ## check style, types and which room imports which

@@ -19,6 +19,7 @@ from helpers.cluster import (
     tried_pod,
     webhook_configuration,
 )
+from helpers.gate import divide
 from helpers.objects import cluster_policy, policy
 from helpers.prometheus import scraped
 from helpers.server import Server
@@ -30,24 +31,20 @@ from playground.errors import PlaygroundError
 
 CRDS = Path(__file__).parents[1] / "deploy/crds"
 HERE = Path(__file__).parent
-IN_THE_GATE = {"unit", "conformance", "property", "security"}
-"""The folders whose tests run in ``make test`` unless they are marked ``full``."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Let each test belong to the gate or to the full run alone; refuse one that says neither."""
-    neither = set()
-    for item in items:
-        if item.get_closest_marker("full") or item.get_closest_marker("gate"):
-            continue
-        path = item.path.relative_to(HERE)
-        if path.parts[0] in IN_THE_GATE:
-            item.add_marker("gate")
-        else:
-            neither.add(str(path))
-    if neither:
-        raise pytest.UsageError(f"mark as gate or full: {', '.join(sorted(neither))}")
+def pytest_addoption(parser):
+    parser.addoption("--gate", action="store_true", help="run only the tests of the gate")
+
+
+def pytest_collection_modifyitems(config, items):
+    try:
+        gate, full = divide(items, HERE)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+    if config.option.gate:
+        config.hook.pytest_deselected(items=full)
+        items[:] = gate
 
 
 def pytest_collection_finish(session):

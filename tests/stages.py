@@ -59,7 +59,7 @@ def command(name, run, seed):
     stage = STAGES[name]
     found = [sys.executable, "-m", "pytest", f"--numprocesses={stage.workers}", "--dist=loadgroup"]
     found += [f"--hypothesis-profile={run}", f"--randomly-seed={seed}"]
-    found += ["-m", "gate"] if run == "gate" else [f"--hypothesis-seed={seed}"]
+    found += ["--gate"] if run == "gate" else [f"--hypothesis-seed={seed}"]
     return [*found, *(str(HERE / folder) for folder in stage.folders)]
 
 

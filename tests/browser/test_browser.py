@@ -9,6 +9,8 @@ from aiohttp import web
 
 from helpers.browser import PHONE, first_byte, visited
 
+pytestmark = pytest.mark.full
+
 GOOD = """<!doctype html><html lang="en"><head><title>Good</title>
 <meta name="viewport" content="width=device-width"></head>
 <body><main><h1>Good</h1><p>All is well.</p></main></body></html>"""

@@ -18,6 +18,8 @@ import pytest_asyncio
 from helpers.browser import PHONE, SCREENSHOTS, WIDE, first_byte, logged_in, visited
 from helpers.dashboard import TOKEN, Filled, bearer, served
 
+pytestmark = pytest.mark.full
+
 SIZES = (0, 10, 1000)
 PATHS = {
     "overview": "/",

@@ -9,6 +9,8 @@ from helpers.browser import PHONE, logged_in
 from helpers.dashboard import TOKEN, Filled, StubAccess, served
 from helpers.patience import PATIENCE
 
+pytestmark = pytest.mark.gate
+
 MS = PATIENCE * 1000
 HOSTILE = {
     "script": "<script>document.title='owned'</script>",

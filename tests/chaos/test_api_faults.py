@@ -19,7 +19,7 @@ from helpers.reviewing import Reviews, Steady
 from helpers.stored import MUTATING, POLICIES, SECRET, VALIDATING, namespace
 from playground.api import client_context, request
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
 # Long enough for a leader to give up.
 FAULT_SECONDS = 35.0 if LONG else LEASE.renew_deadline + 1.0

@@ -20,7 +20,7 @@ from helpers.stored import MUTATING, POLICIES, SECRET, VALIDATING, namespace
 from playground.volumes import publish
 from playground.workloads import CERTIFICATE_KEYS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
 ACCOUNT = "system:serviceaccount:harbourmaster-system:harbourmaster-webhook"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"

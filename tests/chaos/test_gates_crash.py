@@ -42,7 +42,7 @@ from kube.resources import (
     WORKLOADS,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 CRDS = Path(__file__).parents[2] / "deploy/crds"
 IS_LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))

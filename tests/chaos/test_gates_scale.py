@@ -13,7 +13,7 @@ import pytest
 
 from helpers.gate_load import measure_apps, measure_release
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 IS_LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
 VERSIONS, APPS, QUIET = (1000, 500, 10.0) if IS_LONG else (100, 50, 3.0)

@@ -19,7 +19,7 @@ from helpers.audit import staleness, terms, trespasses, work
 from helpers.harmed import LEASE, equals, harmed, note, until
 from helpers.stored import VALIDATING, namespace
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
 OPT_IN = "keptn.sh/lifecycle-toolkit"
 LABEL = "gates.harbourmaster.dev/enabled"

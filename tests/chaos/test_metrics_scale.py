@@ -13,7 +13,7 @@ import pytest
 
 from helpers.metric_load import Load, measure
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 IS_LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
 LOAD = Load(1000, 10, 60, 1000) if IS_LONG else Load(50, 10, 10, 100)

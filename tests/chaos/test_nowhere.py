@@ -14,7 +14,7 @@ from helpers.observed import VALUE_PORTS
 from playground.api import ask
 from playground.ports import free_ports
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROLES = ["webhook", "controller"]
 FLAGS = {

@@ -19,7 +19,7 @@ from helpers.placed import config_map
 from helpers.placing_flow import Flow
 from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
 NAME = "applications.placement.harbourmaster.dev/app"
 MANY = 120.0

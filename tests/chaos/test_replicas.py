@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
 RATE = 500
 REQUESTS = 10_000

@@ -17,7 +17,7 @@ from helpers.rescheduling_objects import TAINT, budget, is_clean
 from helpers.rescheduling_place import Place
 from helpers.toy_kubelet import NODES, SLOW
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
 IS_LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
 LONGEST = 700.0

@@ -53,7 +53,7 @@ from kube.resources import (
 )
 from playground.installation import Installation
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(480)]
 
 ACCOUNTS = {
     role: f"system:serviceaccount:{HOME}:harbourmaster-{role}" for role in ("webhook", "controller")

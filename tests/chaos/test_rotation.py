@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cryptography import x509
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
 RATE = 500
 FRESH = 15

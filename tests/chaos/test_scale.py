@@ -15,7 +15,7 @@ from helpers.objects import cluster_policy, policy, required
 from kube.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from playground.installation import Installation
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
 SYNC_SECONDS = 5
 MEMORY_MB = 120

@@ -12,7 +12,7 @@ import pytest
 
 from helpers.scheduling_load import measure_placing, report
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 IS_LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
 PODS, NODES, RUNS, LIMIT = (1000, 100, 5, 1.25) if IS_LONG else (200, 20, 3, 2.5)

@@ -19,6 +19,7 @@ from helpers.objects import cluster_policy
 SECONDS = float(os.environ.get("HARBOURMASTER_SOAK_SECONDS", "0"))
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.cluster,
     pytest.mark.slow,
     pytest.mark.timeout(SECONDS + 300),

@@ -18,7 +18,7 @@ from helpers.objects import RESOURCES, policy, required
 from helpers.patching import as_sets
 from helpers.patience import WAIT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 CREATE_ONLY = ("Pod", "Job")
 TOLERATION = {"key": "example.com/pool", "operator": "Exists", "effect": "NoSchedule"}

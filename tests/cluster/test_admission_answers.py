@@ -16,7 +16,7 @@ from helpers.cluster import (
 from helpers.objects import cluster_policy, policy, required
 from helpers.server import Server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 VALID = {
     "affinity": required({"example.com/pool": "ledger"}),

@@ -9,7 +9,7 @@ from helpers.cluster import PATIENCE, pod_spec, required_terms, workload
 from helpers.objects import policy, required
 from helpers.patching import as_sets
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 RULES = {
     "nodeSelector": {"example.com/disk": "ssd"},

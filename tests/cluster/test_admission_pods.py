@@ -13,7 +13,7 @@ from helpers.cluster import (
 from helpers.objects import policy, required
 from helpers.patience import WAIT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 GATES = [{"name": "example.com/checks"}]
 # Fields that are younger than the projects whose policies we serve.

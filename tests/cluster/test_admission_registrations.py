@@ -27,7 +27,7 @@ from helpers.patience import WAIT
 from helpers.server import Server
 from helpers.stand_in import allow, stand_in
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 RULES = {"nodeSelector": {"example.com/disk": "ssd"}}
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}

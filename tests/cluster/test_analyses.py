@@ -27,7 +27,7 @@ from kube.resources import (
 )
 from telemetry.controller_metrics import create_controller_metrics
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CRDS = Path(__file__).parents[2] / "deploy/crds"
 PATIENCE = 30.0

@@ -29,7 +29,7 @@ from kube.errors import (
 from kube.patches import ApplyPatch, JsonPatch, MergePatch
 from kube.resources import CLUSTER_POLICIES, LEASES, NAMESPACES, SERVICE_ACCOUNTS, Resource
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.gate, pytest.mark.cluster]
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget")

@@ -28,7 +28,7 @@ from playground.control_plane import ControlPlane
 from playground.installation import Installation
 from playground.pki import FRONT_PROXY
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 HOME = "harbourmaster-system"
 CERTIFICATE = "harbourmaster-webhook-cert"

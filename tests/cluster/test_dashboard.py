@@ -15,7 +15,7 @@ from helpers.dashboard_place import PEOPLE, DashboardPlace
 from helpers.patience import PATIENCE
 from playground.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 OWN_WATCHES = {
     "labels of pods",

@@ -21,7 +21,7 @@ from playground.group import living
 from playground.tour import MEMBERS, STEPS
 
 # A first run builds Prometheus.
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 PLANES = ("", *(f"{name}/" for name in MEMBERS))
 RECORDS = (
     *(f"{folder}pids.json" for folder in PLANES),

@@ -12,7 +12,7 @@ from playground.build import ensure_binaries, ensure_prometheus, find_kubectl
 from playground.group import living
 
 # A first run builds Prometheus.
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 RECORDS = ("pids.json", "harbourmaster.json", "prometheus/prometheus.json")
 KEPT = r"All of it runs on until Ctrl-C: export KUBECONFIG=(.*)\n"
 

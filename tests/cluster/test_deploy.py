@@ -27,7 +27,7 @@ from helpers.modules import CERT_MANAGER, PROMETHEUS_OPERATOR
 from helpers.patience import DROPPED, WAIT
 from playground.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
 IMAGE = "registry.example.com/harbourmaster:tried"
 ZONE = "topology.kubernetes.io/zone"

@@ -12,7 +12,7 @@ from playground.build import ensure_prometheus
 
 CASES = Path(__file__).with_name("deploy_alerts.yaml")
 # A first run builds promtool, and prometheus with it.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from helpers.promql import filled_in
 from playground.build import ensure_prometheus
 
 # A first run builds promtool, and prometheus with it.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("name", sorted(DASHBOARDS))

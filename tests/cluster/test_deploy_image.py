@@ -15,7 +15,7 @@ from helpers.image import HOME, environment, values
 from helpers.manifests import ROOT, VERSION
 
 # Packages are fetched once, by the locked hashes.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 UNRELATED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "tests")

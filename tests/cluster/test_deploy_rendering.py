@@ -7,6 +7,8 @@ import pytest
 
 from helpers.manifests import all_pairs, combinations, rendered
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)

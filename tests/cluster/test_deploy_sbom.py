@@ -26,7 +26,7 @@ def locked():
         yield name, version, set(re.findall(r"--hash=sha256:(\w{64})", rest))
 
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.full, pytest.mark.slow]
 
 
 def test_every_locked_package_is_listed_with_its_version_and_hashes(sbom):

@@ -21,7 +21,12 @@ from helpers.patience import PATIENCE
 from playground.build import ensure_binaries, find_kubectl
 from playground.ports import free_ports
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(12 * PATIENCE)]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.timeout(12 * PATIENCE),
+]
 
 BIN = Path(sys.executable).parent
 RUN = [page for page in PAGES if any(block.how != "not run" for block in blocks(page))]

@@ -9,7 +9,7 @@ from helpers.ailing import HOME, look, named, until
 from helpers.ailments import FAULTS
 from helpers.controller import connected
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from helpers.harbour import Harbour
 from helpers.patience import PATIENCE, WAIT
 from helpers.rights import kubeconfig
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture

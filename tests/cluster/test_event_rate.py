@@ -15,7 +15,7 @@ from kube.event_series import ObjectReference
 from kube.events import EventRecorder
 from kube.resources import APPS, EVENTS, NAMESPACES, WORKLOAD_VERSIONS
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.full, pytest.mark.cluster]
 
 COUNT = 3000
 OBJECTS = 300

@@ -15,7 +15,7 @@ from kube.event_series import Allowance
 from kube.events import EventRecorder, ObjectReference
 from kube.resources import EVENTS
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.gate, pytest.mark.cluster]
 
 
 @pytest.fixture

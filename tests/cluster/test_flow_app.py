@@ -24,7 +24,7 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 PARTS = {"cart": "2.0", "front": "1.4", "pay": "0.3"}
 CONTEXT = {

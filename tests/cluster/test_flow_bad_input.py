@@ -30,7 +30,7 @@ from kube.resources import (
     WORKLOADS,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 CODE = {"inline": {"code": "a"}}
 

@@ -19,7 +19,7 @@ from helpers.flow_manifests import (
 from helpers.flows import phases
 from kube.resources import APP_VERSIONS, EVALUATIONS, JOBS, PODS, TASKS, WORKLOAD_VERSIONS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 CHECKS = ("pre-task", "pre-evaluation", "post-task", "post-evaluation")
 KEYS = {

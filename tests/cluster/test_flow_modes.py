@@ -16,7 +16,7 @@ from helpers.flow_manifests import (
 from helpers.flows import phases
 from kube.resources import APP_VERSIONS, PODS, TASKS, WORKLOAD_VERSIONS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 NEVER_READY = {OUTCOME: "never-ready"}
 CHECKS = {

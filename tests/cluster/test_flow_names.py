@@ -17,7 +17,7 @@ from helpers.flow_manifests import (
 )
 from kube.resources import APP_VERSIONS, REPLICA_SETS, WORKLOAD_VERSIONS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 APP_PHASES = (
     "AppPreDeployTasks",

@@ -20,7 +20,7 @@ from kube.resources import (
     WORKLOADS,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 
 async def to_version(flow, kind, name, version, **annotations):

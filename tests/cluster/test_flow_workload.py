@@ -23,7 +23,7 @@ from kube.resources import (
     WORKLOADS,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 CHECKS = {
     "pre_deployment_tasks": "migrate",

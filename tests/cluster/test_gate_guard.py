@@ -12,7 +12,7 @@ import yaml
 from helpers.cluster import eventually
 from helpers.gated import GATE
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 GUARD = Path(__file__).parents[2] / "deploy/components/gate-guard"
 FOREIGN = "example.com/quota"

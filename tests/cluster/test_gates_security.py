@@ -35,7 +35,7 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 CODE = {"inline": {"code": "print(1)"}}
 SECRET = base64.b64encode(b"s3cr3t").decode()

@@ -17,7 +17,7 @@ from helpers.flow_manifests import deployment, keptn
 from helpers.flows import GATE, gates
 from helpers.patience import WAIT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 HOME = "harbour"
 CRDS = Path(__file__).parents[2] / "deploy/crds"

@@ -20,7 +20,7 @@ from lifecycle.conversion import UNCONVERTED, VERSIONS
 from playground.control_plane import ControlPlane
 from playground.installation import Installation
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
 APPS, APP_VERSIONS = "keptnapps", "keptnappversions"
 CONVERTED = (APPS, APP_VERSIONS)

@@ -41,7 +41,7 @@ from lifecycle.evaluations import PRE, evaluation_for
 from lifecycle.model import AppVersion, AppVersionSpec, EvaluationDefinition
 from telemetry.controller_metrics import create_controller_metrics
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 # Of an interval of three seconds less than half, of the shortest by default (5 s) less than all.
 LATE = 1.4

@@ -35,7 +35,7 @@ from kube.resources import (
     WORKLOADS,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 FOREIGN = "example.com/quota"
 COMPLETED = {**CHECKED, "deploymentStatus": "Succeeded", "status": "Succeeded"}

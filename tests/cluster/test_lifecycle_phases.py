@@ -33,7 +33,7 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 MINE = (wiring.APP_VERSIONS, wiring.WORKLOAD_VERSIONS)
 APP = "shop-1.0-6b86b273"

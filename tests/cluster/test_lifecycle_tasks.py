@@ -26,7 +26,7 @@ from kube.errors import NotFoundError
 from kube.patches import MergePatch
 from kube.resources import CONFIG_MAPS, JOBS, NAMESPACES, PODS, TASK_DEFINITIONS, TASKS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 BUSYBOX = {"name": "testy-test", "image": "busybox:1.36.0", "command": ["sh", "-c", "sleep 30"]}
 CODE = {"inline": {"code": 'console.log("hello")'}}

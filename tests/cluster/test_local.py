@@ -17,7 +17,7 @@ from playground.installation import Installation
 from playground.processes import Process, read_records
 from playground.workloads import CERTIFICATE_KEYS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 COMPONENTS = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
 OURS = ["kubelet", "controller", "webhook"]

@@ -18,7 +18,7 @@ from helpers.patience import WAIT
 from helpers.scripted_prometheus import HUNG, Said, ScriptedPrometheus, matrix, vector
 from kube.resources import METRICS_PROVIDERS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 PASSWORD = "8c1f-hidden"  # noqa: S105 - nobody's
 SERIES = {"metric": {}, "value": [1_800_000_000, "4"]}

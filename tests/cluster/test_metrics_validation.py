@@ -15,7 +15,7 @@ from helpers.schemas import CRDS, definition
 from playground.control_plane import ControlPlane
 from playground.installation import Installation
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 SAMPLES = Path(__file__).parents[2] / "deploy/samples/metrics"
 METRICS, PROVIDERS = "keptnmetrics", "keptnmetricsproviders"

@@ -31,7 +31,7 @@ from kube.errors import ServerError
 from kube.resources import CLUSTER_POLICIES, PODS, POLICIES, WORKLOAD_VERSIONS, Resource
 from playground.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 LEFTOVERS = ROOT / "tests/fixtures/leftovers"

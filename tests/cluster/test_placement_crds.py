@@ -16,7 +16,7 @@ from placement.model import API_VERSION, GROUP, KINDS
 from playground.control_plane import ControlPlane
 from playground.installation import Installation
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 SAMPLES = Path(__file__).parents[2] / "deploy/samples/placement"
 FLAGS = ["--controllers=registration"]

@@ -32,7 +32,7 @@ from kube.resources import (
 )
 from placement.manifests import UID_LABEL
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from helpers.prometheus import scraped as scraping
 from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
 from placement.course import moment
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from kube.resources import (
 )
 from placement.course import moment
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture

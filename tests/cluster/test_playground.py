@@ -13,7 +13,7 @@ from helpers.patience import PATIENCE, WAIT
 from playground.control_plane import survey
 from playground.processes import Process, read_records
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 # A grace period is 30 s.
 QUICK = "--timeout=20s"

@@ -12,7 +12,7 @@ from helpers.cluster import eventually, selecting
 from helpers.objects import cluster_policy
 from helpers.previewing import deployment
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 BERTH = "example.com/preview"
 

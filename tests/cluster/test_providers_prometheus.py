@@ -25,7 +25,7 @@ from providers.errors import (
 from providers.http import Http
 from providers.model import Question, Sample, Target
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.full, pytest.mark.cluster]
 
 SECRET = {"user": b"harbour", "password": b"master\n"}
 

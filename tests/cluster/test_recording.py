@@ -20,7 +20,7 @@ from helpers.objects import RESOURCES, cluster_policy
 from helpers.recorded import CANARY
 from helpers.server import Server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 POLICY = cluster_policy(nodeSelector={"example.com/disk": "ssd"})
 VARIABLES = [{"name": "TOKEN", "value": CANARY}]

@@ -18,7 +18,7 @@ from kube.connection import connect
 from kube.reflector import Reflector
 from kube.resources import NAMESPACES, Resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 BOATS = Resource("example.com", "v1", "boats", "Boat")

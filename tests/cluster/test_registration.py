@@ -34,7 +34,7 @@ from helpers.registered import (
 from helpers.schemas import definition
 from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 ANNOTATION = "keptn.sh/lifecycle-toolkit"
 LABEL = "gates.harbourmaster.dev/enabled"

@@ -11,7 +11,7 @@ from helpers.controller import Controller, Watched, connected
 from helpers.registered import CONFIGURATIONS, served_leaf
 from kube.resources import MUTATING_WEBHOOKS, SECRETS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 BACK = 45.0
 

@@ -10,7 +10,7 @@ from helpers.toy_kubelet import SLOW
 from kube.patches import MergePatch
 from kube.resources import NODES
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case

@@ -26,7 +26,7 @@ from kube.errors import ApiError
 from kube.patches import MergePatch
 from kube.resources import CONFIG_MAPS, LEASES, PODS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case

@@ -22,7 +22,7 @@ from kube.patches import MergePatch
 from kube.reflector import Reflector
 from kube.resources import NODES, PODS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 PIN = "example.com/fit-case"
 WIDTH = 16

@@ -23,7 +23,7 @@ from helpers.toy_kubelet import APART, NODES, SLOW, UNREADY
 from kube.errors import ApiError
 from kube.resources import DAEMON_SETS, PODS, REPLICA_SETS, Resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case

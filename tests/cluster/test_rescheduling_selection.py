@@ -17,7 +17,7 @@ from helpers.rescheduling_objects import (
 )
 from helpers.toy_kubelet import ENDED, SLOW
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case

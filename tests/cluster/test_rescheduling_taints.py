@@ -25,7 +25,7 @@ from helpers.toy_kubelet import NODES, SLOW
 from kube.patches import JsonPatch, MergePatch
 from kube.resources import PODS, Resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case

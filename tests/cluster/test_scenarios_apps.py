@@ -33,7 +33,7 @@ from kube.resources import (
     WORKLOADS,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 PODTATO = tuple(
     f"podtato-head-{part}"

@@ -32,7 +32,7 @@ from kube.resources import (
     Resource,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 GROUP = "lifecycle.keptn.sh"
 

@@ -18,7 +18,7 @@ from helpers.flow_manifests import (
 from helpers.flows import phases
 from kube.resources import APP_VERSIONS, CONFIG_MAPS, JOBS, PODS, TASKS, WORKLOAD_VERSIONS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 CONTEXT = {
     "workloadName": "my-test-workload",

@@ -24,7 +24,7 @@ from helpers.cluster import (
 from helpers.objects import policy
 from helpers.patience import PATIENCE, WAIT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 OURS = "keptn-scheduler"
 TRACKED = keys(workload="ledger", version="3", app="books")

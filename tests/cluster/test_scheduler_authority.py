@@ -26,7 +26,7 @@ from helpers.second_scheduler import (
 from kube.patches import MergePatch
 from kube.resources import DEPLOYMENTS, PODS, SECRETS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 DEPLOYMENT = "harbourmaster-scheduler"
 MARK = "certs.harbourmaster.dev/authority"

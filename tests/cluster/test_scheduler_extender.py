@@ -29,7 +29,7 @@ from helpers.harbour import HOME
 from helpers.second_scheduler import NAME, account, authority_of, configuration, second_scheduler
 from kube.resources import PODS, TASKS, WORKLOAD_VERSIONS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 FLAGS = ("--scheduler-enabled=true",)
 WEBHOOK = ("--gating=schedulerName",)

@@ -29,7 +29,7 @@ from kube.patches import JsonPatch
 from kube.resources import DEPLOYMENTS, EVENTS, PODS, TASK_DEFINITIONS, WORKLOAD_VERSIONS
 from lifecycle.scheduling import Candidate, permission
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 CHECKS = "gates.harbourmaster.dev/checks"
 CLEAR = "gates.harbourmaster.dev/clear-failed-nodes"

@@ -16,7 +16,7 @@ from helpers.server import Server
 from helpers.tracing import SAMPLED, SPAN, TRACE, Collector, attributes
 from playground import api as playground_api
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 NAMESPACE = "default"
 ALL = 1_000_000

@@ -29,7 +29,12 @@ from kube.errors import NotFoundError
 from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from playground.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2 * DROPPED)]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.timeout(2 * DROPPED),
+]
 
 DEPLOY = Path(__file__).parents[2] / "deploy/default"
 LEASE_SECONDS = 16

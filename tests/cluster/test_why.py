@@ -23,7 +23,7 @@ from helpers.patience import PATIENCE, WAIT
 from helpers.rights import kubeconfig as as_somebody
 from playground.build import ensure_binaries, find_kubectl
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 

@@ -26,7 +26,7 @@ from helpers.flows import GATE
 from helpers.harbour import HOME
 from kube.resources import APP_VERSIONS, DEPLOYMENTS, EVALUATIONS, TASKS, WORKLOAD_VERSIONS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 FOREIGN = "example.com/quota"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"

@@ -19,7 +19,7 @@ from kube.patches import MergePatch
 from kube.resources import NODES, PODS
 from rescheduling.reservation import Doomed, Reservation, render
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture

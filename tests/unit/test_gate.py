@@ -1,0 +1,59 @@
+"""Each test belongs to a stage, and to the gate or to the full run alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import stages
+
+from helpers.gate import divide
+
+TESTS = Path(__file__).parents[1]
+
+
+def item(path, *marks):
+    found = [SimpleNamespace(name=name) for name in marks]
+    return SimpleNamespace(path=TESTS / path, iter_markers=lambda: iter(found))
+
+
+@pytest.mark.parametrize(
+    ("path", "marks", "is_in_the_gate"),
+    [
+        ("unit/test_a.py", (), True),
+        ("unit/test_a.py", ("slow", "full"), False),
+        ("cluster/test_a.py", ("gate", "cluster"), True),
+        ("cluster/test_a.py", ("full",), False),
+        # A test's own mark comes before its module's.
+        ("cluster/test_a.py", ("gate", "full"), True),
+        ("unit/test_a.py", ("full", "gate"), False),
+    ],
+)
+def test_the_closest_mark_says_to_which_run_a_test_belongs(path, marks, is_in_the_gate):
+    one = item(path, *marks)
+    assert divide([one], TESTS) == (([one], []) if is_in_the_gate else ([], [one]))
+
+
+def test_a_test_that_belongs_to_no_run_is_refused():
+    items = [item("cluster/test_a.py", "slow"), item("chaos/test_b.py"), item("unit/test_c.py")]
+    with pytest.raises(ValueError, match=r"full: chaos/test_b\.py, cluster/test_a\.py$"):
+        divide(items, TESTS)
+
+
+def test_every_folder_of_tests_is_in_one_stage():
+    folders = {path.relative_to(TESTS).parts[0] for path in TESTS.glob("*/**/test_*.py")}
+    staged = [folder for stage in stages.STAGES.values() for folder in stage.folders]
+    assert sorted(folders) == sorted(staged)
+
+
+def test_the_gate_stays_below_twelve_minutes():
+    assert 0 < sum(stage.minutes.get("gate", 0) for stage in stages.STAGES.values()) <= 12
+
+
+def test_the_gate_tries_the_same_in_each_run_and_the_full_run_prints_its_seed():
+    gate = stages.command("unit", "gate", 1)
+    assert {"--gate", "--hypothesis-profile=gate", "--randomly-seed=1"} <= set(gate)
+    full = stages.command("unit", "full", 7)
+    assert {"--hypothesis-profile=full", "--randomly-seed=7", "--hypothesis-seed=7"} <= set(full)
+    assert "--gate" not in full
