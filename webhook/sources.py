@@ -19,6 +19,7 @@ from policies.model import API_VERSION, CLUSTER_POLICY, POLICY
 from policies.validation import validate
 from serving.documents import Problem, files_in, read_documents
 from serving.settings import StartError
+from telemetry.text import reason
 from webhook.parents import ParentObject, parents_of
 from webhook.policy_objects import convert_policy, source_of
 from webhook.snapshot import NamespaceObject, Snapshot
@@ -91,7 +92,7 @@ def _documents(path: Path, problems: list[Problem]) -> list[Document]:
     try:
         files = files_in(path) if path.is_dir() else [path]
     except OSError as error:
-        raise StartError(f"{path}: cannot be read: {error.strerror}") from None
+        raise StartError(f"{path}: cannot be read: {reason(error)}") from None
     found: list[Document] = []
     for file in files:
         for item in read_documents(file):

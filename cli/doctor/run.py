@@ -22,6 +22,7 @@ from cli.doctor.model import Report, ok, ordered, unread
 from cli.doctor.rendering import lines, summary
 from cli.terminal import json_text
 from kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
+from telemetry.text import reason
 from webhook.canary import our_version
 
 if TYPE_CHECKING:
@@ -121,6 +122,6 @@ async def _checked(check: Check, context: Context) -> list[Finding]:
         TypeError,
         AttributeError,
     ) as error:
-        text = f"could not be looked at: {error}"
+        text = f"could not be looked at: {reason(error)}"
         return [unread(check.name, "cluster", text, "mend what the text names, and try again")]
     return found or [ok(check.name, check.fine)]
