@@ -36,7 +36,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def review(arguments: Arguments) -> int:
-    """Answer one AdmissionReview; problems of the policies go to standard error."""
+    """Answer one AdmissionReview; 1 where it or a policy is bad, by standard error."""
     loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
     for problem in loaded.problems:
         print(problem, file=sys.stderr)
@@ -45,7 +45,7 @@ def review(arguments: Arguments) -> int:
     engine = Engine(loaded.snapshot, arguments.settings)
     result, decision = answer(body, engine)
     sys.stdout.buffer.write(msgspec.json.format(result, indent=2) + b"\n")
-    return 1 if decision.verdict.outcome == MALFORMED else 0
+    return 1 if loaded.problems or decision.verdict.outcome == MALFORMED else 0
 
 
 def replay(arguments: Arguments) -> int:

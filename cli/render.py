@@ -13,6 +13,7 @@ from cli.manifests import dump, read_paths
 from policies.model import POLICY, is_policy_kind
 from policies.patch import Operation, apply
 from policies.pods import KINDS
+from policies.unknown_fields import unknown_fields
 from serving.documents import Problem
 from webhook.engine import Engine
 from webhook.handlers import INVALID, answer
@@ -36,7 +37,7 @@ def render(arguments: Arguments) -> int:
     for problem in loaded.problems:
         print(problem, file=sys.stderr)
     engine = Engine(loaded.snapshot, arguments.settings)
-    failed = False
+    failed = bool(loaded.problems)
     separator = ""
     for item in read_paths(arguments.manifests):
         if isinstance(item, Problem):
@@ -50,6 +51,9 @@ def render(arguments: Arguments) -> int:
             if verdict.outcome == INVALID:
                 print(item.problem(verdict.response.reason or ""), file=sys.stderr)
                 failed = True
+            for path in _unknown_fields(item.value):
+                print(item.problem(f"{path}: unknown field"), file=sys.stderr)
+                failed = True
         if arguments.diff:
             sys.stdout.writelines(_difference(item, after))
         else:
@@ -61,7 +65,7 @@ def render(arguments: Arguments) -> int:
 def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], Verdict | None]:
     """The manifest as a create request would end; no verdict on a kind that is not handled."""
     review = _review_of(manifest)
-    kind = tuple(review["request"]["kind"].values())
+    kind = _kind_of(manifest)
     if kind not in KINDS and not is_policy_kind(*kind):
         return manifest, None
     _, decision = answer(_encode(review), engine)
@@ -73,8 +77,18 @@ def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], 
     return after, verdict
 
 
-def _review_of(manifest: dict[str, Any]) -> dict[str, Any]:
+def _unknown_fields(manifest: dict[str, Any]) -> list[str]:
+    """Of a policy; pods have more fields than we know."""
+    return unknown_fields(manifest) if is_policy_kind(*_kind_of(manifest)) else []
+
+
+def _kind_of(manifest: dict[str, Any]) -> tuple[str, str, str]:
     group, _, version = str(manifest.get("apiVersion") or "").rpartition("/")
+    return group, version, str(manifest.get("kind") or "")
+
+
+def _review_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    group, version, kind = _kind_of(manifest)
     metadata = manifest.get("metadata")
     fields = metadata if isinstance(metadata, dict) else {}
     return {
@@ -82,7 +96,7 @@ def _review_of(manifest: dict[str, Any]) -> dict[str, Any]:
         "kind": "AdmissionReview",
         "request": {
             "uid": "render",
-            "kind": {"group": group, "version": version, "kind": str(manifest.get("kind") or "")},
+            "kind": {"group": group, "version": version, "kind": kind},
             "namespace": str(fields.get("namespace") or DEFAULT_NAMESPACE),
             "operation": "CREATE",
             "object": _in_namespace(manifest) if manifest.get("kind") == POLICY else manifest,

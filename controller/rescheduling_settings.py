@@ -101,7 +101,7 @@ class ReschedulingSettings(
         bool,
         Meta(
             description="where nothing else helps, delete pods whose disruption budget forbids "
-            "it; false is recommended in production"
+            "it; the component rescheduling sets false"
         ),
     ] = True
     non_drainable: Annotated[

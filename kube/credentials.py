@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from kube.errors import ConnectionSettingsError
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +92,7 @@ def read_text(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise ConnectionSettingsError(f"{path} can't be read: {error.strerror}") from error
+        raise ConnectionSettingsError(f"{path} can't be read: {reason(error)}") from error
     if len(content) > _MAX_BYTES:
         raise ConnectionSettingsError(f"{path} is larger than {_MAX_BYTES} bytes")
     try:

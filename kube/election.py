@@ -37,6 +37,7 @@ from kube.lease import (
 )
 from kube.lease_calls import LeaseCalls
 from telemetry.logging import get_logger
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -368,4 +369,4 @@ async def _until_done(task: asyncio.Task[Any]) -> bool:
 def _text(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "the API server did not answer in time"
-    return str(error) or type(error).__name__
+    return reason(error)

@@ -34,6 +34,7 @@ from kube.lease import micro_time
 from kube.patches import MergePatch
 from kube.resources import EVENTS
 from telemetry.logging import get_logger
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -342,7 +343,7 @@ class EventRecorder:
         fault = f"{type(error).__name__} {error.reason if isinstance(error, ApiError) else ''}"
         if fault != self._fault:
             self._fault = fault
-            self._log.warning("an event can't be told", error=str(error) or fault.strip())
+            self._log.warning("an event can't be told", error=reason(error))
 
 
 class _Lane:

@@ -7,6 +7,8 @@ import ssl
 
 import aiohttp
 
+from telemetry.text import reason
+
 
 def explain(error: Exception, server: str, source: str) -> str:
     """One line for a failure of the transport; ``source`` is where ``server`` was read."""
@@ -51,4 +53,4 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ConnectionError):
         # As asyncio tells of a handshake that the server does not go through with.
         return "it closed the connection"
-    return str(error) or type(error).__name__
+    return reason(error)

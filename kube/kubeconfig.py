@@ -27,6 +27,7 @@ from kube.errors import ConnectionSettingsError, one_line
 from kube.oidc import OidcToken, Provider
 from kube.plugins import Command, PluginToken
 from kube.trust import client_context, load_authorities, load_pair
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -54,7 +55,7 @@ def connection_from(paths: str, context: str | None) -> Connection:
         return _connection(_merged(paths), paths, context)
     except OSError as error:
         raise ConnectionSettingsError(
-            f"kubeconfig {paths}: {error.filename or ''} can't be read: {error.strerror}"
+            f"kubeconfig {paths}: {error.filename or ''} can't be read: {reason(error)}"
         ) from error
     except ConfigException:
         # Its text shows the section that it is about, secrets included.

@@ -17,6 +17,7 @@ from msgspec import Struct
 from kube.credentials import checked_token
 from kube.errors import ConnectionSettingsError, one_line
 from kube.trust import load_pair
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     import ssl
@@ -121,7 +122,7 @@ async def _run(command: Command) -> bytes:
             await _end(await starting)
         raise
     except (OSError, ValueError) as error:
-        raise _fault(command, f"can't be run: {error}") from error
+        raise _fault(command, f"can't be run: {reason(error)}") from error
     try:
         async with asyncio.timeout(PLUGIN_SECONDS):
             output, errors = await process.communicate()

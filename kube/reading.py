@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
+from telemetry.text import reason
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -132,7 +134,7 @@ class Reader(Generic[T]):
             return None
 
     def _reject(self, key: str, error: Exception) -> None:
-        text = str(error)
+        text = reason(error)
         if self._faults.get(key) != text:
             self._log.error("object left out, it can't be read", key=key, error=text)
         self._faults[key] = self._faults_of_list[key] = text

@@ -18,6 +18,7 @@ from playground.build import CONTROL_PLANE, PROMETHEUS, ensure_binaries, ensure_
 from playground.commands import OPTIONAL, REQUIRED, Layout
 from playground.control_plane import ControlPlane, shut_down, survey
 from playground.errors import PlaygroundError
+from serving.process import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _down(directory)
         return _status(directory)
     except (PlaygroundError, OSError) as error:
-        say(f"playground: {error}")
+        say(f"playground: {failure(error)}")
         return 1
     except KeyboardInterrupt:
         say("playground: interrupted")

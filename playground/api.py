@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from playground.errors import PlaygroundError
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -83,7 +84,7 @@ def ask(url: str, context: ssl.SSLContext | None = None) -> tuple[int, str]:
             response = connection.getresponse()
             return response.status, response.read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
-        raise PlaygroundError(f"no answer: {error}") from error
+        raise PlaygroundError(f"no answer: {reason(error)}") from error
 
 
 def why_not_ready(url: str, context: ssl.SSLContext | None = None) -> str | None:
@@ -107,7 +108,9 @@ def request(
         try:
             return response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise PlaygroundError(f"{method} {path}: the API server fails: {error}") from error
+            raise PlaygroundError(
+                f"{method} {path}: the API server fails: {reason(error)}"
+            ) from error
 
 
 def watch(port: int, context: ssl.SSLContext, path: str, timeout: float) -> Iterator[bytes]:
@@ -179,7 +182,7 @@ def _line(response: http.client.HTTPResponse, path: str) -> bytes:
     try:
         return response.readline()
     except (OSError, http.client.HTTPException) as error:
-        raise PlaygroundError(f"GET {path}: the API server fails: {error}") from error
+        raise PlaygroundError(f"GET {path}: the API server fails: {reason(error)}") from error
 
 
 def _connect(
@@ -198,7 +201,7 @@ def _send(
         connection.request(method, path, body=body, headers=headers)
         response = connection.getresponse()
     except (OSError, http.client.HTTPException) as error:
-        raise PlaygroundError(f"{method} {path}: the API server fails: {error}") from error
+        raise PlaygroundError(f"{method} {path}: the API server fails: {reason(error)}") from error
     if response.status >= http.HTTPStatus.BAD_REQUEST:
         content = response.read().decode(errors="replace")
         raise PlaygroundError(f"{method} {path}: {response.status} {content}")

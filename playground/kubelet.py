@@ -21,6 +21,7 @@ from playground import api
 from playground.errors import PlaygroundError
 from playground.pki import write_private
 from playground.volumes import publish
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     import ssl
@@ -117,8 +118,8 @@ class Kubelet:
                 fault = ""
             except (PlaygroundError, OSError, msgspec.DecodeError) as error:
                 pause = PAUSE_SECONDS
-                if str(error) != fault:
-                    fault = str(error)
+                if reason(error) != fault:
+                    fault = reason(error)
                     self._say(f"{volume.directory}: {fault}")
 
     def _mount_token(self, volume: TokenVolume) -> float:

@@ -20,6 +20,7 @@ from playground.installation import ROLES, Installation, end_in_order, step
 from playground.manifests import DEPLOY
 from playground.processes import read_records
 from playground.workloads import KUBELET, Files
+from serving.process import failure
 
 if TYPE_CHECKING:
     import ssl
@@ -44,8 +45,7 @@ def run(arguments: Arguments) -> int:
         _say(f"harbourmaster local: {error}")
         return 1
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        _say(f"harbourmaster local: {where}{error.strerror or error}")
+        _say(f"harbourmaster local: {failure(error)}")
         return 1
 
 

@@ -16,6 +16,7 @@ from playground.build import ensure_prometheus
 from playground.errors import PlaygroundError
 from playground.group import Group, living
 from playground.ports import free_ports
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,7 +140,9 @@ class Prometheus:
                 content = connection.getresponse().read()
             answer = msgspec.json.decode(content, type=_Answer)
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
-            raise PlaygroundError(f"{self.url} does not answer {expression}: {error}") from error
+            raise PlaygroundError(
+                f"{self.url} does not answer {expression}: {reason(error)}"
+            ) from error
         if answer.data is None:
             raise PlaygroundError(f"{self.url} refuses {expression}: {answer.error}")
         return answer.data.result

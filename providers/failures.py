@@ -10,6 +10,7 @@ import aiohttp
 
 from providers.errors import ProviderError, TimedOutError, UnreachableError
 from providers.replies import words
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from providers.errors import ProviderError
@@ -42,7 +43,7 @@ def _explained(error: Exception, place: str) -> str:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return _untrusted(cause, place)
         if isinstance(cause, ssl.SSLError):
-            return f"no TLS with {place}: {words(cause.reason or str(cause))}"
+            return f"no TLS with {place}: {words(cause.reason or reason(cause))}"
         return f"{place} can't be connected to: {_reason(cause)}"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return f"{place} closed the connection without an answer"

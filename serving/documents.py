@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from msgspec import Struct
 
+from telemetry.text import reason
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
     from pathlib import Path
@@ -153,7 +155,7 @@ def read_documents(path: Path) -> Iterator[Document | Problem]:
     try:
         text = path.read_bytes()
     except OSError as error:
-        yield Problem(str(path), None, f"cannot be read: {error.strerror}")
+        yield Problem(str(path), None, f"cannot be read: {reason(error)}")
         return
     yield from parse_documents(text, str(path))
 

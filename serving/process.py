@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from serving.options import SettingsError, add_settings, settings_from
 from serving.settings import StartError
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 EXIT_USAGE: Final = 2
 _INTERRUPTED: Final = 130
+_ADVICE: Final = (
+    "check that the API server answers and that this machine is not overloaded, and try again"
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,12 +45,18 @@ def exit_code(name: str, command: Callable[[], int]) -> int:
     except (SettingsError, StartError) as error:
         text = str(error)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        text = f"{where}{error.strerror or error}"
+        text = failure(error)
     except KeyboardInterrupt:
         return _INTERRUPTED
     print(f"{name}: {text}", file=sys.stderr)  # noqa: T201 - a command prints
     return EXIT_USAGE
+
+
+def failure(error: Exception) -> str:
+    """The line for an error that nobody explained: its file, what is wrong, what to do."""
+    where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+    advice = "" if where or str(error) else f": {_ADVICE}"
+    return f"{where}{reason(error)}{advice}"
 
 
 def run_process(

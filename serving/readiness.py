@@ -7,6 +7,8 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from telemetry.text import reason
+
 if TYPE_CHECKING:
     from serving.site import Site
 
@@ -71,7 +73,7 @@ def tls_probe(
         except TimeoutError:
             return f"{site.url} did not complete a handshake within {timeout:g} s"
         except OSError as error:
-            return f"{site.url} does not serve TLS: {error.strerror or type(error).__name__}"
+            return f"{site.url} does not serve TLS: {reason(error)}"
         presented = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         # The server owes no goodbye to a caller that never asks for anything.
         writer.transport.abort()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from serving.protocol import Connections, Protocol, Timeouts, remove_server_header
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     import ssl
@@ -150,6 +151,6 @@ async def _bind(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         bound.close()
-        cause = _CAUSES.get(error.errno or 0, error.strerror)
+        cause = _CAUSES.get(error.errno or 0, reason(error))
         raise AddressError(f"{host} port {port}: {cause}") from None
     return bound

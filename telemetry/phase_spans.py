@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from telemetry.logging import get_logger
 from telemetry.span_queue import CAPACITY, QUEUE_FULL, SHUTDOWN
+from telemetry.text import reason
 from telemetry.tracing import TracingError, check_collector, create_collector_tracer
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class PhaseTracer:
         try:
             found = await asyncio.to_thread(create)
         except Exception as error:  # noqa: BLE001 - phases go on without spans
-            self._log.warning("phases are not traced", error=str(error))
+            self._log.warning("phases are not traced", error=reason(error))
         if url != self._url:
             # Another one was named meanwhile.
             if found is not None:

@@ -31,6 +31,7 @@ from opentelemetry.trace import (
 )
 
 from telemetry.span_queue import SpanQueue
+from telemetry.text import reason
 from telemetry.trace_context import SAMPLED, Caller, caller_from
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def _innermost(error: BaseException) -> str:
     inner = error
     while (below := inner.__cause__ or inner.__context__) is not None:
         inner = below
-    return getattr(inner, "strerror", None) or str(inner) or type(inner).__name__
+    return reason(inner)
 
 
 def _mute() -> None:

@@ -17,5 +17,20 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
+def reason(error: BaseException) -> str:
+    """What an exception says, never empty: some, such as most TimeoutErrors, have no text.
+
+    That of an OSError is without its number and its file.
+    """
+    said = (getattr(error, "strerror", None) or str(error)).strip()
+    if said:
+        return said
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, ConnectionError):
+        return "the connection was closed"
+    return type(error).__name__
+
+
 def _escape(char: str) -> str:
     return char.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from serving.settings import StartError
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,7 @@ class RecordFiles:
         try:
             directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         except OSError as error:
-            raise StartError(f"{directory}: nothing can be recorded: {error.strerror}") from None
+            raise StartError(f"{directory}: nothing can be recorded: {reason(error)}") from None
         if not os.access(directory, os.W_OK | os.X_OK):
             raise StartError(f"{directory}: nothing can be recorded: it is not writable")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from telemetry.logging import get_logger
 from telemetry.metrics import FAILED, NOT_KEPT, QUEUE_FULL, TOO_LARGE, UNFAITHFUL, WRITTEN
+from telemetry.text import reason
 from webhook.handlers import MALFORMED
 from webhook.recorded import Taken, line_of, parents_now
 
@@ -160,7 +161,7 @@ class Recorder:
             now = time.monotonic()
             if now - self._told >= QUIET:
                 self._told = now
-                self._log.error("reviews can't be recorded", error=error.strerror)
+                self._log.error("reviews can't be recorded", error=reason(error))
         else:
             self._count(WRITTEN, len(lines))
 

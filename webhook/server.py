@@ -18,6 +18,7 @@ from serving.site import Site
 from serving.tracing import start_tracing
 from telemetry.logging import get_logger
 from telemetry.metrics import create_metrics, set_certificate_expiry
+from telemetry.text import reason
 from webhook.app import Reviews, create_app
 from webhook.conversion import Conversions
 from webhook.handlers import OUTCOMES
@@ -164,5 +165,5 @@ def _tls_options(settings: ServerSettings) -> TlsOptions:
     try:
         authority = Path(settings.client_ca).read_bytes()
     except OSError as error:
-        raise CertificateError(f"{settings.client_ca}: cannot be read: {error.strerror}") from None
+        raise CertificateError(f"{settings.client_ca}: cannot be read: {reason(error)}") from None
     return TlsOptions(settings.tls_min_version, authority)

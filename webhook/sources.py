@@ -16,9 +16,11 @@ from policies.compiled import compile_policy, undecodable_policy
 from policies.decoding import MalformedError, describe
 from policies.index import policy_set
 from policies.model import API_VERSION, CLUSTER_POLICY, POLICY
+from policies.unknown_fields import unknown_fields
 from policies.validation import validate
 from serving.documents import Problem, files_in, read_documents
 from serving.settings import StartError
+from telemetry.text import reason
 from webhook.parents import ParentObject, parents_of
 from webhook.policy_objects import convert_policy, source_of
 from webhook.snapshot import NamespaceObject, Snapshot
@@ -91,7 +93,7 @@ def _documents(path: Path, problems: list[Problem]) -> list[Document]:
     try:
         files = files_in(path) if path.is_dir() else [path]
     except OSError as error:
-        raise StartError(f"{path}: cannot be read: {error.strerror}") from None
+        raise StartError(f"{path}: cannot be read: {reason(error)}") from None
     found: list[Document] = []
     for file in files:
         for item in read_documents(file):
@@ -129,7 +131,8 @@ def _load_policies(
 def read_policy(value: dict[str, Any]) -> tuple[CompiledPolicy, list[str]]:
     """Compile one policy object; a broken one is given with its fault, and all errors in it.
 
-    A namespaced policy without a namespace lives in ``default``.
+    A namespaced policy without a namespace lives in ``default``. An unknown field is an error, and
+    the rest of the policy counts as in a cluster, which drops such fields from what it has stored.
     """
     is_cluster_scoped = value.get("kind") == CLUSTER_POLICY
     metadata = value.get("metadata")
@@ -140,7 +143,8 @@ def read_policy(value: dict[str, Any]) -> tuple[CompiledPolicy, list[str]]:
     except MalformedError as error:
         text = str(error)
         return _undecodable(value, is_cluster_scoped=is_cluster_scoped, fault=text), [text]
-    return compile_policy(policy), [str(error) for error in validate(policy)]
+    unknown = [f"{path}: unknown field" for path in unknown_fields(value)]
+    return compile_policy(policy), [*map(str, validate(policy)), *unknown]
 
 
 def _undecodable(value: dict[str, Any], *, is_cluster_scoped: bool, fault: str) -> CompiledPolicy:

@@ -22,6 +22,7 @@ from cli.doctor.model import Report, ok, ordered, unread
 from cli.doctor.rendering import lines, summary
 from cli.terminal import json_text
 from kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
+from telemetry.text import reason
 from webhook.canary import our_version
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ async def _checked(check: Check, context: Context) -> list[Finding]:
         TypeError,
         AttributeError,
     ) as error:
-        return [_unseen(check, str(error))]
+        return [_unseen(check, reason(error))]
     found = [*found, *(_unseen(check, line) for line in skipped)]
     return found or [ok(check.name, check.fine)]
 

@@ -16,6 +16,7 @@ from rescheduling.accounting import Cluster
 from rescheduling.model import PendingPod
 from rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 from serving.documents import Problem, parse_documents
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,7 +132,7 @@ def objects_in(file: Path) -> Iterator[Raw]:
         is_input = str(file) == _STANDARD_INPUT
         text = sys.stdin.buffer.read() if is_input else file.read_bytes()
     except OSError as error:
-        raise UnreadableError(f"{file}: cannot be read: {error.strerror}") from None
+        raise UnreadableError(f"{file}: cannot be read: {reason(error)}") from None
     try:
         found = _decode_list(text)
     except (msgspec.DecodeError, RecursionError):

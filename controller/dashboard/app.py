@@ -41,6 +41,7 @@ from controller.dashboard.tokens import Tokens, fault_of, may_be_token
 from controller.dashboard.turns import in_turns
 from kube.errors import ApiError
 from telemetry.logging import get_logger
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -153,7 +154,7 @@ class Dashboard:
                 )
                 return self._refusal(request, many)
             except (ApiError, TimeoutError) as error:
-                self._log.warning("not decided", error=str(error) or "no answer in time")
+                self._log.warning("not decided", error=reason(error))
                 unknown = Refused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     "The API server did not say who you are, or what you may see.",

@@ -21,6 +21,7 @@ from kube.errors import ApiError
 from serving.refusals import NamelessResponse
 from serving.replies import json_reply
 from telemetry.logging import get_logger
+from telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -102,7 +103,7 @@ class MetricsApiHandler:
         try:
             is_allowed = await self._access.is_allowed(wish)
         except (ApiError, TimeoutError) as error:
-            self._log.warning("access not decided", error=str(error) or "no answer in time")
+            self._log.warning("access not decided", error=reason(error))
             raise StatusError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "the API server did not say whether this is allowed",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -15,6 +16,8 @@ from helpers.cluster import (
 )
 from helpers.objects import cluster_policy, policy, required
 from helpers.server import Server
+from policies.model import REQUIRED
+from policies.unknown_fields import unknown_fields
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
@@ -61,6 +64,24 @@ def test_an_invalid_policy_is_denied_with_the_field(kubectl, make, field):
     assert 'admission webhook "validate.harbourmaster.example.com" denied' in created.stderr
     assert f"{field}: " in created.stderr
     assert read(kubectl, manifest) == {}
+
+
+def test_unknown_fields_are_those_that_strict_validation_rejects(kubectl, make):
+    term = {"topologyKey": "a", "labelSelector": {"matchLabel": {}}, "matchLabelKeys": ["b"]}
+    found = make(
+        podSelectr={},
+        nodeSelecto={"a": "b"},
+        namespaceSelector={},
+        tolerations=[{"operator": "Exists"}, {"kee": "a", "operator": "Exists"}],
+        affinity={"podAffinity": {REQUIRED: [term]}},
+    )
+    found["metadata"] |= {"lables": {}, "uid": "u", "creationTimestamp": "2026-03-01T12:00:00Z"}
+    manifest = json.dumps({**found, "status": {}})
+    created = kubectl("create", "--dry-run=server", "-f=-", stdin=manifest, check=False)
+    assert created.returncode == 1
+    rejected = re.findall(r'unknown field "([^"]+)"', created.stderr)
+    assert sorted(rejected) == sorted(unknown_fields(json.loads(manifest)))
+    assert {"spec.podSelectr", "spec.nodeSelecto", "status"} <= set(rejected)
 
 
 def test_an_update_to_an_invalid_policy_is_denied(kubectl, make):

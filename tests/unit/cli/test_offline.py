@@ -161,6 +161,74 @@ def test_render_reports_bad_manifests_and_policies(tmp_path, policies, capsys):
 
 
 @pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            cluster_policy("bad", pods={"app": "a"}, tolerations=[{"operator": "Equals"}]),
+            "spec.tolerations[0].operator: Unsupported value",
+        ),
+        ({**cluster_policy("bad"), "kind": "PodPolicy"}, "kind: expected"),
+        (cluster_policy("bad", podSelectr={}), "spec.podSelectr: unknown field"),
+        (cluster_policy("bad", nodeSelecto={"a": "b"}), "spec.nodeSelecto: unknown field"),
+        ("kind: [", "line"),
+    ],
+)
+@pytest.mark.parametrize("command", ["render", "review", "why", "preview"])
+def test_a_broken_policy_ends_with_1(tmp_path, capsys, command, text, says):
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    bad = folder / "bad.yaml"
+    bad.write_text(text if isinstance(text, str) else yaml.safe_dump(text))
+    good = cluster_policy("good", nodeSelector={"disk": "ssd"})
+    (folder / "good.yaml").write_text(yaml.safe_dump(good))
+    manifest = tmp_path / "w.yaml"
+    manifest.write_text(yaml.safe_dump(workload()))
+    recorded = tmp_path / "review.json"
+    recorded.write_text(json.dumps(review(workload())))
+    policies = ["--policies", str(folder)]
+    arguments = {
+        "render": [*policies, "-f", str(manifest)],
+        "review": [*policies, str(recorded)],
+        "why": ["-f", str(manifest), *policies],
+        "preview": ["-f", str(folder), f"--dump={manifest}"],
+    }
+    assert main([command, *arguments[command]]) == 1
+    printed = capsys.readouterr()
+    assert f"{bad}, document 1: {says}" in printed.err
+    # The good one decides all the same.
+    assert ("patch" if command == "review" else "ssd") in printed.out
+
+
+def test_a_policy_among_the_manifests_has_no_unknown_field_either(tmp_path, policies, capsys):
+    manifest = tmp_path / "p.yaml"
+    manifest.write_text(yaml.safe_dump(cluster_policy(nodeName="n", podSelectr={})))
+    assert main(["render", "--policies", policies, "-f", str(manifest)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"{manifest}, document 1: spec.podSelectr: unknown field"
+
+
+def test_a_policy_of_a_dump_may_have_fields_that_are_unknown(tmp_path, policies, capsys):
+    dump = tmp_path / "dump.json"
+    items = [cluster_policy("other", nodeName="n", nodeSelecto={"a": "b"}), workload()]
+    dump.write_text(json.dumps({"kind": "List", "items": items}))
+    assert main(["preview", "-f", policies, f"--dump={dump}"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_recorded_policy_may_have_fields_that_are_unknown():
+    found = cluster_policy(nodeName="n", nodeSelecto={"a": "b"})
+    case = {
+        "id": "a",
+        "namespaces": [{"metadata": {"name": "ns1"}}],
+        "policies": [found],
+        "review": review(workload()),
+    }
+    ((_, status, response),) = answers(replayed(lines(case)))
+    assert status == 200
+    assert "patch" in response
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["review", "--policies", "absent"], "harbourmaster: absent: no such file or directory"),

@@ -98,7 +98,7 @@ def test_a_bad_owner_is_reported_and_the_rest_serves(sources, tmp_path, capsys, 
     parents.write_text(yaml.safe_dump_all([document, *family(TRACKED)]))
     question = tmp_path / "review.json"
     question.write_text(json.dumps(review(pod())))
-    assert main(["review", *sources, str(question)]) == 0
+    assert main(["review", *sources, str(question)]) == 1
     printed = capsys.readouterr()
     assert f"{parents}, document 1: {says}" in printed.err
     assert '"patch"' in printed.out

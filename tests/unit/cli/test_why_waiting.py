@@ -459,10 +459,7 @@ async def test_annotations_that_nobody_can_read_keep_no_node(api, ask):
 
 
 async def test_a_plan_that_would_take_long_is_left_to_its_own_command(api, ask, monkeypatch):
-    async def never(_client, _state):
-        raise TimeoutError
-
-    monkeypatch.setattr("cli.reschedule.state.survey", never)
+    monkeypatch.setattr("cli.why.sections.rescheduling.PATIENCE", 0)
     obj = on("dns", priorityClassName="system-cluster-critical")
     obj["metadata"]["namespace"] = "kube-system"
     obj["spec"]["priority"] = 2_000_000_000

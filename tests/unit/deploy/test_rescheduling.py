@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import re
 
 import pytest
 
 from controller.settings import ControllerSettings
-from helpers.manifests import BASES, ROOT, kustomize, objects, of_kind, one, parsed, settings_of
+from helpers.manifests import (
+    BASES,
+    ROOT,
+    container,
+    kustomize,
+    objects,
+    of_kind,
+    one,
+    parsed,
+    settings_of,
+)
 
 CONTROLLER = "harbourmaster-controller"
 ROLE = "harbourmaster-rescheduling"
@@ -68,6 +79,15 @@ def test_the_component_brings_the_setting_and_exactly_these_rights(base):
         rule for rule in one(found, "ClusterRole", ROLE)["rules"] if rule["resources"] == ["leases"]
     ]
     assert lease["resourceNames"] == ["kube-scheduler"]
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_the_component_keeps_disruption_budgets_unless_a_later_flag_says_otherwise(base):
+    found = copy.deepcopy(one(objects(base, "rescheduling"), "Deployment", CONTROLLER))
+    assert not settings_of(found).rescheduling.allow_pdb_violation
+    container(found)["args"].append("--rescheduling-allow-pdb-violation=true")
+    assert settings_of(found).rescheduling.allow_pdb_violation
+    assert ControllerSettings().rescheduling.allow_pdb_violation
 
 
 def test_what_the_controller_may_do_anyhow_is_enough_for_the_rest():

@@ -164,3 +164,13 @@ def test_a_folder_that_cannot_be_is_told_with_its_name(tmp_path, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"harbourmaster local: {folder}")
     assert line.endswith(": Not a directory")
+
+
+def test_an_error_without_a_text_says_what_failed(monkeypatch, capsys, tmp_path):
+    def fail(_directory):
+        raise TimeoutError
+
+    monkeypatch.setattr(local, "status", fail)
+    assert run("status", "--dir", tmp_path) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("harbourmaster local: no answer in time: check that")

@@ -124,3 +124,12 @@ def test_a_demo_that_went_otherwise_says_how_and_where_its_logs_are(monkeypatch,
         f"the demo failed; logs are in {folder}/logs and {folder}/prometheus\n"
         "playground: the pod is Running\n"
     )
+
+
+def test_an_error_without_a_text_says_what_failed(monkeypatch, capsys, tmp_path):
+    def fail(_folder, *, keep, say):
+        raise TimeoutError
+
+    monkeypatch.setattr("playground.demo.run", fail)
+    assert main(["demo-evaluation", f"--dir={tmp_path}"]) == 1
+    assert "playground: no answer in time: check that" in capsys.readouterr().err

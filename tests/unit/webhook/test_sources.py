@@ -45,6 +45,14 @@ def test_good_documents_serve_beside_bad_ones(tmp_path):
     assert decision.codes == ("policy-invalid", "policy-invalid")
 
 
+def test_an_unknown_field_is_a_problem_and_the_rest_of_the_policy_serves(tmp_path):
+    found = cluster_policy(nodeSelector={"a": "b"}, nodeSelecto={"c": "d"})
+    path = write(tmp_path, "a.yaml", found)
+    loaded = load(Sources(tmp_path))
+    assert problems(loaded) == [f"{path}, document 1: spec.nodeSelecto: unknown field"]
+    assert decide(loaded, workload()).outcome == MUTATED
+
+
 def test_a_namespaced_policy_without_namespace_lives_in_default(tmp_path):
     found = policy(nodeName="n1")
     del found["metadata"]["namespace"]

@@ -1,0 +1,64 @@
+"""Unknown fields of a policy are those that its CustomResourceDefinition lacks."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes_asyncio.client import models
+
+from helpers.schemas import definition
+from policies.model import API_VERSION, CLUSTER_POLICY, POLICY
+from policies.unknown_fields import unknown_fields
+
+PLURALS = {POLICY: "podschedulingpolicies", CLUSTER_POLICY: "clusterpodschedulingpolicies"}
+
+
+def whole(schema, path, stray):
+    """A value with all that a schema has, and in each object a field that it lacks."""
+    if "properties" in schema:
+        stray.append(f"{path}.stray".lstrip("."))
+        found = {
+            name: whole(below, f"{path}.{name}", stray)
+            for name, below in schema["properties"].items()
+        }
+        return {**found, "stray": 1}
+    if "items" in schema:
+        return [whole(schema["items"], f"{path}[0]", stray)]
+    return {"any": "key"} if "additionalProperties" in schema else None
+
+
+@pytest.mark.parametrize("kind", PLURALS)
+def test_they_are_those_that_the_definition_lacks(kind):
+    (version,) = definition(PLURALS[kind])["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    stray = []
+    found = {"apiVersion": API_VERSION, "kind": kind, "spec": whole(spec, "spec", stray)}
+    assert sorted(unknown_fields(found)) == sorted(stray)
+    assert len(stray) > 10
+
+
+def test_all_fields_of_the_metadata_are_known():
+    owner = dict.fromkeys(models.V1OwnerReference.attribute_map.values())
+    entry = dict.fromkeys(models.V1ManagedFieldsEntry.attribute_map.values())
+    metadata = dict.fromkeys(models.V1ObjectMeta.attribute_map.values())
+    metadata |= {"ownerReferences": [owner], "managedFields": [{**entry, "fieldsV1": {"f:x": {}}}]}
+    found = {"apiVersion": API_VERSION, "kind": POLICY, "metadata": metadata}
+    assert unknown_fields(found) == []
+    metadata |= {"lables": {}, "labels": {"any": "key"}}
+    assert unknown_fields({**found, "status": {}}) == ["metadata.lables", "status"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "unknown"),
+    [
+        (POLICY, {"podSelectr": {}}, ["spec.podSelectr"]),
+        (POLICY, {"namespaceSelector": {}}, ["spec.namespaceSelector"]),
+        (CLUSTER_POLICY, {"namespaceSelector": {}}, []),
+        (CLUSTER_POLICY, {"tolerations": [{}, {"kee": "a"}]}, ["spec.tolerations[1].kee"]),
+        (CLUSTER_POLICY, {"nodeSelector": {"any.key": "a"}}, []),
+        (CLUSTER_POLICY, None, []),
+        (POLICY, 5, []),
+        (CLUSTER_POLICY, {"affinity": None, "tolerations": "a"}, []),
+    ],
+)
+def test_each_is_named_by_its_path(kind, spec, unknown):
+    assert unknown_fields({"apiVersion": API_VERSION, "kind": kind, "spec": spec}) == unknown
