@@ -68,16 +68,16 @@ def up(directory):
 
 
 @pytest.fixture(scope="module")
-def harbour(directory, up):
+def kubectl(directory, up):
     """Return ``kubectl(*arguments, stdin=None, check=True)`` for what ``up`` started."""
     kubeconfig = up.stdout.strip().removeprefix("export KUBECONFIG=")
     assert kubeconfig == str(directory[0] / "kubeconfig")
 
-    def kubectl(*arguments, stdin=None, check=True):
+    def run(*arguments, stdin=None, check=True):
         command = [find_kubectl(ensure_binaries()), f"--kubeconfig={kubeconfig}", *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, check=check)
 
-    return kubectl
+    return run
 
 
 def test_up_tells_each_step_and_is_ready_in_time(up):
@@ -98,12 +98,12 @@ def test_up_tells_each_step_and_is_ready_in_time(up):
     assert commands == ["kubectl", "kubectl", "harbourmaster"]
 
 
-def test_what_up_suggests_works(up, harbour):
+def test_what_up_suggests_works(up, kubectl):
     apply, run = (line.split()[1:] for line in up.stderr.splitlines()[-3:-1])
-    harbour(*apply)
+    kubectl(*apply)
 
     def tried():
-        return json.loads(harbour(*run[:-2], "-o=json", "--dry-run=server").stdout)["spec"]
+        return json.loads(kubectl(*run[:-2], "-o=json", "--dry-run=server").stdout)["spec"]
 
     spec = eventually(tried, is_right=lambda spec: "example.com/dedicated-to" in json.dumps(spec))
     added = [one for one in spec["tolerations"] if one["key"] == "example.com/dedicated-to"]
@@ -128,28 +128,28 @@ def test_a_second_up_leaves_the_first_alone(directory, up):
     assert records(directory[0]) == before
 
 
-def test_two_nodes_run_pods(harbour):
-    nodes = json.loads(harbour("get", "nodes", "-o=json").stdout)["items"]
+def test_two_nodes_run_pods(kubectl):
+    nodes = json.loads(kubectl("get", "nodes", "-o=json").stdout)["items"]
     assert len(nodes) == 2
     name = "running"
-    harbour("create", "namespace", name)
-    harbour("wait", "--for=create", WAIT, "serviceaccount/default", f"--namespace={name}")
-    harbour("run", "pod", "--image=none", f"--namespace={name}")
-    harbour("wait", "--for=condition=Ready", "pod/pod", WAIT, f"--namespace={name}")
+    kubectl("create", "namespace", name)
+    kubectl("wait", "--for=create", WAIT, "serviceaccount/default", f"--namespace={name}")
+    kubectl("run", "pod", "--image=none", f"--namespace={name}")
+    kubectl("wait", "--for=condition=Ready", "pod/pod", WAIT, f"--namespace={name}")
 
 
-def test_the_api_server_calls_the_service_by_its_name(harbour):
+def test_the_api_server_calls_the_service_by_its_name(kubectl):
     service = ("service/harbourmaster-webhook", "--namespace=harbourmaster-system")
-    spec = harbour("get", *service, "-o=jsonpath={.spec.type} {.spec.externalName}").stdout
+    spec = kubectl("get", *service, "-o=jsonpath={.spec.type} {.spec.externalName}").stdout
     assert spec == "ExternalName localhost"
     for kind in ("mutating", "validating"):
-        found = harbour("get", f"{kind}webhookconfiguration/harbourmaster", "-o=json").stdout
+        found = kubectl("get", f"{kind}webhookconfiguration/harbourmaster", "-o=json").stdout
         for webhook in json.loads(found)["webhooks"]:
             assert webhook["clientConfig"]["service"]["name"] == "harbourmaster-webhook"
             assert "url" not in webhook["clientConfig"]
 
 
-def test_both_work_as_their_own_service_accounts_and_nothing_is_refused(directory, harbour):
+def test_both_work_as_their_own_service_accounts_and_nothing_is_refused(directory, kubectl):
     log = directory[0] / "logs" / "audit.log"
     events = [json.loads(line) for line in log.read_text().splitlines()]
     ours = [event for event in events if event["user"]["username"] in ACCOUNTS]
@@ -171,9 +171,9 @@ def test_the_webhook_has_no_admin_s_way_to_the_api_server(directory, up):
         assert "kubeconfig" not in command
 
 
-def test_the_certificate_is_mounted_as_the_secret_has_it(directory, harbour):
+def test_the_certificate_is_mounted_as_the_secret_has_it(directory, kubectl):
     volume = directory[0] / "pods" / "webhook" / "certs"
-    data = json.loads(harbour(*SECRET).stdout)["data"]
+    data = json.loads(kubectl(*SECRET).stdout)["data"]
     mounted = {path.name: path.read_bytes() for path in (volume / "..data").iterdir()}
     assert mounted == {key: base64.b64decode(data[key]) for key in CERTIFICATE_KEYS}
 
