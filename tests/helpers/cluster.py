@@ -122,11 +122,11 @@ def by_kind(text):
     return found
 
 
-def fresh_namespace(kubectl, stem, labels=None):
+def fresh_namespace(kubectl, stem, labels=None, annotations=None):
     """Create a namespace of a name like ``stem`` in which pods can be created; return its name."""
     stem = re.sub("[^a-z0-9]+", "-", stem.lower())[:40].strip("-")
     name = f"{stem}-{uuid.uuid4().hex[:8]}"
-    metadata = {"name": name, "labels": labels or {}}
+    metadata = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     kubectl("create", "-f=-", stdin=json.dumps(manifest))
     kubectl("wait", "--for=create", WAIT, "serviceaccount/default", f"--namespace={name}")
