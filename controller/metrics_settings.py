@@ -40,8 +40,11 @@ class MetricsSettings(
     ] = 32
     expose: Annotated[
         bool,
-        Meta(description="serve the values of metrics without TLS, as Keptn does on port 9999"),
-    ] = True
+        Meta(
+            description="serve the values of metrics without TLS to whoever reaches the port, as "
+            "Keptn does on port 9999"
+        ),
+    ] = False
     expose_host: Annotated[
         str | None,
         Meta(description="address of both ports of metric values; by default server.host"),

@@ -15,6 +15,7 @@ from controller import settings
 from controller.job import Job
 from controller.references import reference
 from controller.registration.desired import ENABLED, GATES_LABEL
+from gates.metadata import OPT_IN, OPT_IN_KEY
 from kube.errors import ConflictError, InvalidError, NotFoundError
 from kube.patches import JsonPatch
 from kube.reflector import Reflector
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from kube.workqueue import WorkQueue
     from telemetry.controller_metrics import ControllerMetrics
 
-ANNOTATION: Final = "keptn.sh/lifecycle-toolkit"
-ANNOTATED: Final = "enabled"
+ANNOTATION: Final = OPT_IN_KEY
+ANNOTATED: Final = OPT_IN
 """The only value that counts, to the letter (keptn.md 2.3)."""
 
 

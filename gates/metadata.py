@@ -13,6 +13,9 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+OPT_IN_KEY: Final = "keptn.sh/lifecycle-toolkit"
+"""Annotation of a Namespace whose pods wait for their checks; the value is OPT_IN, exactly."""
+OPT_IN: Final = "enabled"
 WORKLOAD_KEY: Final = "keptn.sh/workload"
 VERSION_KEY: Final = "keptn.sh/version"
 APP_KEY: Final = "keptn.sh/app"

@@ -67,6 +67,7 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 class _TemplateMeta(Struct, frozen=True, gc=False):
     labels: dict[str, str] | None = None
+    annotations: Raw = _EMPTY
 
 
 class _Template(Struct, frozen=True, gc=False):
@@ -113,7 +114,8 @@ class PodView(Struct, frozen=True, gc=False):
 
     ``spec`` is None where the object has none yet. ``is_left_alone`` marks what no policy may
     change: objects being deleted, and mirror pods, which the kubelet owns. ``affinity`` and
-    ``tolerations`` are those of the spec, decoded with all their unknown fields.
+    ``tolerations`` are those of the spec, decoded with all their unknown fields. ``annotations``
+    are those of a template, as they came.
     """
 
     labels: dict[str, str]
@@ -121,6 +123,7 @@ class PodView(Struct, frozen=True, gc=False):
     is_left_alone: bool = False
     affinity: Json | None = None
     tolerations: list[Json] | None = None
+    annotations: Raw = _EMPTY
 
 
 class Kind(Struct, frozen=True, gc=False):
@@ -149,7 +152,7 @@ class Kind(Struct, frozen=True, gc=False):
         """The pod in a decoded object; None where it holds no template. Raises MalformedError."""
         if found.kind is not None or found.api_version is not None:
             self._check_declared(found)
-        meta = found.metadata
+        meta, annotations = found.metadata, _EMPTY
         is_deleted = meta is not None and meta.deletion_timestamp is not None
         if self.shape == "pod":
             labels = _labels(meta.labels, "metadata.labels") if meta else {}
@@ -160,11 +163,13 @@ class Kind(Struct, frozen=True, gc=False):
             if template is None:
                 return None
             labels = (template.metadata.labels if template.metadata else None) or {}
+            annotations = template.metadata.annotations if template.metadata else _EMPTY
             spec = template.spec
             is_left_alone = is_deleted
         if spec is None:
-            return PodView(labels, None, is_left_alone)
-        return PodView(labels, spec, is_left_alone, *self._decode_owned(spec))
+            return PodView(labels, None, is_left_alone, annotations=annotations)
+        owned = self._decode_owned(spec)
+        return PodView(labels, spec, is_left_alone, *owned, annotations)
 
     def read(self, data: bytes | Raw) -> PodView | None:
         """Decode an object and view it. Raises MalformedError."""

@@ -109,6 +109,10 @@ class Engine:
         """Whether pods of that namespace may have to wait at a gate."""
         return namespace.has_gates and self.gates.rules.apply_in(name)
 
+    def namespace_notes(self, name: str, namespace: Namespace) -> tuple[Note, ...]:
+        """What to tell of a namespace that asks for gates in vain, where there are gates."""
+        return namespace.notes if namespace.notes and self.gates.rules.apply_in(name) else ()
+
     def match(
         self, name: str, namespace: Namespace, labels: dict[str, str]
     ) -> tuple[CompiledPolicy, ...]:
@@ -147,7 +151,7 @@ class Engine:
         """One verdict of what gates and policies ask, or what it was before."""
         if decided.verdict is not None and decided.merged is merged:
             return decided.verdict
-        verdict = fused(decided.gating, merged)
+        verdict = noted(fused(decided.gating, merged), decided.notes)
         self.gates.note_answer(decided, merged, verdict)
         return verdict
 
@@ -193,6 +197,19 @@ def fused(gating: Gating, merged: Verdict | None) -> Verdict:
         merged.operations + gating.operations,
         notes,
     )
+
+
+def noted(verdict: Verdict, notes: tuple[Note, ...]) -> Verdict:
+    """The verdict with more to tell; a refusal says why it is one, and no more."""
+    response = verdict.response
+    if not notes or not response.allowed:
+        return verdict
+    notes = verdict.notes + notes
+    if response.patch:
+        response = patched_with(response.patch, notes)
+    else:
+        response = allowed(response.reason, notes)
+    return replace(verdict, response=response, notes=notes)
 
 
 @cache

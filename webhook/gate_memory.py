@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gates.critical import SYSTEM_NAMESPACES
 from webhook.gating import gate
+from webhook.key_notes import pod_notes
 from webhook.reviewed import container_texts
 
 if TYPE_CHECKING:
+    from policies.merge import Note
     from webhook.engine import Verdict
     from webhook.gating import GateRules, Gating
     from webhook.parents import Parents
@@ -31,10 +33,14 @@ _ENTRY_BYTES: Final = 1024
 class Remembered:
     """A decision, with all that it depends on and does not stand in the key."""
 
-    __slots__ = ("containers", "gating", "is_kept", "merged", "verdict")
+    __slots__ = ("containers", "gating", "is_kept", "merged", "notes", "verdict")
 
-    def __init__(self, gating: Gating, containers: tuple[bytes, ...] | None) -> None:
+    def __init__(
+        self, gating: Gating, containers: tuple[bytes, ...] | None, notes: tuple[Note, ...]
+    ) -> None:
         self.gating = gating
+        self.notes = notes
+        """What to tell besides what was decided."""
         self.containers = containers
         """Those that gave the version, where one was computed."""
         self.is_kept = False
@@ -72,7 +78,7 @@ class GateMemory:
                 return known
         gating = gate(pod, labels, namespace, parents, self.rules)
         containers = container_texts(spec) if spec is not None and gating.is_computed else None
-        entry = Remembered(gating, containers)
+        entry = Remembered(gating, containers, pod_notes(pod, gating.lineage))
         if key is not None:
             self._keep(key, entry)
         return entry
@@ -86,7 +92,7 @@ class GateMemory:
 
     def _keep(self, key: _Key, entry: Remembered) -> None:
         size = _ENTRY_BYTES + sum(len(part or "") for part in key) + 2 * len(entry.gating.patch)
-        size += sum(map(len, entry.containers or ()))
+        size += sum(map(len, entry.containers or ())) + sum(len(each.text) for each in entry.notes)
         if self._bytes + size > MAX_KEPT_BYTES:
             self._kept.clear()
             self._bytes = 0

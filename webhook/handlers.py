@@ -18,8 +18,19 @@ from policies.pods import KINDS
 from policies.validation import reason, validate, warn
 from webhook.canary import canary_policy, is_canary
 from webhook.checked_objects import is_checked, review_object
-from webhook.engine import DENIED, GATED, MUTATED, SKIPPED, UNCHANGED, UNMATCHED, Verdict, fused
+from webhook.engine import (
+    DENIED,
+    GATED,
+    MUTATED,
+    SKIPPED,
+    UNCHANGED,
+    UNMATCHED,
+    Verdict,
+    fused,
+    noted,
+)
 from webhook.gating import fixed
+from webhook.key_notes import object_notes
 from webhook.policy_objects import OversizedError, decode_policy
 from webhook.review import (
     MAX_REASON,
@@ -198,7 +209,11 @@ def _decide(
         merged = engine.merge(kind, pod, policies, node_name_as_field=as_field, waits=waits)
     if decided is not None:
         return engine.fuse(decided, merged)
-    return merged or _LEFT_ALONE
+    verdict = merged or _LEFT_ALONE
+    notes = engine.namespace_notes(name, namespace)
+    if not has_gates and not notes:
+        return verdict
+    return noted(verdict, notes + object_notes(kind, found, pod))
 
 
 def _may_change(request: RequestHead, kind: Kind) -> bool:

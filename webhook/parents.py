@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from gates.known_keys import unknown_keys
 from gates.metadata import READ_KEYS, Metadata
 from gates.owners import (
     DAEMON_SET,
@@ -23,6 +24,7 @@ from gates.owners import (
     is_replica_set,
     parent_of,
 )
+from webhook.key_notes import MAX_TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -160,6 +162,11 @@ _decode: Final = msgspec.json.Decoder(ParentObject).decode
 
 
 def _ours(found: dict[str, str] | None) -> dict[str, str]:
-    if not found or READ_KEYS.isdisjoint(found):
+    if not found:
         return _NONE
-    return {key: value for key, value in found.items() if key in READ_KEYS and value}
+    unknown = unknown_keys(found)
+    if not unknown and READ_KEYS.isdisjoint(found):
+        return _NONE
+    read = {key: value for key, value in found.items() if key in READ_KEYS and value}
+    # Their names are all there is to tell of them.
+    return read | dict.fromkeys(unknown[:MAX_TOLD], "")

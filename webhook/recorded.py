@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from gates.metadata import OPT_IN, OPT_IN_KEY
 from gates.owners import supported_owner
 from gates.version import hash_of
 from policies.decoding import MalformedError
@@ -24,7 +25,6 @@ from webhook.redaction import redacted
 from webhook.review import GroupVersionKind, Request, WorkloadRequest
 from webhook.reviewed import containers_of, owners_of, read_object
 from webhook.settings import AdmissionSettings
-from webhook.snapshot import GATES_ANNOTATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -126,8 +126,9 @@ def _namespaces(request: RequestHead, engine: Engine) -> Iterable[dict[str, Any]
     found = engine.snapshot.namespace(name)
     if found is not None:
         metadata: dict[str, Any] = {"name": name, "labels": found.labels}
-        if found.has_gates:
-            metadata["annotations"] = {GATES_ANNOTATION: "enabled"}
+        annotations = {OPT_IN_KEY: OPT_IN} if found.has_gates else found.mistaken
+        if annotations:
+            metadata["annotations"] = annotations
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 

@@ -7,11 +7,15 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from gates.known_keys import mistaken_opt_in
+from gates.metadata import OPT_IN, OPT_IN_KEY
 from policies.index import PolicySet, policy_set
+from policies.merge import Note
+from webhook.key_notes import opt_in_notes
 from webhook.parents import NO_PARENTS, Parents
+from webhook.review import MAX_WARNING, cut
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
-GATES_ANNOTATION: Final = "keptn.sh/lifecycle-toolkit"
 
 
 class NamespaceMetadata(Struct, frozen=True, gc=False):
@@ -33,7 +37,11 @@ class NamespaceObject(Struct, frozen=True, gc=False, rename="camel"):
         labels = {NAME_LABEL: name, **(self.metadata.labels or {})}
         annotations = self.metadata.annotations or {}
         # The label only tells webhook configurations; left over, it must gate nobody.
-        return Namespace(labels, annotations.get(GATES_ANNOTATION) == "enabled")
+        if annotations.get(OPT_IN_KEY) == OPT_IN:
+            return Namespace(labels, has_gates=True)
+        found = mistaken_opt_in(annotations)
+        mistaken = {key: cut(value, MAX_WARNING) for key, value in found.items()}
+        return Namespace(labels, False, mistaken, opt_in_notes(name, mistaken, labels))
 
 
 class Namespace(Struct, frozen=True, gc=False):
@@ -41,6 +49,10 @@ class Namespace(Struct, frozen=True, gc=False):
 
     labels: dict[str, str]
     has_gates: bool = False
+    mistaken: dict[str, str] = {}
+    """The annotation that asks for gates in vain, if there is one."""
+    notes: tuple[Note, ...] = ()
+    """What to tell of that whoever makes a pod or a workload there."""
 
 
 class Snapshot(Struct, frozen=True, gc=False):

@@ -186,8 +186,8 @@ def _metrics_running(*, is_served: bool) -> Iterator[Finding]:
         "metrics-address",
         "change",
         "Service metrics-operator-service",
-        "it goes: who reads values at its port 9999 finds them at harbourmaster-metrics, or under"
-        " the old name with deploy/components/keptn-metrics-address",
+        "it goes, and port 9999 is off by default, for it knows no authentication: to read values"
+        " there, also under the old name, add deploy/components/keptn-metrics-address",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cli.migrate.model import KEPTN, KUPID
+from gates.metadata import OPT_IN_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 SCHEDULER: Final = "keptn-scheduler"
 INJECTED: Final = "keptn.sh/inject-cert"
 """The label of what Keptn's certificate manager writes its CA into."""
-OPT_IN: Final = "keptn.sh/lifecycle-toolkit"
+OPT_IN: Final = OPT_IN_KEY
 KUPID_EXTENSION: Final = "gardener-extension-kupid"
 KUPID_EXCLUDED: Final = ("role", "kube-system")
 """The label of namespaces that kupid left alone."""

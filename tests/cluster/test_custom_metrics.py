@@ -34,7 +34,7 @@ HOME = "harbourmaster-system"
 CERTIFICATE = "harbourmaster-webhook-cert"
 GROUP = "custom.metrics.k8s.io"
 KIND = "keptnmetrics.metrics.keptn.sh"
-QUICK = ("--certificates-publish-seconds=2",)
+QUICK = ("--certificates-publish-seconds=2", "--metrics-expose=true")
 READER = {"apiGroups": [GROUP], "resources": [f"{KIND}/load"], "verbs": ["get"]}
 
 

@@ -124,7 +124,7 @@ def by_kind(text):
     return found
 
 
-def fresh_namespace(kubectl, stem, labels=None):
+def fresh_namespace(kubectl, stem, labels=None, annotations=None):
     """Create a namespace of a name like ``stem`` in which pods can be created; return its name.
 
     By requests of our own to the plane of this ``kubectl``: a process for each takes a while.
@@ -132,7 +132,7 @@ def fresh_namespace(kubectl, stem, labels=None):
     plane = kubectl.__self__
     stem = re.sub("[^a-z0-9]+", "-", stem.lower())[:40].strip("-")
     name = f"{stem}-{uuid.uuid4().hex[:8]}"
-    metadata = {"name": name, "labels": labels or {}}
+    metadata = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     api.request(plane.port, plane.admin, "POST", "/api/v1/namespaces", manifest)
     accounts = f"/api/v1/namespaces/{name}/serviceaccounts?watch=true"

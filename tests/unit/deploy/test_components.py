@@ -12,6 +12,7 @@ from controller.extender.extender import PATH
 from controller.registration.registration import names_of
 from controller.settings import METRICS
 from helpers.manifests import (
+    BASES,
     DEPLOY,
     ROOT,
     container,
@@ -20,6 +21,7 @@ from helpers.manifests import (
     of_kind,
     one,
     parsed,
+    rendered,
     selects,
     settings_of,
 )
@@ -139,6 +141,62 @@ def test_only_the_ports_that_the_api_server_calls_are_open_to_everybody():
         for port in rule["ports"]
     ]
     assert open_to_all == ["metrics-api", "webhook"]
+
+
+def ports_of(*combination):
+    """What opens a port or lets somebody reach one: each object's kind with its ports' names."""
+    found = objects(*combination)
+    opened = {
+        (each["kind"], port["name"])
+        for each in of_kind(found, "Service")
+        for port in each["spec"]["ports"]
+        if not is_elsewhere(each)
+    }
+    opened |= {
+        (each["kind"], port["name"])
+        for each in of_kind(found, "Deployment")
+        for port in container(each)["ports"]
+    }
+    return opened | {
+        (each["kind"], port["port"])
+        for each in of_kind(found, "NetworkPolicy")
+        for rule in each["spec"].get("ingress", ())
+        for port in rule["ports"]
+    }
+
+
+def is_elsewhere(service):
+    return service["spec"].get("type") == "ExternalName"
+
+
+VALUES = {(kind, "values") for kind in ("Deployment", "NetworkPolicy", "Service")}
+
+
+@pytest.mark.parametrize("base", [*BASES, "beside-keptn"])
+def test_values_are_not_served_without_authentication(base):
+    assert not VALUES & ports_of(base, "network-policy")
+    assert "9999" not in rendered(base, "network-policy")
+    controller = one(objects(base), "Deployment", "harbourmaster-controller")
+    assert not settings_of(controller).metrics.expose
+
+
+def test_keptn_s_address_serves_values_where_network_policies_let_them_be_reached():
+    combination = ("default", "network-policy", "keptn-metrics-address")
+    assert ports_of(*combination) - ports_of("default", "network-policy") == VALUES
+    found = objects(*combination)
+    controller = one(found, "Deployment", "harbourmaster-controller")
+    settings = settings_of(controller).metrics
+    assert settings.expose
+    assert {"name": "values", "containerPort": settings.expose_port, "protocol": "TCP"} in (
+        container(controller)["ports"]
+    )
+    (rule,) = [
+        rule
+        for rule in one(found, "NetworkPolicy", "harbourmaster-controller")["spec"]["ingress"]
+        if {"port": "values", "protocol": "TCP"} in rule["ports"]
+    ]
+    (peer,) = rule["from"]
+    assert peer["namespaceSelector"]["matchExpressions"][0]["values"] == ["keda", "monitoring"]
 
 
 def test_keptn_s_address_leads_to_our_values():

@@ -90,7 +90,6 @@ def test_arguments_are_settings_and_meet_the_ports(deployment):
     if hasattr(settings.server, "port"):
         expected["webhook"] = settings.server.port
     if hasattr(settings, "metrics"):
-        expected["values"] = settings.metrics.expose_port
         expected["metrics-api"] = settings.metrics.custom_metrics_port
     assert ports == expected
     assert settings.server.host == str(IPv4Address(0))

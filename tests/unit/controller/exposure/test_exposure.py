@@ -19,6 +19,7 @@ from helpers import fronting
 from helpers.fronting import Aggregator, headers_of
 from helpers.valued import INTERVALS, NOW, metric, mirror
 from kube.resources import ACCESS_REVIEWS, CONFIG_MAPS
+from playground.ports import free_ports
 from serving.site import AddressError
 
 PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/prod/keptnmetrics.metrics.keptn.sh/cpu/cpu"
@@ -173,7 +174,7 @@ async def test_a_config_map_that_cannot_be_read_lets_nobody_in(place):
 async def test_without_an_aggregator_the_rest_goes_on(place):
     place.issue()
     place.api.forbid("list", CONFIG_MAPS)
-    task = place.start()
+    task = place.start(expose=True)
     await listening(place)
     await place.until(401, name=None)
     async with (
@@ -184,21 +185,24 @@ async def test_without_an_aggregator_the_rest_goes_on(place):
     assert not task.done()
 
 
-async def test_each_port_can_be_off(place):
+async def test_by_default_values_are_served_to_whoever_is_authorized_only(place):
     place.issue()
-    place.start(expose=False)
-    assert place.exposure.plain is None
+    (port,) = free_ports(1)
+    place.start(exposePort=port)
     await listening(place)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    assert not MetricsSettings().expose
 
 
 @pytest.mark.parametrize("key", ["exposePort", "customMetricsPort"])
 async def test_a_port_that_is_taken_is_one_line(place, key):
     place.issue()
-    place.start()
+    place.start(expose=True)
     await listening(place)
     taken = place.exposure.plain.port
     with pytest.raises(AddressError, match="the port is in use"):
-        await place.made(**{key: taken}).run()
+        await place.made(expose=True, **{key: taken}).run()
 
 
 async def test_a_mounted_certificate_is_read_again_when_it_changes(place, tmp_path):

@@ -1,0 +1,102 @@
+"""All keys of Keptn and of ours that have a meaning anywhere, and what a mistyped one should be.
+
+Neither Keptn nor we read any other key under these prefixes, so one that is mistyped skips checks.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from gates.metadata import (
+    APP_KEY,
+    APP_TYPE_KEY,
+    CONTAINER_KEY,
+    METADATA_KEY,
+    OPT_IN,
+    OPT_IN_KEY,
+    PARENT_KEY,
+    POST_EVALUATIONS_KEY,
+    POST_TASKS_KEY,
+    PRE_EVALUATIONS_KEY,
+    PRE_TASKS_KEY,
+    REMOVED_KEY,
+    VERSION_KEY,
+    WORKLOAD_KEY,
+)
+from gates.release import CHECKS_KEY, OURS, RELEASED_BY_KEY, RELEASED_KEY, RELEASED_REASON_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+PREFIXES: Final = ("keptn.sh/", OURS)
+WRITTEN_KEYS: Final = frozenset(
+    (
+        WORKLOAD_KEY,
+        VERSION_KEY,
+        APP_KEY,
+        CONTAINER_KEY,
+        METADATA_KEY,
+        PRE_TASKS_KEY,
+        POST_TASKS_KEY,
+        PRE_EVALUATIONS_KEY,
+        POST_EVALUATIONS_KEY,
+    )
+)
+"""Those that people write on workloads and their pods."""
+KNOWN_KEYS: Final = WRITTEN_KEYS | {
+    OPT_IN_KEY,
+    REMOVED_KEY,
+    PARENT_KEY,
+    APP_TYPE_KEY,
+    CHECKS_KEY,
+    RELEASED_KEY,
+    RELEASED_BY_KEY,
+    RELEASED_REASON_KEY,
+    # On namespaces, Jobs and objects of Keptn's kinds, where other packages read or write them.
+    "keptn.sh/app-type",
+    "keptn.sh/inject-cert",
+    "keptn.sh/task-name",
+    f"{OURS}clear-failed-nodes",
+    f"{OURS}code-digest",
+    f"{OURS}enabled",
+    f"{OURS}owners",
+    f"{OURS}since",
+}
+MAX_MEANT: Final = 63
+"""Characters of a key's name that may be a mistyped one; the API takes no more."""
+
+_OFF: Final = frozenset(("disabled", "false"))
+"""Values of the opt-in by which nobody expects checks."""
+_NEAR: Final = 0.7
+_TRIED: Final = 16
+"""Unknown keys of a namespace that are compared; each takes time, and a namespace may have many."""
+
+
+def unknown_keys(keys: Iterable[str]) -> list[str]:
+    """Those of the keys that are under our prefixes and have no meaning, in their order."""
+    return [key for key in keys if key.startswith(PREFIXES) and key not in KNOWN_KEYS]
+
+
+def meant(key: str, among: Collection[str] = WRITTEN_KEYS) -> str:
+    """The key that an unknown one was probably meant to be; empty where none is near."""
+    name = key.partition("/")[2].lower()
+    if len(name) > MAX_MEANT:
+        return ""
+    names = {each.partition("/")[2]: each for each in sorted(among)}
+    near = get_close_matches(name, names, n=1, cutoff=_NEAR)
+    return names[near[0]] if near else ""
+
+
+def mistaken_opt_in(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The annotation of a namespace that asks for gates in vain, if there is one.
+
+    Its value counts where that is what is wrong, and is empty where the key is.
+    """
+    value = annotations.get(OPT_IN_KEY)
+    if value is not None:
+        return {} if value == OPT_IN or value.lower() in _OFF else {OPT_IN_KEY: value}
+    for key in unknown_keys(annotations)[:_TRIED]:
+        if meant(key, (OPT_IN_KEY,)) and annotations[key].lower() not in _OFF:
+            return {key: ""}
+    return {}

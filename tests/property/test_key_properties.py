@@ -1,0 +1,97 @@
+"""What must hold for every key, however it is written: what is told of it, and what is not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gates.known_keys import (
+    KNOWN_KEYS,
+    PREFIXES,
+    WRITTEN_KEYS,
+    meant,
+    mistaken_opt_in,
+    unknown_keys,
+)
+from gates.metadata import OPT_IN, OPT_IN_KEY
+from helpers.admitted import admit, keys, pod
+from webhook.review import MAX_WARNING
+
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 10
+CODE = "gate-key-unknown"
+LONG = sorted(key for key in WRITTEN_KEYS if len(key.partition("/")[2]) > 6)
+
+many = settings(max_examples=CASES, deadline=None, database=None)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 2000 else 900)]
+
+# As JSON carries them.
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+any_keys = st.one_of(
+    st.sampled_from(sorted(KNOWN_KEYS)),
+    st.builds(str.__add__, st.sampled_from(["", "x", *PREFIXES]), texts),
+)
+maps = st.dictionaries(any_keys, texts, max_size=6)
+
+
+@st.composite
+def mistyped(draw):
+    """A key that people write and what one wrong keystroke makes of it."""
+    key = draw(st.sampled_from(LONG))
+    prefix, slash, name = key.partition("/")
+    at = draw(st.integers(0, len(name) - 1))
+    typed = draw(st.sampled_from(["", *"-_x", name[at].upper(), name[at] * 2]))
+    return key, f"{prefix}{slash}{name[:at]}{typed}{name[at + 1 :]}"
+
+
+@many
+@given(found=st.lists(any_keys, max_size=6))
+def test_exactly_the_keys_under_our_prefixes_that_are_not_known_are_unknown(found):
+    told = unknown_keys(found)
+    assert told == [each for each in found if each in told]
+    assert all((each in told) == (each not in KNOWN_KEYS) for each in found if _is_ours(each))
+    assert all(_is_ours(each) for each in told)
+
+
+@many
+@given(typed=mistyped())
+@example(typed=("keptn.sh/pre-deployment-tasks", "keptn.sh/pre-deployment-task"))
+def test_a_key_with_one_wrong_keystroke_is_recognised(typed):
+    key, wrong = typed
+    if wrong != key:
+        assert unknown_keys([wrong]) == [wrong]
+        assert meant(wrong) == key
+
+
+@many
+@given(annotations=maps, value=st.one_of(st.just(OPT_IN), texts))
+def test_of_an_opt_in_at_most_one_mistake_is_told_and_none_of_the_right_one(annotations, value):
+    found = mistaken_opt_in(annotations)
+    assert len(found) <= 1
+    assert found.keys() <= annotations.keys()
+    assert not mistaken_opt_in(annotations | {OPT_IN_KEY: OPT_IN})
+    assert not mistaken_opt_in({OPT_IN_KEY: value}).keys() - {OPT_IN_KEY}
+
+
+@many
+@given(annotations=maps, labels=maps)
+def test_unknown_keys_add_short_printable_warnings_and_change_nothing_else(annotations, labels):
+    annotations = annotations | keys(workload="cart", version="1", app="shop")
+    found = admit(pod(annotations, labels=labels))
+    warnings = found.response.get("warnings", [])
+    unknown = unknown_keys(annotations) + unknown_keys(labels)
+    assert (CODE in found.verdict.codes) == bool(unknown)
+    assert all(len(each) <= MAX_WARNING and each.isprintable() for each in warnings)
+    kept = [
+        {key: value for key, value in each.items() if key not in unknown}
+        for each in (annotations, labels)
+    ]
+    expected = admit(pod(kept[0], labels=kept[1]))
+    assert found.operations == expected.operations
+    assert found.verdict.outcome == expected.verdict.outcome
+
+
+def _is_ours(key):
+    return key.startswith(PREFIXES)

@@ -1,0 +1,289 @@
+"""Warnings on keys that have no effect, and on namespaces that ask for gates in vain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from helpers.admitted import OPT_IN, admit, ask, engine_of, family, keys, owner, pod
+from helpers.objects import RESOURCES, cluster_policy, review, workload
+from helpers.recorded import taken
+from webhook.engine import DENIED, GATED, MUTATED, UNCHANGED, UNMATCHED
+from webhook.recorded import line_of
+from webhook.review import MAX_WARNING, MAX_WARNINGS
+
+ROOT = Path(__file__).parents[3]
+KEY_CODE, OPT_IN_CODE = "gate-key-unknown", "gate-opt-in-unknown"
+TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
+TRACKED = keys(workload="cart", version="1", app="shop")
+PLACES = {
+    "Deployment": "spec.template.metadata",
+    "Job": "spec.template.metadata",
+    "CronJob": "spec.jobTemplate.spec.template.metadata",
+}
+
+
+def warning(at, key="keptn.sh/pre-deployment-task", to_do=""):
+    to_do = to_do or 'did you mean "keptn.sh/pre-deployment-tasks"?'
+    return f'harbourmaster: key "{key}" is unknown and has no effect: {at}: {to_do}'
+
+
+def opt_in(fault, to_do):
+    return f'harbourmaster: namespace "ns1" has no gates: {fault}: {to_do}'
+
+
+def place(annotations=None, labels=None):
+    metadata = {"name": "ns1", "annotations": annotations or {}, "labels": labels or {}}
+    return {"namespaces": [{"metadata": metadata}]}
+
+
+def template(kind, **metadata):
+    document = workload(kind)
+    holder = document["spec"]
+    if kind == "CronJob":
+        holder = holder["jobTemplate"]["spec"]
+    holder["template"]["metadata"] |= metadata
+    return document
+
+
+def told(found):
+    return found.response.get("warnings", [])
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_an_unknown_key_of_a_pod_is_told_and_the_pod_waits_all_the_same(where):
+    document = pod(TRACKED | TYPO) if where == "annotations" else pod(TRACKED, labels=TYPO)
+    found = admit(document)
+    assert told(found) == [warning(f"metadata.{where}")]
+    assert found.verdict.outcome == GATED
+    assert found.verdict.codes == (KEY_CODE,)
+    assert list(found.response["auditAnnotations"]) == [KEY_CODE]
+
+
+@pytest.mark.parametrize("owners", [[], [owner("Job")]], ids=["bare", "job"])
+def test_the_outcome_and_its_reason_stay(owners):
+    found = admit(pod(TYPO, owners=owners))
+    assert told(found) == [warning("metadata.annotations")]
+    assert found.verdict.outcome == UNMATCHED
+    assert "owner of pod is not supported" in found.response["status"]["reason"]
+    assert found.is_untouched
+
+
+@pytest.mark.parametrize(
+    ("disk", "outcome"), [("ssd", UNCHANGED), ("nvme", MUTATED)], ids=["unchanged", "mutated"]
+)
+def test_the_patch_of_policies_stays(disk, outcome):
+    policy = cluster_policy(nodeSelector={"disk": disk})
+    document = pod(TYPO, owners=[], nodeSelector={"disk": "ssd"} if outcome == UNCHANGED else {})
+    found = admit(document, (), policy)
+    assert told(found) == [warning("metadata.annotations")]
+    assert found.verdict.outcome == outcome
+    assert found.after["spec"]["nodeSelector"] == {"disk": disk}
+
+
+def test_a_refusal_says_only_why():
+    settings = {"gating": "schedulerName", "onForeignScheduler": "deny"}
+    found = admit(pod(TRACKED | TYPO, schedulerName="other"), **settings)
+    assert found.verdict.outcome == DENIED
+    assert KEY_CODE not in found.verdict.codes
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Rollout"])
+def test_an_unknown_key_of_the_owner_is_told_where_the_pod_inherits(kind):
+    found = admit(pod(), family(TRACKED | TYPO, kind))
+    assert told(found) == [warning("metadata.annotations of the pod's owner")]
+    assert found.annotations == TRACKED
+    mistyped = keys(worklod="cart")
+    (text,) = told(admit(pod(), family(mistyped, kind)))
+    assert 'did you mean "keptn.sh/workload"?' in text
+    assert told(admit(pod(TRACKED), family(TYPO, kind))) == []
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_unknown_keys_of_a_workload_and_of_its_template_are_told(kind):
+    at = PLACES[kind]
+    found = admit(template(kind, annotations=TYPO))
+    assert told(found) == [warning(f"{at}.annotations")]
+    assert found.is_untouched
+    document = template(kind, labels={"app": "web"} | TYPO)
+    document["metadata"] |= {"annotations": TYPO, "labels": TYPO}
+    assert told(admit(document)) == [
+        warning("metadata.annotations"),
+        warning("metadata.labels"),
+        warning(f"{at}.labels"),
+    ]
+
+
+def test_an_update_of_a_workload_is_told_and_one_of_a_pod_is_not():
+    update = {"operation": "UPDATE"}
+    assert told(admit(template("Deployment", annotations=TYPO), request=update))
+    assert not told(admit(pod(TYPO), request=update))
+
+
+def test_no_annotations_of_a_template_are_too_odd():
+    for odd in ("x", [], {"keptn.sh/a": {}}, {"keptn.sh/a": None}, None):
+        found = admit(template("Deployment", annotations=odd))
+        assert found.is_untouched
+        assert "warnings" not in found.response
+
+
+@pytest.mark.parametrize(
+    ("metadata", "fault", "to_do"),
+    [
+        (
+            {"annotations": {"keptn.sh/lifecycle-toolkit": "true"}},
+            'annotation keptn.sh/lifecycle-toolkit is "true"',
+            'set it to "enabled"',
+        ),
+        (
+            {"annotations": {"keptn.sh/lifecycle-toolkit": "Enabled"}},
+            'annotation keptn.sh/lifecycle-toolkit is "Enabled"',
+            'set it to "enabled"',
+        ),
+        (
+            {"annotations": {"keptn.sh/lifecyle-toolkit": "enabled"}},
+            'its annotation "keptn.sh/lifecyle-toolkit" is unknown',
+            'did you mean "keptn.sh/lifecycle-toolkit"?',
+        ),
+        (
+            {"labels": OPT_IN},
+            "keptn.sh/lifecycle-toolkit is a label",
+            'set the annotation to "enabled"',
+        ),
+    ],
+    ids=["true", "Enabled", "key", "label"],
+)
+def test_a_mistyped_opt_in_is_told_for_pods_and_workloads(metadata, fault, to_do):
+    options = place(**metadata)
+    expected = opt_in(fault, to_do)
+    for document in (pod(TRACKED), pod(owners=[]), workload("Deployment"), workload("Job")):
+        found = admit(document, **options)
+        assert told(found) == [expected]
+        assert found.is_untouched
+        assert found.verdict.outcome == UNMATCHED
+        assert found.verdict.codes == (OPT_IN_CODE,)
+
+
+def test_a_mistyped_opt_in_and_a_mistyped_key_are_both_told():
+    options = place({"keptn.sh/lifecycle-toolkit": "true"})
+    for document, at in (
+        (pod(TYPO), "metadata"),
+        (template("Deployment", annotations=TYPO), "spec.template.metadata"),
+    ):
+        first, second = told(admit(document, **options))
+        assert 'is "true"' in first
+        assert second == warning(f"{at}.annotations")
+
+
+@pytest.mark.parametrize("value", ["disabled", "false"])
+def test_whoever_asks_for_no_gates_is_told_nothing(value):
+    found = admit(pod(TRACKED | TYPO), **place({"keptn.sh/lifecycle-toolkit": value}))
+    assert "warnings" not in found.response
+
+
+@pytest.mark.parametrize(
+    "settings", [{"deniedNamespaces": ["ns1"]}, {"features": ["policies"]}], ids=["denied", "off"]
+)
+def test_where_settings_allow_no_gates_nothing_is_told(settings):
+    for asked in (OPT_IN, {"keptn.sh/lifecycle-toolkit": "true"}):
+        options = place(asked) | settings
+        assert not told(admit(pod(TYPO), **options))
+        assert not told(admit(template("Deployment", annotations=TYPO), **options))
+
+
+def test_a_namespace_without_gates_is_told_nothing():
+    assert not told(admit(pod(TYPO), **place()))
+    assert not told(admit(template("Deployment", annotations=TYPO), **place()))
+
+
+def test_a_change_of_the_namespace_counts_at_once():
+    engine = engine_of(**place({"keptn.sh/lifecycle-toolkit": "true"}))
+    question = review(pod(TRACKED))
+    assert told(ask(question, engine))
+    after = engine.succeeded(engine_of().snapshot)
+    assert not told(ask(question, after))
+
+
+def test_many_hostile_keys_are_few_short_printable_warnings():
+    hostile = {f'keptn.sh/\n\x1b[31m"{"x" * 300}{index}': "y" for index in range(2000)}
+    document = template("Deployment", annotations=hostile, labels=hostile)
+    document["metadata"] |= {"annotations": hostile, "labels": hostile}
+    found = told(admit(document))
+    assert len(found) <= MAX_WARNINGS + 1
+    assert all(len(each) <= MAX_WARNING and each.isprintable() for each in found)
+    assert sum(map(len, found)) <= 4096
+    assert any("1997 more" in each for each in found)
+
+
+def test_the_longest_warning_is_whole():
+    near = "gates.harbourmaster.dev/post-deployment-evaluation"
+    far = "gates.harbourmaster.dev/" + "x" * 63
+    found = told(admit(template("CronJob", annotations={near: "", far: ""})))
+    assert found[0].endswith('did you mean "keptn.sh/post-deployment-evaluations"?')
+    assert found[1].endswith(": correct or remove it")
+
+
+def test_a_hostile_opt_in_is_cut():
+    value = "\n" * 9 + "é" * 100_000
+    (text,) = told(admit(pod(), **place({"keptn.sh/lifecycle-toolkit": value})))
+    assert len(text) <= MAX_WARNING
+    assert text.isprintable()
+    assert text.endswith('set it to "enabled"')
+
+
+def test_equal_pods_share_the_answer_with_its_warnings():
+    engine = engine_of()
+    first, second = (ask(review(pod(TRACKED | TYPO)), engine) for _ in range(2))
+    assert told(first)
+    assert first.verdict is second.verdict
+
+
+@pytest.mark.parametrize(
+    ("document", "parents", "options"),
+    [
+        pytest.param(pod(TRACKED | TYPO), (), {}, id="pod"),
+        pytest.param(pod(), family(TRACKED | TYPO), {}, id="owner"),
+        pytest.param(template("Deployment", annotations=TYPO), (), {}, id="template"),
+        pytest.param(pod(), (), place({"keptn.sh/lifecycle-toolkit": "x" * 300}), id="value"),
+        pytest.param(pod(), (), place({"keptn.sh/lifecyle-toolkit": "enabled"}), id="name"),
+        pytest.param(pod(), (), place({}, OPT_IN), id="label"),
+    ],
+)
+def test_a_recording_of_a_warning_is_faithful(document, parents, options):
+    engine = engine_of(parents, **options)
+    assert told(ask(review(document), engine))
+    line, outcome = line_of(taken(json.dumps(review(document)).encode(), engine))
+    assert line is not None, outcome
+
+
+def documents():
+    for path in sorted((*ROOT.glob("deploy/**/*.yaml"), *ROOT.glob("tests/**/*.yaml"))):
+        for each in yaml.safe_load_all(path.read_text()):
+            for one in each if isinstance(each, list) else [each]:
+                if isinstance(one, dict) and one.get("kind") in RESOURCES:
+                    yield path.relative_to(ROOT).as_posix(), one
+
+
+def test_no_sample_of_ours_is_warned_of():
+    found = list(documents())
+    assert "deploy/samples/gates/shop.yaml" in dict(found)
+    for name, document in found:
+        codes = admit(document).verdict.codes
+        assert not {KEY_CODE, OPT_IN_CODE} & set(codes), name
+
+
+def test_no_recorded_review_is_warned_of():
+    folder = ROOT / "tests/fixtures"
+    reviews = [json.loads(path.read_text()) for path in folder.rglob("*.json")]
+    for name in ("cases.jsonl", "recorded.jsonl"):
+        lines = (folder / name).read_text().splitlines()
+        reviews += [json.loads(line)["review"] for line in lines]
+    asked = [each for each in reviews if each.get("request", {}).get("object")]
+    assert len(asked) > 20
+    for question in asked:
+        namespace = question["request"].get("namespace", "ns1")
+        found = ask(question, engine_of(namespace=namespace)).verdict
+        assert not {KEY_CODE, OPT_IN_CODE} & set(found.codes)
