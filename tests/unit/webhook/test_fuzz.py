@@ -19,6 +19,7 @@ import pytest
 
 from helpers.objects import cluster_policy, policy, required, review, workload
 from helpers.patching import decode_patch
+from helpers.patience import PATIENCE
 from helpers.properties import cases
 from helpers.raw_http import Connection, post
 from policies.index import policy_set
@@ -295,7 +296,7 @@ async def answered(site, data):
     received = b""
     try:
         wire.send(data)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not re.search(rb"HTTP/1\.[01] [2-5]\d\d [^\r]*\r\n", received):
                 more = await wire.reader.read(65536)
                 if not more:
@@ -336,7 +337,7 @@ async def test_s39_a_mangled_request_never_fails_the_server(log):
     await asyncio.gather(*(attack(seed) for seed in range(AT_ONCE)))
     for request in good:
         assert (await answered(site, request))[-1] in {200, 405}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await site.wait_until_unused()
     await site.stop()
     records.flush()
