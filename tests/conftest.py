@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+import helpers.properties  # noqa: F401 - before any test module, for its profiles
 from helpers.cluster import (
     SERVED,
     delete_namespace,

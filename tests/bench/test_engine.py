@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import engine
 
-pytestmark = [pytest.mark.full, pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 
 def median_ratio(cases, one, other, *, rounds=5):

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import extending
 
-pytestmark = [pytest.mark.full, pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 GUARD_MS = 10
 """Tenfold: 1 ms is asked for."""

@@ -12,7 +12,7 @@ from placement.decisions import decide_all
 from placement.passes import Pass
 from placement.records import record
 
-pytestmark = [pytest.mark.full, pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 APPLICATIONS = 1000
 CLUSTERS = 100

@@ -15,7 +15,7 @@ import planning
 
 from helpers.planning import critical
 
-pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.timeout(300)]
 
 NODES = 1000
 GUARD_MS = 300

@@ -12,7 +12,7 @@ from cli.main import main
 from helpers.objects import cluster_policy
 from helpers.previewing import HOST, deployment, namespace, ready_node
 
-pytestmark = [pytest.mark.full, pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 POLICIES = 30
 PODS_OF_ONE = 10

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import engine
 
-pytestmark = [pytest.mark.full, pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 REVIEWS = 500
 QUESTION = body(large_deployment())

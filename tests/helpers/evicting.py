@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 
 from helpers.fake_api import FakeApi
 from helpers.fake_store import StatusError, status
+from helpers.patience import PATIENCE
 from kube.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS, NODES, PODS
 
 KEY = "CriticalAddonsOnly"
 ANNOTATION = "rescheduler.harbourmaster.dev/reservations"
 HOME = "harbourmaster-system"
-PATIENCE = 10.0
 QUICK = {
     "enabled": True,
     "initialDelaySeconds": 0,

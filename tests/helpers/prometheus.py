@@ -11,11 +11,11 @@ import prometheus_client
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import CollectorRegistry
 
+from helpers.patience import PATIENCE
 from playground.prometheus import Prometheus
 
 # The server fetches so often, so a value is there in half of it on average.
 INTERVAL = "200ms"
-PATIENCE = 20.0
 PROBE_SECONDS = 0.02
 # What the server adds to each series.
 OWN_LABELS = {"job", "instance"}

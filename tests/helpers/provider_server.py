@@ -8,6 +8,9 @@ import socket
 from contextlib import suppress
 from typing import NamedTuple
 
+from helpers.patience import TEST_SECONDS
+from helpers.virtual_time import skip
+
 LOOPBACK = ("127.0.0.0/8",)
 
 
@@ -119,6 +122,13 @@ async def hang(_request):
     """Answer nothing, for ever."""
     await asyncio.get_running_loop().create_future()
     yield b""
+
+
+async def too_late(request):
+    """Answer nothing, until whoever asks has waited enough, which is at once."""
+    skip(TEST_SECONDS)
+    async for each in hang(request):
+        yield each
 
 
 class Names:

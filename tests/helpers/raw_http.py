@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from helpers.patience import PATIENCE
 from serving.bodies import read_body
 from serving.clients import check_client
 from serving.limits import Limits
-
-PATIENCE = 5.0
 
 
 class Answer(NamedTuple):

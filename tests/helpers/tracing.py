@@ -78,7 +78,9 @@ class Collector:
         self.headers.append(request.headers)
         self._came.set()
         await self.release.wait()
-        return web.Response(status=self.status, headers={"Location": "/elsewhere"})
+        # Whoever is to come back so late does not try again meanwhile.
+        headers = {"Location": "/elsewhere", "Retry-After": "1000"}
+        return web.Response(status=self.status, headers=headers)
 
     def spans(self):
         """Each span that came, with the attributes of its resource."""

@@ -33,6 +33,13 @@ def run_virtually(coroutine):
         return runner.run(coroutine)
 
 
+def skip(seconds):
+    """Let time pass at once in the running loop, which must be one of asyncio's own."""
+    loop = asyncio.get_running_loop()
+    before = loop.time
+    loop.time = lambda: before() + seconds
+
+
 def virtual(test):
     """Run an async test in virtual time."""
 

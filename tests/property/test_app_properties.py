@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from evaluation.objects import Metadata
 from gates.names import app_version_name
+from helpers.properties import cases
 from lifecycle.apps import (
     composed,
     composed_version,
@@ -54,7 +55,7 @@ def app(version, generation, current):
 WORKLOADS = st.dictionaries(NAMES, VERSIONS, max_size=5)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500))
 @given(WORKLOADS, st.data())
 def test_an_app_does_not_depend_on_the_order_in_which_workloads_are_listed(found, data):
     listed = [workload(name, version) for name, version in found.items()]
@@ -64,7 +65,7 @@ def test_an_app_does_not_depend_on_the_order_in_which_workloads_are_listed(found
     assert {(one.name, one.version) for one in composed(shuffled).workloads} == set(found.items())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500))
 @given(WORKLOADS, st.lists(st.tuples(NAMES, VERSIONS), max_size=5))
 def test_bringing_an_app_up_to_date_twice_changes_nothing(found, before):
     listed = [workload(name, version) for name, version in found.items()]
@@ -76,13 +77,13 @@ def test_bringing_an_app_up_to_date_twice_changes_nothing(found, before):
     assert [one.name for one in once.workloads][: len(set(kept))] == list(dict.fromkeys(kept))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300))
 @given(NAMES, NAMES)
 def test_a_workload_has_its_short_name(app_name, name):
     assert short_name(app_name, f"{app_name}-{name}") == name
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500))
 @given(
     st.lists(VERSIONS, min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(0, 5), STATES), max_size=8),

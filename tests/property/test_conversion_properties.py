@@ -7,27 +7,21 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.properties import TIMEOUT, cases
 from helpers.schemas import objects, versions
 from lifecycle.conversion import UNCONVERTED, VERSIONS, convert
 
 PLURALS = ("keptnapps", "keptnappversions")
 GROUP = "lifecycle.keptn.sh"
 PAIRS = list(itertools.permutations(VERSIONS, 2))
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 400
 
-MANY = settings(
-    max_examples=CASES,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+MANY = settings(max_examples=cases(50, least=10))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 
 def to(obj, version):

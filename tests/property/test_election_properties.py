@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 from helpers.candidates import (
@@ -19,8 +18,8 @@ from helpers.candidates import (
     refused,
 )
 from helpers.logs import captured_log
+from helpers.properties import TIMEOUT, cases
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000"))
 TROUBLE = 30.0
 """Seconds in which everything may go wrong."""
 RECOVERY = 35.0
@@ -28,14 +27,11 @@ RECOVERY = 35.0
 may have kept its candidate away for some more."""
 
 many = settings(
-    max_examples=max(CASES // 100, 200),
-    deadline=None,
+    max_examples=cases(200),
     # Explaining a failure takes longer than finding it.
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 20000 else 900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 FAULTS = {
     "lost": lambda _chance: RESET,

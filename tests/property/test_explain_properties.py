@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
 
 import jsonpatch
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.generated import labels, pod_specs, policies, selectors, with_unknown_fields
+from helpers.properties import TIMEOUT, cases
 from policies.compiled import compile_policy
 from policies.explain import CHANGES, OWN, Candidate, explain
 from policies.index import policy_set
@@ -24,15 +24,9 @@ from policies.merge import MergeOptions, merge
 from policies.model import Policy
 from policies.pods import KINDS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
-many = settings(
-    max_examples=CASES,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+many = settings(max_examples=cases(1000))
 OPTIONS = st.builds(
     MergeOptions,
     treat_default_scheduler_as_unset=st.booleans(),

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gates.metadata import METADATA_KEY, READ_KEYS, REMOVED_KEY
 from helpers.admitted import APP_TYPE, GATE, PARENT, ask, engine_of, family, owner, parent, pod
 from helpers.generated import pod_specs, policies, with_unknown_fields
 from helpers.objects import review
+from helpers.properties import TIMEOUT, cases
 from webhook.engine import GATED
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 10
 OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 OURS = {*READ_KEYS, APP_TYPE, PARENT}
 SUPPORTED = {"ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Rollout"}
 
-many = settings(
-    max_examples=CASES,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 2000 else 900)]
+many = settings(max_examples=cases(2000))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 marks = st.dictionaries(
     st.sampled_from(sorted((READ_KEYS - {METADATA_KEY}) | {"example.com/other"})),

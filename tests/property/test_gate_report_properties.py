@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from controller.lifecycle.gated_pods import decode_whole
 from evaluation.objects import Metadata, OwnerReference
 from gates.release import may_go
+from helpers.properties import cases
 from lifecycle.check_facts import Facts
 from lifecycle.gate_report import GateReport, gate_report
 from lifecycle.gate_verdict import A_NODE, Code, GateRules
@@ -217,7 +218,7 @@ def is_let_go(raw, facts, scheduler):
     return may_go(approval(version), owners[0])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500))
 @given(worlds(), RULES)
 def test_released_is_who_the_controller_lets_go(world, rules):
     raw, facts = world
@@ -233,7 +234,7 @@ def test_released_is_who_the_controller_lets_go(world, rules):
     assert (report.code == "waits-in-scheduler") == (goes and not at_gate)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500))
 @given(worlds(), RULES)
 def test_one_reason_wins_and_its_text_is_what_the_version_says(world, rules):
     raw, facts = world
@@ -266,7 +267,7 @@ def test_one_reason_wins_and_its_text_is_what_the_version_says(world, rules):
         assert report.text.startswith(said)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200))
 @given(worlds(), RULES)
 def test_what_could_not_be_read_changes_no_verdict_but_that_on_the_app(world, rules):
     """``gate list`` reads only versions, and says the same of who goes and who is left."""
@@ -282,7 +283,7 @@ def test_what_could_not_be_read_changes_no_verdict_but_that_on_the_app(world, ru
         assert (found.code, found.text) == (full.code, full.text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200))
 @given(worlds(), RULES)
 def test_a_check_that_is_open_is_one_that_the_text_may_wait_for(world, rules):
     raw, facts = world

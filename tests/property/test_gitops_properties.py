@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.gitops import argocd, flux
@@ -13,22 +11,17 @@ from cli.gitops.rules import HANDLED, joined, scopes
 from cli.render import rendered
 from helpers.generated import pod_specs, policies
 from helpers.ignoring import forget, forget_pointers, without_empty
+from helpers.properties import TIMEOUT, cases
 from policies.index import policy_set
 from webhook.engine import Engine
 from webhook.settings import AdmissionSettings
 from webhook.snapshot import Snapshot
 from webhook.sources import read_policy
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
 KINDS = {kind.name: kind for kind in HANDLED if kind.name in {"Pod", "Deployment", "CronJob"}}
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 1000 else 900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
-many = settings(
-    max_examples=CASES,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+many = settings(max_examples=cases(1000))
 
 
 def manifest(kind, spec):

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import random
 
 import jsonpatch
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.generated import pod_specs, policies, with_unknown_fields
 from helpers.nodes import admits, all_nodes, should_admit
 from helpers.patching import decode_patch
+from helpers.properties import TIMEOUT, cases
 from policies.index import policy_set
 from webhook.engine import MUTATED, UNCHANGED, Engine
 from webhook.handlers import UNMATCHED, answer
@@ -25,7 +25,6 @@ from webhook.settings import AdmissionSettings
 from webhook.snapshot import Snapshot
 from webhook.sources import read_policy
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000"))
 OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 KINDS = {
     "Pod": ("", "/spec"),
@@ -34,13 +33,8 @@ KINDS = {
 }
 NODES = list(all_nodes())
 
-many = settings(
-    max_examples=CASES,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 20000 else 900)]
+many = settings(max_examples=cases(20000))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 
 def build(kind, spec):

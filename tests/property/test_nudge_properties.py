@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 import jsonpatch
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -20,13 +19,13 @@ from evaluation.times import stamp
 from gates.owners import OwnerReference
 from helpers.gated import CHECKED, CREATED, keptn, owned
 from helpers.phased import workload_version
+from helpers.properties import cases
 from helpers.signals import RecordedSignals
 from kube.store import Store
 from lifecycle.model import FailedNode, WorkloadVersionStatus
 from lifecycle.scheduling import Candidate, permission
 from lifecycle.workloads import approval
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000"))
 START = datetime.fromisoformat(CREATED)
 DEADLINE = 60.0
 PASSED = msgspec.convert(CHECKED, WorkloadVersionStatus)
@@ -152,12 +151,7 @@ class Scene:
             getattr(self, action)(value)
 
 
-@settings(
-    max_examples=max(CASES // 20, 1),
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(max_examples=cases(1000))
 @given(actions)
 def test_whoever_may_run_does_and_nobody_is_woken_for_nothing(steps):
     scene = Scene()
@@ -178,7 +172,7 @@ def test_whoever_may_run_does_and_nobody_is_woken_for_nothing(steps):
         assert scene.is_bound
 
 
-@settings(max_examples=max(CASES // 20, 1), deadline=None, database=None)
+@settings(max_examples=cases(1000))
 @given(actions)
 def test_each_state_is_told_once_and_each_deadline_too(steps):
     """By one leader whose watch is not behind, of replicas that know all."""

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.phased import Walk, app_version, workload_version
+from helpers.properties import TIMEOUT, cases
 from lifecycle.model import WorkloadEntry
 from lifecycle.phases import APP_PHASES, PASSED, PROMOTION, WORKLOAD_PHASES, phases_of, state_of
 from lifecycle.steps import Rules
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000"))
 STATES = ["Pending", "Progressing", "Succeeded", "Succeeded", "Succeeded", "Failed", ""]
 OVER = {"Succeeded", "Failed"}
 WORKLOADS = [("cart", "2.0"), ("till", "1.0")]
 DEPLOYED = {"Progressing", "Succeeded", "Failed", "Warning"}
 
-flows = settings(
-    max_examples=max(CASES // 40, 1),
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 20000 else 900)]
+flows = settings(max_examples=cases(500))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 names = st.lists(st.sampled_from("abcd"), max_size=4)
 numbers = st.integers(0, 10**6)

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.properties import TIMEOUT, cases
 from providers.addresses import REFUSED, Addresses, literal, parsed, place
 from providers.errors import ProviderError
 from providers.numbers import finite, fixed6, go_general, go_shortest, quantity
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
-
-many = settings(
-    max_examples=CASES,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 1000 else 900)]
+many = settings(max_examples=cases(1000))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 finite_floats = st.floats(allow_nan=False, allow_infinity=False)
 FIXED = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?")

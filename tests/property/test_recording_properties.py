@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gates.metadata import METADATA_KEY, READ_KEYS, REMOVED_KEY
 from helpers.admitted import engine_of, family, owner, pod
 from helpers.generated import labels, pod_specs, policies, with_unknown_fields
 from helpers.objects import review, workload
+from helpers.properties import TIMEOUT, cases
 from helpers.recorded import CANARY, annotated, asked_by, recorded, replayed_response, secretive
 from telemetry.metrics import WRITTEN
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
-
-many = settings(
-    max_examples=CASES,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 1000 else 900)]
+many = settings(max_examples=cases(1000))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 SPOTS = ("env", "annotations", "args", "request")
 marks = st.dictionaries(

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gates.release import Approval, may_go, removal
+from helpers.properties import cases
 
 GATE = "keptn-prechecks-gate"
 REMOVED = "keptn.sh/scheduling-gate-removed"
@@ -19,7 +20,7 @@ KEYS = st.sampled_from(["a", "b/c", "d~e", "f~1g/h", REMOVED, "gates.harbourmast
 PASSED = {"Succeeded", "Warning"}
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=cases(2000))
 @given(st.none() | st.builds(Approval, STATES, STATES, STATES, st.frozensets(UIDS)), UIDS)
 def test_who_goes(approval, owner):
     is_free = may_go(approval, owner)
@@ -31,7 +32,7 @@ def test_who_goes(approval, owner):
     assert is_free == (passed and begun and owner in approval.owners)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=cases(2000))
 @given(
     st.lists(NAMES, max_size=5, unique=True),
     st.none() | st.dictionaries(KEYS, st.text(max_size=3), max_size=5),

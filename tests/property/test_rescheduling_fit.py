@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cli.reschedule.fit import judge
 from helpers.fit_cases import CASES
 from helpers.fitting import NAMESPACES
+from helpers.properties import cases
 from policies.decoding import MalformedError
 from policies.selectors import Matcher
 from rescheduling.anti_affinity import rivals
@@ -111,7 +112,7 @@ def worlds(draw):
 RANK = {False: 0, None: 1, True: 2}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300))
 @given(worlds(), SPACE_LABELS, st.data())
 def test_less_on_the_node_is_never_worse(world, namespaces, data):
     pending, node, present = world
@@ -129,7 +130,7 @@ def test_less_on_the_node_is_never_worse(world, namespaces, data):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300))
 @given(worlds(), SPACE_LABELS, TOLERATIONS, st.data())
 def test_more_room_and_more_patience_are_never_worse(world, namespaces, toleration, data):
     pending, node, present = world
@@ -149,7 +150,7 @@ def test_more_room_and_more_patience_are_never_worse(world, namespaces, tolerati
         assert bool(after.reasons) is (after.fits is not True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300))
 @given(worlds(), SPACE_LABELS)
 def test_what_is_added_up_is_what_is_there(world, namespaces):
     """The resources alone, counted anew in the plainest way."""
@@ -204,7 +205,7 @@ def most_at_a_time(inits, containers, resource):
     return max(most, running)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300))
 @given(LISTS, st.lists(ASKED, min_size=1, max_size=3), ASKED)
 def test_a_pod_asks_for_what_runs_at_a_time(inits, containers, overhead):
     found = effective(
@@ -263,7 +264,7 @@ def placed(value, at, other):
     return found
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500))
 @given(st.sampled_from(CASES), st.data(), ANYTHING)
 def test_no_json_breaks_the_reader(case, data, other):
     node, present, pod = case.on("fit-1")
@@ -275,7 +276,7 @@ def test_no_json_breaks_the_reader(case, data, other):
     assert "\n" not in answer.get("error", "")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500))
 @given(st.sampled_from(CASES), st.data(), ANYTHING)
 def test_readers_raise_one_error_only(case, data, other):
     node, _, pod = case.on("fit-1")
@@ -290,7 +291,7 @@ def test_readers_raise_one_error_only(case, data, other):
                 assert "\n" not in str(error)  # noqa: PT017 - none is as good
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500))
 @given(st.binary(max_size=60))
 def test_no_bytes_break_the_reader(line):
     msgspec.json.encode(judge(line))

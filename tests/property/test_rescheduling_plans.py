@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
 from msgspec.structs import replace
 
 from helpers.planning import NOW, budget, cluster, critical, node, pod, requests
+from helpers.properties import TIMEOUT, cases
 from helpers.random_clusters import (
     Case,
     best,
@@ -26,13 +26,13 @@ from rescheduling.planner import plan, plan_on
 from rescheduling.plans import Circumstances, PlannerSettings
 from rescheduling.search import Search
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
+CASES = cases(1000)
 PARTS = 10
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 2000 else 900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 parts = pytest.mark.parametrize("part", range(PARTS))
 
 
-def cases(part):
+def some(part):
     for seed in range(part, CASES, PARTS):
         yield seed, random_case(seed)
 
@@ -49,7 +49,7 @@ def without(pods, victims):
 
 @parts
 def test_victims_suffice_and_none_is_one_too_many(part):
-    for seed, case in cases(part):
+    for seed, case in some(part):
         found = planned(case)
         for each in (found.candidate, *found.runners_up):
             if each is None:
@@ -74,7 +74,7 @@ def test_victims_suffice_and_none_is_one_too_many(part):
 @parts
 def test_no_set_of_victims_is_better(part):
     """By one resource always; by several the way of choosing is one of thumb (deviations below)."""
-    for seed, case in cases(part):
+    for seed, case in some(part):
         if not case.has_one_resource:
             continue
         found, wanted = planned(case).candidate, best(case)
@@ -114,7 +114,7 @@ def test_with_several_resources_few_plans_are_not_the_best(record_property):
 
 @parts
 def test_the_order_of_events_makes_no_difference(part):
-    for seed, case in cases(part):
+    for seed, case in some(part):
         account = Cluster(case.settings)
         rng = random.Random(seed)  # noqa: S311 - a fixed seed
         for what, each in shuffled(case, seed):
@@ -133,7 +133,7 @@ def test_the_order_of_events_makes_no_difference(part):
 
 @parts
 def test_working_out_only_the_promising_nodes_gives_the_same(part):
-    for seed, case in cases(part):
+    for seed, case in some(part):
         # The nodes of several cases make one cluster.
         merged = Cluster(case.settings)
         rng = random.Random(seed)  # noqa: S311 - a fixed seed
@@ -177,7 +177,7 @@ def search(account, case, around, *, is_plain):
 
 @parts
 def test_a_node_alone_gives_the_same(part):
-    for seed, case in cases(part):
+    for seed, case in some(part):
         account = cluster(*case.objects, settings=case.settings)
         found = planned(case, account)
         for each in (found.candidate, *found.runners_up):
@@ -191,7 +191,7 @@ def test_a_node_alone_gives_the_same(part):
 
 @parts
 def test_no_choice_is_better_than_its_bounds(part):
-    for seed, case in cases(part):
+    for seed, case in some(part):
         judged = sharing(seed) if seed % 2 else case
         account = cluster(*judged.objects, settings=judged.settings)
         one = Search(account, judged.pending, judged.settings, NOW, Circumstances())

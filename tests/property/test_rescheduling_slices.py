@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
 from msgspec.structs import replace
 
 from helpers.planning import NOW, cluster
+from helpers.properties import TIMEOUT, cases
 from helpers.random_clusters import random_case
 from rescheduling import search
 from rescheduling.model import Pod
 from rescheduling.planner import plan, plan_in_slices
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+CASES = cases(1000)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 
 @pytest.fixture(autouse=True)

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.berths import Berths, DiedError, ref
+from helpers.properties import TIMEOUT, cases
 from placement.rollout import Reach
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000"))
 NAMES = ("a", "b", "c")
 REFS = tuple(ref(name) for name in ("one", "two", "three"))
 
-common = {
-    "deadline": None,
-    "database": None,
-    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
-}
-many = settings(max_examples=max(CASES // 20, 1), **common)
+many = settings(max_examples=cases(1000))
 seeds = st.integers(0, 2**32).map(random.Random)
 orders = st.sampled_from(["DeleteFirst", "CreateFirst"])
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 20000 else 900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 
 def passed(berths):

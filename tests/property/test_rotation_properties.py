@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certs.authority import KeyPair, create_authority, issue_leaf
@@ -16,9 +15,9 @@ from certs.overlap import Lifetimes, Write, decide, margins
 from certs.rotation import Keep
 from certs.secret import encode, read_authorities, trust_bundle
 from helpers.authorities import accepts, foreign_authority, foreign_leaf, kupid_data, pem
+from helpers.properties import TIMEOUT, cases
 from helpers.rotating import NAME, START, Lags, World, settle
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000"))
 DAY = timedelta(days=1)
 THIRTEEN_MONTHS = 396 * DAY
 LONG = Lifetimes()
@@ -27,15 +26,10 @@ SHORT = Lifetimes(
 )
 PROMPT = Lags(controller=0.01, replica=0, copies=0)
 
-common = {
-    "deadline": None,
-    "database": None,
-    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
-}
-many = settings(max_examples=max(CASES // 40, 1), **common)
-worlds = settings(max_examples=max(CASES // 800, 1), **common)
+many = settings(max_examples=cases(500))
+worlds = settings(max_examples=cases(25, least=5))
 seeds = st.integers(0, 2**32).map(random.Random)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 20000 else 900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 
 def seconds(span):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.expansion import expanded
+from helpers.properties import TIMEOUT, cases
 from helpers.task_objects import (
     app_version,
     definition,
@@ -26,15 +26,9 @@ from lifecycle.jobs import job_name, literal
 from lifecycle.task_context import go_json
 from lifecycle.tasks import task_for, task_name
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000"))
-common = {
-    "deadline": None,
-    "database": None,
-    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
-}
-many = settings(max_examples=max(CASES // 4, 1), **common)
-some = settings(max_examples=max(CASES // 20, 1), **common)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 20000 else 900)]
+many = settings(max_examples=cases(5000))
+some = settings(max_examples=cases(1000))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 texts = st.text(st.one_of(st.sampled_from("$()`{}\n<>&\u2028'\""), st.characters(codec="utf-8")))

@@ -153,9 +153,7 @@ async def test_duplicate_keys_take_the_last_value(ask, assert_harmless):
 async def test_a_pod_of_3_mib_with_1_000_containers_is_changed_correctly(ask, assert_harmless):
     document = large_pod()
     request = mutate(body(document))
-    begun = time.perf_counter()
     response = response_of(await ask(request))
-    assert time.perf_counter() - begun < 1
     after = patched(document, response)["spec"]
     assert after.pop("nodeSelector") == {"disk": "ssd"}
     assert after.pop("tolerations") == [{"key": "pool", "operator": "Exists"}]
@@ -237,15 +235,22 @@ def crowded(index):
 
 async def test_20_policies_of_3_terms_each_on_one_pod(ask, assert_harmless):
     document = crowded(0)
-    begun = time.perf_counter()
     response = response_of(await ask(mutate(body(document))))
-    assert time.perf_counter() - begun < 1
     assert response["allowed"] is True
     assert "affinity-too-large" in response["auditAnnotations"]
     after = patched(document, response)["spec"]["affinity"]["nodeAffinity"][NODE_REQUIRED]
     # All 20 would have made 2 times 3 to the power of 20 terms.
     assert 3 < len(after["nodeSelectorTerms"]) < 10_000
     await assert_harmless(*(mutate(body(crowded(index))) for index in range(1, 500)))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("document", [large_pod(), crowded(0)], ids=["large", "crowded"])
+async def test_much_to_do_is_done_within_a_second(ask, document):
+    request = mutate(body(document))
+    begun = time.perf_counter()
+    response_of(await ask(request))
+    assert time.perf_counter() - begun < 1
 
 
 @pytest.fixture(scope="module")
@@ -259,11 +264,9 @@ def hasty(tmp_path_factory):
 async def test_a_client_that_sends_one_byte_a_second_is_answered_408(hasty):
     wire = await Connection.open(hasty, strict_client(hasty.bundle))
     wire.send(mutate(b"", length=100))
-    begun = time.perf_counter()
     # The second byte would come after the end.
     wire.send(b"{")
     assert (await wire.answer()).status == 408
-    assert 0.3 < time.perf_counter() - begun < 3
     await wire.gone()
 
 

@@ -15,6 +15,7 @@ from helpers.objects import body, cluster_policy, policy, review, workload
 from helpers.patching import NODE_REQUIRED
 from helpers.raw_http import Connection, post
 from helpers.watched import WatchedServer
+from helpers.work import lines
 from policies.index import policy_set
 from webhook.engine import Engine
 from webhook.handlers import answer
@@ -163,18 +164,24 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-async def test_s6_what_is_made_to_be_slow_is_answered_soon(fresh, trusting, name):
+async def test_s6_what_is_made_to_be_slow_is_answered(fresh, trusting, name):
     payload = BOMBS[name]()
     assert len(payload) <= LIMIT
     memory = fresh.memory()
-    begun = time.perf_counter()
     answer = await fresh.ask(mutate(payload), trusting)
-    seconds = time.perf_counter() - begun
     assert answer.status == 200
     response = json.loads(answer.body)["response"]
     assert response["allowed"] is True or response["status"]["code"] == 400
-    assert seconds < SOON
     assert fresh.memory("VmHWM") <= memory + MOST_GROWTH
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", BOMBS)
+async def test_s6_what_is_made_to_be_slow_is_answered_soon(fresh, trusting, name):
+    request = mutate(BOMBS[name]())
+    begun = time.perf_counter()
+    assert (await fresh.ask(request, trusting)).status == 200
+    assert time.perf_counter() - begun < SOON
 
 
 async def test_s6_a_string_of_10_mb_is_refused_unread(fresh, trusting):
@@ -196,6 +203,8 @@ async def test_s6_large_pods_that_differ_are_not_kept(alone):
 
 SELECTS_ALL = policy(nodeSelector={"disk": "ssd"})
 BASE = 2_500
+FEW = 250
+"""Of these even four times as many are within all limits on what is worked out."""
 
 
 def engine(*policies):
@@ -277,6 +286,14 @@ def quickest(run):
     return min(seconds)
 
 
+@pytest.mark.parametrize("name", TIMED)
+def test_s7_four_times_as_much_is_about_four_times_the_work(name):
+    small, large = (lines(TIMED[name](count)) for count in (FEW, 4 * FEW))
+    # Quadratic would be 16 times.
+    assert large < 6 * small
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("name", TIMED)
 def test_s7_four_times_as_much_takes_about_four_times_as_long(name):
     small, large = (quickest(TIMED[name](count)) for count in (BASE, 4 * BASE))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import json
 import ssl
-import time
 from contextlib import suppress
 
 import pytest
 
 from helpers.objects import body, review, workload
+from helpers.patience import PATIENCE
 from helpers.raw_http import Connection, post
 
 GOOD = post(body(workload()), path="/mutate")
@@ -20,23 +21,20 @@ SMUGGLED = post(body(workload(), uid="smuggled"), path="/mutate")
 
 
 async def ended(wire):
-    """Wait for the end of a connection; seconds until then."""
-    begun = time.perf_counter()
+    """Wait for the end of a connection."""
     with suppress(ssl.SSLError, ConnectionError):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await wire.reader.read()
-    return time.perf_counter() - begun
 
 
-async def test_s8_dripping_heads_and_stalled_handshakes_end_after_5_seconds_unnoticed(
-    server, trusting, bystander
-):
+async def test_s8_dripping_heads_and_stalled_handshakes_end_unnoticed(server, trusting, bystander):
     memory = server.memory()
     dripping = [await Connection.open(server, trusting) for _ in range(50)]
     stalled = [await Connection.open(server) for _ in range(50)]
 
     async def drip():
-        for byte in GOOD[:20]:
+        # A head that has no end.
+        for byte in itertools.chain(GOOD[:20], itertools.repeat(GOOD[1])):
             for wire in dripping:
                 if not wire.writer.is_closing():
                     wire.send(bytes((byte,)))
@@ -45,7 +43,8 @@ async def test_s8_dripping_heads_and_stalled_handshakes_end_after_5_seconds_unno
     drips = asyncio.create_task(drip())
     ends = [asyncio.create_task(ended(wire)) for wire in dripping + stalled]
     await bystander.assert_served(memory)
-    assert all(4 < seconds < 7 for seconds in await asyncio.gather(*ends))
+    await asyncio.gather(*ends)
+    assert not drips.done()
     drips.cancel()
     await asyncio.gather(*(wire.gone() for wire in dripping + stalled))
 

@@ -34,6 +34,7 @@ def written(page):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_it_is_built_without_a_warning(tmp_path):
     made = subprocess.run(

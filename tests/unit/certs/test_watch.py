@@ -13,6 +13,7 @@ from certs.errors import UnreadableError
 from certs.reload import CertificateHolder
 from certs.store import ensure, load
 from certs.watch import keep_current, next_renewal, wait_for
+from helpers.patience import PATIENCE
 
 NAMES = ("localhost",)
 START = datetime.now(UTC)
@@ -48,7 +49,7 @@ async def kept(directory, bundle, *, names=NAMES, resync=60.0, clock=lambda: STA
 
 
 async def soon(queue):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         return await queue.get()
 
 
@@ -99,7 +100,7 @@ async def awaited(directory, *, resync=60.0, clock=lambda: START):
 
 
 async def found(task):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         return await task
 
 

@@ -29,6 +29,7 @@ from cli.migrate.model import (
     delete,
 )
 from cli.migrate.plan import plan
+from helpers.properties import cases
 
 OURS = "harbourmaster-system"
 SERVICES = {
@@ -298,7 +299,7 @@ def codes(steps):
     return [step.code for step in steps if step.code != "back-up"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150))
 @given(observed=clusters())
 def test_every_step_is_safe_and_what_remains_is_the_rest(observed):
     # What is installed converts Keptn's definitions, so nobody replaces kupid alone any more.
@@ -319,7 +320,7 @@ def test_every_step_is_safe_and_what_remains_is_the_rest(observed):
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150))
 @given(clusters())
 def test_in_the_end_one_does_keptn_s_work(observed):
     player = Player(observed)
@@ -358,7 +359,7 @@ def test_the_way_over_from_a_keptn_at_work():
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100))
 @given(clusters())
 def test_keptn_at_work_is_left_alone_where_it_is_not_replaced(observed):
     lifecycle = Workload(Ref("deployment", "lifecycle", KEPTN), KEPTN, "lifecycle", is_ready=True)
@@ -371,7 +372,7 @@ def test_keptn_at_work_is_left_alone_where_it_is_not_replaced(observed):
     assert not [text for text in commands if "delete deployment lifecycle" in text]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100))
 @given(clusters())
 def test_findings_come_gravest_first_and_what_blocks_says_what_to_do(observed):
     found = findings(observed)
@@ -498,7 +499,7 @@ def test_a_pod_that_nobody_makes_again_is_saved_before_it_goes():
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100))
 @given(clusters())
 def test_what_was_not_read_is_not_put_at_risk(observed):
     steps = plan(replace(observed, unread=("list secrets: 403 Forbidden",)))

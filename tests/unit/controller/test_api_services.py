@@ -13,6 +13,7 @@ from certs.authority import create_authority
 from controller.registration.api_services import SERVED
 from controller.registration.registration import Registration, names_of
 from controller.settings import ControllerSettings
+from helpers.patience import PATIENCE
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, data_of
 from kube.resources import API_SERVICES, NAMESPACES, SECRETS
 
@@ -222,6 +223,6 @@ async def test_every_replica_hears_of_a_new_leaf(setting):
     heard = asyncio.Event()
     setting.start()
     setting.registration.on_secret.append(heard.set)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await heard.wait()
     assert setting.registration.secret_data()["tls.crt"]

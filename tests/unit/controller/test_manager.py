@@ -12,6 +12,7 @@ from controller.manager import Manager
 from controller.settings import ControllerSettings
 from helpers.extending import NODES, TRACKED, filter_body
 from helpers.handshakes import strict_client
+from helpers.patience import PATIENCE
 from helpers.registered import CONFIGURATIONS, NAME, SECRET
 from helpers.tracing import Memory, Outcomes
 from kube.resources import (
@@ -240,7 +241,7 @@ async def asked(manager, authority, annotations):
 async def test_every_replica_answers_a_scheduler_with_the_certificate_of_the_webhook(start, api):
     first = await start(scheduler=SCHEDULING)
     second = await start(scheduler=SCHEDULING)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         for each in (first, second):
             await each.manager.extender.listening.wait()
     authority = b64decode(api.get(SECRETS, SECRET, HOME)["data"]["ca.crt"])
@@ -252,7 +253,7 @@ async def test_every_replica_answers_a_scheduler_with_the_certificate_of_the_web
 async def test_pods_of_a_scheduler_of_another_name_are_told_so(start, api):
     found = await start(scheduler={**SCHEDULING, "schedulerName": "gatekeeper"})
     await found.until_ready()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await found.manager.extender.listening.wait()
     authority = b64decode(api.get(SECRETS, SECRET, HOME)["data"]["ca.crt"])
     answer = await asked(found.manager, authority, TRACKED)

@@ -13,6 +13,7 @@ from evaluation.analysis_validation import (
 from evaluation.criteria import OPERATORS, decode_target
 from evaluation.metric_validation import MAX_ITEMS
 from evaluation.model import Analysis, AnalysisDefinition, AnalysisValueTemplate
+from helpers.work import lines
 
 NOON, ONE = "2026-01-31T12:00:00Z", "2026-01-31T13:00:00+00:00"
 SCORE = {"passPercentage": 90, "warningPercentage": 75}
@@ -213,7 +214,21 @@ def test_a_query_must_be_there_and_end():
     assert len(text) < 200
 
 
-@pytest.mark.parametrize("part", ["{{", "{{.a", "{{-", "{{ -", "}}", "{{.a}}"])
+BRACES = ["{{", "{{.a", "{{-", "{{ -", "}}", "{{.a}}"]
+
+
+@pytest.mark.parametrize("part", BRACES)
+def test_s7_four_times_as_many_braces_are_about_four_times_the_work(part):
+    small, large = (
+        lines(lambda count=count: query_faults((part * count)[:count]))
+        for count in (16_384, 65_536)
+    )
+    # Quadratic would be 16 times.
+    assert large < 6 * small
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", BRACES)
 def test_s7_a_query_of_braces_costs_no_time(part):
     began = time.perf_counter()
     query_faults((part * 65_536)[:65_536])

@@ -285,7 +285,7 @@ async def test_each_answer_is_observed(api):
     assert [(verb, status) for verb, status, _ in seen] == [
         ("get", 200), ("get", 404), ("delete", 0)
     ]  # fmt: skip
-    assert all(0 <= seconds < 5 for _, _, seconds in seen)
+    assert all(seconds >= 0 for _, _, seconds in seen)
 
 
 async def test_a_client_must_be_open(api):

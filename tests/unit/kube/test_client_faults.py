@@ -10,6 +10,8 @@ import pytest
 import trustme
 
 from helpers.fake_api import FakeApi
+from helpers.patience import PATIENCE
+from helpers.virtual_time import skip
 from kube import transport
 from kube.client import Client
 from kube.connection import Connection
@@ -176,11 +178,14 @@ async def test_redirects_are_not_followed(api, client):
 
 
 async def test_an_answer_has_its_time(api):
-    async with api.client(timeout=0.1) as client:
+    async with api.client(timeout=PATIENCE) as client:
         for kind in ("get", "patch"):
             api.fail_next(kind, kind="hang")
+            task = asyncio.create_task(asked(client, kind))
+            await api.until_seen(kind)
+            skip(PATIENCE)
             with pytest.raises(UnreachableError, match="did not answer in time"):
-                await asked(client, kind)
+                await task
         assert len(api.requests) == 2
         await client.get(NAMESPACES, "prod")
 

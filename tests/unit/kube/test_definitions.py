@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from helpers.patience import PATIENCE
 from kube.definitions import DefinitionsWatch
 from kube.reflector import Reflector
 from kube.resources import APPS, DEFINITIONS, TASKS
@@ -36,7 +37,10 @@ async def test_a_kind_that_comes_is_mirrored_at_once(api, client):
         for each in (APPS, TASKS)
     }
     watch = DefinitionsWatch(client, mirrors)
-    async with asyncio.timeout(5), running(watch.run(), *(each.run() for each in mirrors.values())):
+    async with (
+        asyncio.timeout(PATIENCE),
+        running(watch.run(), *(each.run() for each in mirrors.values())),
+    ):
         for mirror in mirrors.values():
             await mirror.synced.wait()
         assert all(each.absent for each in mirrors.values())

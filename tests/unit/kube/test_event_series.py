@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.properties import cases
 from kube.event_series import (
     Allowance,
     Bucket,
@@ -47,7 +48,7 @@ def test_a_reference_is_written_with_the_fields_that_it_has():
 
 
 @given(st.text(), st.integers(3, 40))
-@settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(200))
 def test_a_cut_text_fits_and_is_text(text, limit):
     cut = shortened(text, limit)
     assert len(cut.encode()) <= limit

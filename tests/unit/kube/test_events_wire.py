@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from helpers.logs import captured_log
+from helpers.patience import PATIENCE
 from kube.events import EventRecorder, ObjectReference
 from kube.resources import EVENTS
 
@@ -38,7 +39,7 @@ async def test_an_event_arrives_in_spite_of_a_fault(api, recorder, outcomes, kin
     if kind:
         api.fail_next("create", "events", kind=kind)
     recorder.emit(POD, "Normal", "Done", "all is well")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert await outcomes.get() == "created"
     ((_, stored),) = api.objects.all(EVENTS).items()
     assert stored["note"] == "all is well"
@@ -47,6 +48,6 @@ async def test_an_event_arrives_in_spite_of_a_fault(api, recorder, outcomes, kin
 async def test_an_event_of_a_namespace_that_is_gone_is_dropped(api, recorder, outcomes):
     api.fail_next("create", "events", status=404)
     recorder.emit(POD, "Normal", "Done", "all is well")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert await outcomes.get() == "refused"
     assert len(api.requests) == 1

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.fake_api import FakeApi
+from helpers.properties import cases
 from kube.client import Client
 from kube.errors import ConnectionSettingsError
 from kube.foreign import MAX_BYTES, access_from
@@ -209,7 +210,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300))
 @given(st.sampled_from(["clusters", "users", "contexts", "current-context"]), values)
 def test_whatever_stands_there_is_read_or_refused_in_a_line(field, value):
     line = SOURCE

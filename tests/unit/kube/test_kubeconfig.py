@@ -11,6 +11,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization as form
 
 from helpers.fake_api import FakeApi
+from helpers.patience import PATIENCE
 from kube.client import Client
 from kube.connection import connect
 from kube.errors import ApiError, ConnectionSettingsError, UnreachableError
@@ -69,7 +70,7 @@ def trusting(api, authority):
 
 async def asked(kubeconfig, **options):
     """Ask once; the server's answer."""
-    async with Client(connect(kubeconfig, **options), timeout=5) as client:
+    async with Client(connect(kubeconfig, **options), timeout=PATIENCE) as client:
         return await client.request("GET", "/version")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.properties import cases
 from helpers.scripted_api import END, Hang, ScriptedApi, Thing, mirrored
 from helpers.virtual_time import run_virtually
 from kube.errors import (
@@ -139,11 +140,7 @@ async def live(steps, page_size):
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=300,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=cases(300))
 @given(st.lists(STEPS, max_size=40), st.sampled_from([1, 2, 500]))
 def test_the_store_equals_the_server_after_any_faults(steps, page_size):
     run_virtually(live(steps, page_size))

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from helpers.patience import PATIENCE
 from helpers.scripted_api import Thing, decode_thing
 from kube.backoff import Backoff
 from kube.reflector import Reflector
@@ -71,7 +72,7 @@ class Follower:
         return dict(zip(store.keys(), store.values(), strict=True))
 
     async def until_right(self, api):
-        async with asyncio.timeout(5), self._moved:
+        async with asyncio.timeout(PATIENCE), self._moved:
             await self._moved.wait_for(lambda: self.held == right(api))
 
 
@@ -224,5 +225,5 @@ async def test_a_server_that_is_down_and_comes_back_on_its_port(api):
 async def test_a_mirror_that_is_cancelled_closes_its_watch(api):
     async with following(api):
         await api.until_watched()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await api.until_watched(0)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from helpers.patience import PATIENCE
 from helpers.scripted_api import ScriptedApi, Thing, decode_thing, mirrored
 from helpers.virtual_time import virtual
 from kube import resources, transport
@@ -78,7 +79,7 @@ async def test_large_objects_do_not_keep_a_list_from_coming(api, client, monkeyp
         api.put(NAMESPACES, {"metadata": {"name": f"n-{number}", "annotations": annotations}})
     reflector = Reflector(client, NAMESPACES, decode_thing, page_size=20)
     task = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await reflector.synced.wait()
     task.cancel()
     await asyncio.wait([task])
@@ -106,7 +107,7 @@ async def test_an_event_nested_too_deeply_is_left_out(api, client):
     api.send_raw(b'{"type":"ADDED","object":' + DEEP + b"}\n")
     # The stream goes on: the next one would bring the same event.
     api.put(NAMESPACES, {"metadata": {"name": "b"}})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await came.wait()
     assert len(api.seen("watch")) == 1
     task.cancel()

@@ -9,6 +9,7 @@ import pytest
 from msgspec.json import decode
 
 from helpers.fake_store import encode, status
+from helpers.patience import PATIENCE
 from kube import streams
 from kube.errors import (
     BadAnswerError,
@@ -26,7 +27,7 @@ def put(api, name, **labels):
     return stored["metadata"]["resourceVersion"]
 
 
-def watching(client, *, since="100", resource=NAMESPACES, idle_timeout=5.0, **options):
+def watching(client, *, since="100", resource=NAMESPACES, idle_timeout=PATIENCE, **options):
     options.setdefault("timeout_seconds", 60)
     return client.watch(resource, resource_version=since, idle_timeout=idle_timeout, **options)
 
@@ -37,7 +38,7 @@ def summary(event):
 
 
 async def collect(stream, count):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         return [summary(await anext(stream)) for _ in range(count)]
 
 
@@ -144,7 +145,7 @@ async def test_the_end_is_no_error(api, client):
 
 async def test_the_server_ends_it_after_its_time(api, client):
     put(api, "a")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert [event.type async for event in watching(client, timeout_seconds=1)] == ["ADDED"]
 
 
@@ -229,7 +230,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for_as_long(api):
     api.fail_next("watch", kind="hang")
     async with api.client(timeout=0.1) as client:
         with pytest.raises(UnreachableError, match="did not answer in time"):
-            await asyncio.wait_for(anext(watching(client, idle_timeout=60)), 5)
+            await asyncio.wait_for(anext(watching(client, idle_timeout=300)), PATIENCE)
 
 
 async def test_an_absent_kind_is_not_found(api, client):
@@ -252,7 +253,7 @@ async def test_who_leaves_early_closes_the_connection(api, client):
     put(api, "a")
     async with aclosing(watching(client)) as stream:
         await collect(stream, 1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await api.until_watched(0)
 
 
@@ -263,5 +264,5 @@ async def test_cancellation_closes_the_connection(api, client):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await api.until_watched(0)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from helpers.properties import cases
 from helpers.virtual_time import run_virtually, virtual
 from kube.backoff import Backoff
 from kube.errors import ConflictError
@@ -442,7 +443,7 @@ async def live(steps, durations, failing):
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300))
 @given(STEPS, TIMES, FAILING)
 def test_never_two_workers_on_one_key_and_nothing_added_is_lost(steps, durations, failing):
     run_virtually(live(steps, durations, failing))

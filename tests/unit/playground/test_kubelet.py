@@ -10,11 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import msgspec
 import pytest
 
+from helpers.patience import PATIENCE
 from playground import kubelet
 from playground.kubelet import Duties, Kubelet, SecretVolume, TokenVolume, refresh_in, write_duties
 from playground.volumes import publish
 
-PATIENCE = 5.0
 KEYS = ["tls.crt", "tls.key"]
 
 

@@ -7,11 +7,12 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.merging import compiled, one_of
 from helpers.objects import cluster_policy, policy
+from helpers.properties import cases
 from policies.compiled import compile_policy, undecodable_policy
 from policies.index import policy_set
 from policies.model import Policy
@@ -202,7 +203,7 @@ def selects(selector, found):
     )
 
 
-@settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(200))
 @given(documents_of_both_kinds, labels, labels)
 def test_index_finds_what_trying_each_policy_finds(drawn, namespace_labels, pod_labels):
     documents = [

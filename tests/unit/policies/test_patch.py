@@ -7,12 +7,13 @@ import copy
 import jsonpatch
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.generated import pod_specs, policies
 from helpers.merging import kind_of, merged, pod_spec
 from helpers.objects import RESOURCES, cluster_policy, workload
+from helpers.properties import cases
 from policies.patch import Operation, add, apply, escape
 
 OWNED_FIELDS = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
@@ -66,7 +67,7 @@ def test_operations_are_applied_as_the_oracle_does():
     assert document == expected == {"a": {"x": [1, 2]}, "b/c": {"d~e": "new"}, "~1": 3}
 
 
-@settings(max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(100))
 @given(
     st.sampled_from(list(RESOURCES)),
     pod_specs,

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK, Names, ProviderServer, hang, http_answer
 from providers import connecting
 from providers.addresses import Addresses
@@ -59,7 +60,7 @@ async def test_names_are_looked_up_side_by_side_and_not_without_end(monkeypatch)
     def hanging(host, port, _family):
         asked.append(host)
         if host.startswith("slow"):
-            go.wait(10)
+            go.wait(PATIENCE)
         names = {"slow-1": "10.0.0.1", "slow-2": "10.0.0.1", "slow-3": "10.0.0.1"}
         return Names(quick="10.0.0.2", **names)(host, port, 0)
 
@@ -68,7 +69,7 @@ async def test_names_are_looked_up_side_by_side_and_not_without_end(monkeypatch)
     slow = [asyncio.create_task(found.resolve("slow-1", port)) for port in range(1, 9)]
     slow.append(asyncio.create_task(found.resolve("slow-2", 80)))
     await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert (await found.resolve("quick", 80))[0]["host"] == "10.0.0.2"
     slow.append(asyncio.create_task(found.resolve("slow-3", 80)))
     await asyncio.sleep(0)
@@ -88,7 +89,7 @@ def test_a_lookup_that_outlives_the_loop_harms_nobody():
     go, ended = threading.Event(), threading.Event()
 
     def hanging(*_):
-        go.wait(10)
+        go.wait(PATIENCE)
         return []
 
     async def leave():
@@ -99,9 +100,9 @@ def test_a_lookup_that_outlives_the_loop_harms_nobody():
     asyncio.run(leave())
     (thread,) = [each for each in threading.enumerate() if each.name == "lookup"]
     assert thread.daemon
-    threading.Thread(target=lambda: (thread.join(10), ended.set())).start()
+    threading.Thread(target=lambda: (thread.join(PATIENCE), ended.set())).start()
     go.set()
-    assert ended.wait(10)
+    assert ended.wait(PATIENCE)
 
 
 def test_the_system_knows_the_address_of_an_address():
@@ -161,7 +162,7 @@ async def test_many_that_hang_keep_nobody_waiting():
         while len(hangs.requests) < len(waiting):
             hangs.came.clear()
             await hangs.came.wait()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE):
             assert (await http.send("GET", good.url)).status == 200
         for task in waiting:
             task.cancel()

@@ -12,7 +12,9 @@ import tracemalloc
 import pytest
 import trustme
 
-from helpers.provider_server import LOOPBACK, Names, ProviderServer, hang, http_answer
+from helpers.patience import PATIENCE
+from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late
+from helpers.virtual_time import skip
 from providers.errors import (
     BadAnswerError,
     BadCredentialsError,
@@ -48,7 +50,7 @@ def tls(authority, *names):
 
 async def refusal(http, url, kind, **options):
     with pytest.raises(kind) as caught:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await http.send("GET", url, **options)
     assert str(caught.value).isprintable()
     return str(caught.value)
@@ -187,7 +189,7 @@ async def hundred_megabytes(_request):
 async def test_a_long_answer_is_cut_off_at_the_limit(http, answer):
     async with ProviderServer(answer) as server:
         await refusal(http, server.url, TooLargeError)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await server.lost.wait()
         # What the kernel takes besides is its own.
         assert server.sent < 20 * MAX_BYTES
@@ -284,11 +286,11 @@ async def test_a_refused_connection_says_who_refused(http):
 
 
 async def test_a_request_ends_when_its_caller_has_waited_enough(http):
-    async with ProviderServer(hang) as server:
+    async with ProviderServer(too_late) as server:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
+            async with asyncio.timeout(PATIENCE):
                 await http.send("GET", server.url)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await server.lost.wait()
 
 
@@ -297,13 +299,13 @@ async def test_a_slow_body_ends_when_its_caller_has_waited_enough(http):
         yield b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"
         for _ in range(100):
             yield b"x"
-            await asyncio.sleep(0.02)
+            skip(PATIENCE / 10)
 
     async with ProviderServer(drip) as server:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
+            async with asyncio.timeout(PATIENCE):
                 await http.send("GET", server.url)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await server.lost.wait()
 
 

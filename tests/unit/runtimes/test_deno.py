@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from helpers.manifests import ROOT
+from helpers.patience import PATIENCE
 
 ENTRYPOINT = ROOT / "runtimes/deno/entrypoint.sh"
 ALLOWED = [
@@ -40,7 +41,7 @@ def run(tmp_path):
             cwd=work,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=PATIENCE,
             check=False,
         )
 

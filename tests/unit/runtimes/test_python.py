@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from helpers.manifests import ROOT
+from helpers.patience import PATIENCE
 
 ENTRYPOINT = ROOT / "runtimes/python/entrypoint.py"
 SHOW = """
@@ -34,7 +35,7 @@ def run(tmp_path):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=PATIENCE,
             check=False,
         )
 

@@ -8,6 +8,7 @@ import socket
 import pytest
 from aiohttp import web
 
+from helpers.patience import PATIENCE
 from helpers.raw_http import Echo, post
 from serving.site import AddressError, Site
 
@@ -67,7 +68,7 @@ async def test_connections_are_counted(serve, connect):
     assert site.connections == 3
     for wire in wires:
         wire.abort()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         await site.wait_until_unused()
     assert site.connections == 0
 
@@ -95,7 +96,7 @@ async def test_a_request_given_up_by_its_client_is_cancelled(serve, connect):
     wire.send(post())
     await echo.begun.wait()
     wire.abort()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         await site.wait_until_unused()
     await asyncio.sleep(0)
     assert echo.limits.requests_in_flight == 0

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from helpers.listener import Listener
 from helpers.logs import captured_log
+from helpers.patience import PATIENCE
 from telemetry import cloud_events
 from telemetry.cloud_events import CLOUD_EVENT_OUTCOMES, CloudEventSender
 
@@ -65,7 +66,7 @@ class Sending:
 async def sending(url, **options):
     found = Sending(url, **options)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             yield found
     finally:
         await found.stop()

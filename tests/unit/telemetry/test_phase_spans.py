@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from helpers.logs import captured_log
+from helpers.patience import PATIENCE
 from helpers.tracing import Collector, Memory, Outcomes, attributes
 from telemetry import phase_spans
 from telemetry.grpc_sender import GrpcSender
@@ -123,7 +124,7 @@ async def test_a_host_and_a_port_take_otlp_over_grpc_in_plain_text(switched):
         switched.url = collector.address
         assert switched.tracer.is_on
         switched.tracer.record(span())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             request = await collector.came.get()
     finally:
         await switched.tracer.close()
@@ -140,7 +141,7 @@ async def test_a_url_takes_otlp_over_http_at_the_usual_path(switched, path):
     async with Collector() as collector:
         switched.url = collector.url.removesuffix("/v1/traces") + path
         switched.tracer.record(span())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             found, resource = await collector.until(lambda each: each.name == "AppDeploy")
     assert found.trace_id == TRACE.to_bytes(16, "big")
     assert resource["service.name"] == "lifecycle-operator"
@@ -150,11 +151,11 @@ async def test_it_follows_a_change(switched):
     async with Collector() as one, Collector() as two:
         switched.url = one.url
         switched.tracer.record(span(1))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await one.until(lambda each: each.name == "AppDeploy")
         switched.url = two.url
         switched.tracer.record(span(2))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             found, _ = await two.until(lambda each: each.name == "AppDeploy")
         assert found.span_id == (2).to_bytes(8, "big")
         switched.url = ""
@@ -171,7 +172,7 @@ async def test_a_change_while_it_is_dialled_goes_to_the_last_one(switched):
         switched.tracer.record(span(1))
         switched.url = two.url
         switched.tracer.record(span(2))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await two.until(lambda each: each.span_id == (2).to_bytes(8, "big"))
         assert one.spans() == []
 
@@ -203,7 +204,7 @@ async def test_one_that_takes_long_to_dial_comes_too_late(switched, monkeypatch)
     await asyncio.sleep(0)
     switched.url = two
     switched.tracer.record(span(2))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await made[two].came.wait()
         slow.set()
         await made[one].closed.wait()
@@ -221,7 +222,7 @@ async def test_without_a_collector_the_tracer_of_the_process_is_used(switched):
     async with Collector() as collector:
         switched.url = collector.url
         tracer.record(span(2))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await collector.until(lambda each: each.span_id == (2).to_bytes(8, "big"))
         switched.url = ""
         tracer.record(span(3))

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 
 import pytest
 
 from helpers.logs import captured_log
+from helpers.patience import PATIENCE
 from helpers.tracing import Outcomes
 from telemetry import span_queue
 from telemetry.span_queue import BATCH, EXPORTED, FAILED, QUEUE_FULL, QUIET, SHUTDOWN, SpanQueue
-
-PATIENCE = 5.0
 
 
 class Sender:
@@ -59,7 +57,7 @@ def log():
         yield stream
 
 
-def lines(log):
+def logged(log):
     return [json.loads(line) for line in log.getvalue().splitlines()]
 
 
@@ -110,10 +108,9 @@ async def test_a_full_queue_drops_what_comes_and_never_waits(sender, outcomes):
     queue = SpanQueue(sender, outcomes, delay=0.001, capacity=5)
     queue.put("under way")
     await began(sender)
-    begun = time.perf_counter()
     for number in range(1000):
         queue.put(number)
-    assert time.perf_counter() - begun < 1
+    # All that was while the sender had not come back.
     assert outcomes.counts == {QUEUE_FULL: 995}
     sender.release.set()
     await queue.close()
@@ -127,11 +124,9 @@ async def test_a_sender_that_hangs_keeps_nobody_from_ending(sender, outcomes, mo
     queue.put("under way")
     await began(sender)
     queue.put("waiting")
-    begun = time.perf_counter()
     await queue.close()
-    assert 0.1 <= time.perf_counter() - begun < 1
     assert outcomes.counts == {SHUTDOWN: 2}
-    assert [(line["event"], line["spans"]) for line in lines(log)] == [
+    assert [(line["event"], line["spans"]) for line in logged(log)] == [
         ("spans are lost at the end", 2)
     ]
     queue.put("late")
@@ -156,13 +151,13 @@ async def test_what_fails_is_counted_and_told_once_in_a_while(sender, outcomes, 
             await asyncio.sleep(0.001)
     await queue.close()
     assert outcomes.counts == {FAILED: 3, EXPORTED: 1}
-    told = [(line["event"], line.get("error"), line.get("spans")) for line in lines(log)]
+    told = [(line["event"], line.get("error"), line.get("spans")) for line in logged(log)]
     assert told == [
         ("spans can't be sent, and are dropped", "503 Busy", 1),
         ("spans can't be sent, and are dropped", "503 Busy", 3),
         ("spans are sent again", None, None),
     ]
-    assert lines(log)[-1]["lost"] == 3
+    assert logged(log)[-1]["lost"] == 3
 
 
 async def test_it_can_be_closed_twice(sender, outcomes):
@@ -172,10 +167,10 @@ async def test_it_can_be_closed_twice(sender, outcomes):
     assert sender.batches == []
 
 
-async def test_a_queue_at_rest_does_nothing(sender, outcomes):
+async def test_a_queue_at_rest_does_nothing(sender, outcomes, monkeypatch):
+    looks = []
+    monkeypatch.setattr(SpanQueue, "_send_all", lambda _queue: looks.append(1))
     queue = SpanQueue(sender, outcomes, delay=0.001)
-    before = time.thread_time()
     await asyncio.sleep(0.05)
-    assert time.thread_time() - before < 0.05
-    assert not sender.began.is_set()
+    assert looks == []
     await queue.close()

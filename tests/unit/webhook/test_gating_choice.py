@@ -10,6 +10,7 @@ import pytest
 from helpers.admitted import GATE, OPT_IN, Answer, engine_of, keys, pod
 from helpers.fake_api import FakeApi
 from helpers.objects import review
+from helpers.patience import PATIENCE
 from kube.backoff import Backoff
 from kube.resources import NAMESPACES
 from kube.server_version import ServerVersion
@@ -21,7 +22,6 @@ from webhook.handlers import answer
 from webhook.knowledge import Knowledge
 from webhook.settings import WatchSettings
 
-PATIENCE = 5.0
 QUICK = Backoff(first=0.001, limit=0.001)
 VERSION = "^/version$"
 TRACKED = keys(workload="waiter", version="0.4", app="shop")

@@ -10,6 +10,7 @@ import pytest
 
 from helpers.fake_api import FakeApi
 from helpers.objects import body, cluster_policy, policy, review, workload
+from helpers.patience import PATIENCE
 from helpers.recorded import recorded, replayed_response
 from kube.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
 from telemetry.metrics import UNFAITHFUL
@@ -18,8 +19,6 @@ from webhook.handlers import answer
 from webhook.knowledge import Knowledge
 from webhook.settings import WatchSettings, WebhookSettings
 from webhook.snapshot import Snapshot
-
-PATIENCE = 5.0
 
 
 class Holder(EngineHolder):

@@ -10,6 +10,7 @@ import pytest
 from helpers.admitted import OPT_IN, PARENT, ask, family, keys, owner, parent, pod
 from helpers.fake_api import FakeApi
 from helpers.objects import review
+from helpers.patience import PATIENCE
 from kube.resources import (
     DAEMON_SETS,
     DEFINITIONS,
@@ -24,7 +25,6 @@ from webhook.knowledge import Knowledge
 from webhook.settings import WatchSettings, WebhookSettings
 from webhook.snapshot import Snapshot
 
-PATIENCE = 5.0
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 APPS = {
     each.kind: each for each in (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS)

@@ -8,6 +8,7 @@ import pytest
 
 from certs.store import ensure
 from helpers.fake_api import FakeApi
+from helpers.patience import PATIENCE
 from kube.settings import ClusterSettings
 from policies.decoding import describe
 from serving.background import running
@@ -16,7 +17,6 @@ from serving.settings import ServerSettings
 from webhook.process import _Process, run
 from webhook.settings import WebhookSettings
 
-PATIENCE = 5.0
 VERSION = "^/version$"
 
 KUBECONFIG = """

@@ -13,6 +13,7 @@ from controller.dashboard.attempts import WRONG_TOKENS
 from controller.dashboard.guard import HEADERS
 from controller.dashboard.registry import PAGES
 from controller.dashboard.session import LIFETIME, LONGEST_TOKEN
+from helpers.patience import PATIENCE
 from kube.errors import ServerError
 
 PATHS = [each.path for each in PAGES]
@@ -350,7 +351,7 @@ async def raw(place, text):
     """What is answered to bytes that no client sends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", place.site.port)
     writer.write(text.replace(b"HOST", f"127.0.0.1:{place.site.port}".encode()))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         found = await reader.readuntil(b"\r\n\r\n")
     writer.close()
     await writer.wait_closed()
@@ -387,7 +388,7 @@ async def test_a_form_that_is_none_is_refused(place, kind, body, status):
 async def test_tokens_can_not_be_guessed_all_at_once(place):
     place.access.pause = asyncio.Event()
     asked = [asyncio.create_task(place.page("/", f"pirate-{each}", 401)) for each in range(100)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not place.access.tokens:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
     place.access.pause.set()

@@ -18,6 +18,7 @@ from controller.registration.registration import names_of
 from controller.settings import ControllerSettings
 from controller.validation import validate
 from helpers.handshakes import strict_client
+from helpers.patience import PATIENCE
 from helpers.registered import SECRET
 from kube.resources import (
     APP_VERSIONS,
@@ -33,7 +34,6 @@ from policies.decoding import MalformedError
 from telemetry.controller_metrics import create_controller_metrics
 
 HOME = "harbour"
-PATIENCE = 30.0
 FREE = {"exposePort": 0, "customMetricsPort": 0}
 
 

@@ -8,8 +8,7 @@ import pytest
 from controller.dashboard import stream
 from controller.dashboard.attempts import PAGES as ALLOWED
 from controller.dashboard.stream import MOST_OF_ONE
-
-PATIENCE = 30.0
+from helpers.patience import PATIENCE
 
 
 @pytest.fixture(autouse=True)

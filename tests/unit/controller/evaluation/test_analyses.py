@@ -14,6 +14,7 @@ from controller.evaluation.caches import MetricCaches
 from controller.evaluation.context import MetricContext
 from controller.metrics_settings import MetricsSettings
 from evaluation.model import Analysis, AnalysisDefinition, AnalysisValueTemplate, Provider
+from helpers.patience import PATIENCE
 from kube.errors import ConflictError
 from kube.resources import (
     ANALYSES,
@@ -361,7 +362,7 @@ async def test_a_query_that_hangs_holds_up_no_worker(ready):
     hanging = ready.questions.answers["sum(up)"] = asyncio.get_running_loop().create_future()
     ready.analysis()
     await ready.look()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE):
         assert await ready.look() is None
         await asyncio.sleep(0)
         assert await ready.look() is None

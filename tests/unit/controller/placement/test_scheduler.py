@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from helpers.patience import PATIENCE
 from helpers.staging import NAMESPACE, Stage, weights
 from kube.errors import ConflictError, InvalidError
 from kube.resources import (
@@ -197,7 +198,7 @@ async def test_one_that_cannot_be_written_or_read_harms_no_other():
         queue, scheduler.reconcile, workers=4, on_error=lambda key, _error: errors.append(key)
     )
     async with running(working):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not all(stage.on(name) for name in names):  # noqa: ASYNC110 - no event of ours
                 await asyncio.sleep(0)
         await asyncio.sleep(0.01)
