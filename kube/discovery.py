@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -12,7 +12,11 @@ from kube.errors import BadAnswerError, NotFoundError
 from kube.resources import Resource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kube.client import Client
+
+T = TypeVar("T")
 
 KNOWN_SECONDS: Final = 600.0
 """How long an answer is believed; a kind that is missing from it is asked for again at once."""
@@ -28,10 +32,23 @@ class _Served(Struct, frozen=True, gc=False):
     name: str = ""
     kind: str = ""
     namespaced: bool = False
+    verbs: tuple[str, ...] = ()
 
 
 class _ResourceList(Struct, frozen=True, gc=False):
     resources: tuple[_Served, ...] | None = None
+
+
+class _Version(Struct, frozen=True, gc=False, rename="camel"):
+    group_version: str = ""
+
+
+class _Group(Struct, frozen=True, gc=False):
+    versions: tuple[_Version, ...] = ()
+
+
+class _GroupList(Struct, frozen=True, gc=False):
+    groups: tuple[_Group, ...] | None = None
 
 
 class _Answer(Struct, frozen=True):
@@ -40,6 +57,7 @@ class _Answer(Struct, frozen=True):
 
 
 _decode: Final = msgspec.json.Decoder(_ResourceList).decode
+_decode_groups: Final = msgspec.json.Decoder(_GroupList).decode
 
 
 class Discovery:
@@ -65,6 +83,23 @@ class Discovery:
             raise UnknownKindError(f"the cluster knows no kind {kind} in {api_version}")
         return found
 
+    async def listable(self) -> tuple[Resource, ...]:
+        """All that can be listed, each in the first version of its group that has it, asked anew.
+
+        Raises an ApiError where the API server does not say all of it.
+        """
+        body = await self._client.request("GET", "/apis")
+        groups = _read(_decode_groups, body, "/apis").groups or ()
+        versions = ["v1", *(each.group_version for group in groups for each in group.versions)]
+        found: dict[tuple[str, str], Resource] = {}
+        for api_version in versions:
+            group, _, version = api_version.rpartition("/")
+            for each in await self._served(api_version):
+                if "list" in each.verbs:
+                    resource = Resource(group, version, each.name, each.kind, each.namespaced)
+                    found.setdefault((group, each.name), resource)
+        return tuple(found.values())
+
     def forget(self, api_version: str) -> None:
         """Ask again: what was found is there no more."""
         self._answers.pop(api_version, None)
@@ -75,27 +110,31 @@ class Discovery:
 
     async def _ask(self, api_version: str) -> _Answer:
         group, _, version = api_version.rpartition("/")
-        try:
-            path = _path(group, version)
-        except ValueError:
-            return _Answer(_now(), {})
-        try:
-            body = await self._client.request("GET", path)
-        except NotFoundError:
-            return _Answer(_now(), {})
-        try:
-            found = _decode(body).resources or ()
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadAnswerError(str(error), status=200, call=f"get {path}") from error
         return _Answer(
             _now(),
             {
                 each.kind: Resource(group, version, each.name, each.kind, each.namespaced)
-                for each in found
-                # The others are parts of one, such as deployments/scale.
-                if each.name and "/" not in each.name
+                for each in await self._served(api_version)
             },
         )
+
+    async def _served(self, api_version: str) -> list[_Served]:
+        group, _, version = api_version.rpartition("/")
+        try:
+            path = _path(group, version)
+            body = await self._client.request("GET", path)
+        except (ValueError, NotFoundError):
+            return []
+        found = _read(_decode, body, path).resources or ()
+        # The others are parts of one, such as deployments/scale.
+        return [each for each in found if each.name and "/" not in each.name]
+
+
+def _read(decode: Callable[[bytes], T], body: bytes, path: str) -> T:
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadAnswerError(str(error), status=200, call=f"get {path}") from error
 
 
 def _path(group: str, version: str) -> str:

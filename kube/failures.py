@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import ssl
+from typing import TypeVar
 
 import aiohttp
 
 from telemetry.text import reason
 
+T = TypeVar("T")
+
 
 def explain(error: Exception, server: str, source: str) -> str:
     """One line for a failure of the transport; ``source`` is where ``server`` was read."""
     where = f"{server} ({source})" if source else server
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        cause = error.certificate_error
+    cause = _cause(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"the certificate of {where} is not trusted: {cause.verify_message}"
     if isinstance(cause, ssl.SSLError):
@@ -44,6 +45,20 @@ def was_cut_off(cause: BaseException | None) -> bool:
     return isinstance(
         cause, (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)
     )
+
+
+def is_denied(error: BaseException | None) -> bool:
+    """Whether a certificate or a setting is at fault: that tells nothing of the server's health."""
+    cause = _cause(error)
+    # Who ends a handshake may well be dying; who tells why does not.
+    is_cut = isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError))
+    return isinstance(cause, (ssl.SSLError, PermissionError)) and not is_cut
+
+
+def _cause(error: T) -> T | Exception:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return error.certificate_error
+    return error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
 
 
 def _reason(error: Exception) -> str:

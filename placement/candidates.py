@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
 from placement.filters import InvalidConstraintError, compile_constraints
 from placement.measuring import Measured
-from placement.model import NODES_READY, REACHABLE, TRUE, condition
+from placement.model import FALSE, NO_ANSWER, NODES_READY, REACHABLE, TRUE, condition
 
 if TYPE_CHECKING:
     from placement.measuring import Measuring
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 
 _ANSWERING = ("Online", "FailingMetrics")
 """States of a cluster that answers and whose nodes are ready."""
+Outage: TypeAlias = Literal["", "NodesNotReady", "NoAnswer", "Unknown"]
+"""Why nothing new goes to a cluster though nobody has taken it out.
+
+Unknown: nobody can say whether it works, as it refuses our credentials or has not been asked.
+"""
+_OUTAGES: Final[dict[str, Outage]] = {
+    "Offline": "NoAnswer",
+    "NotReady": "NodesNotReady",
+    "Unhealthy": "NodesNotReady",
+}
+"""By state, where no condition says more."""
 
 
 class Candidate(Struct, frozen=True, gc=False):
@@ -33,6 +44,8 @@ class Candidate(Struct, frozen=True, gc=False):
     label: str
     """What it is called beside others: its name, with the namespace where there are several."""
     custom_resources: frozenset[str] = frozenset()
+    outage: Outage = ""
+    """Empty also for one that people have taken out: what is there has to leave."""
 
     def is_at(self, reference: Reference | None, namespace: str) -> bool:
         """Whether a reference, which stands in that namespace, means this very object."""
@@ -65,13 +78,15 @@ def cluster_candidate(cluster: Cluster, world: World, measuring: Measuring) -> C
             for each in cloud.spec.metrics or ()
             if spec.inherit_metrics or each.name in metric_keys
         )
+    text, outage = _availability(cluster)
     discovered = cluster.status.custom_resources if spec.discover_custom_resources else ()
     return Candidate(
         kind="Cluster",
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        unready=unready(cluster),
+        unready=text,
+        outage=outage,
         labels=labels,
         measured=measuring.measure(metadata.namespace, own, inherited),
         label=metadata.name,
@@ -124,21 +139,28 @@ def unready(cluster: Cluster) -> str:
 
     Whether its metrics can be had is not asked here: that is for each pass to find out.
     """
+    return _availability(cluster)[0]
+
+
+def _availability(cluster: Cluster) -> tuple[str, Outage]:
     if cluster.metadata.deletion_timestamp:
-        return "it is being deleted"
+        return "it is being deleted", ""
     if cluster.spec.unschedulable:
-        return "it is marked as unschedulable"
+        return "it is marked as unschedulable", ""
     conditions, state = cluster.status.conditions, cluster.status.state
     reachable = condition(conditions, REACHABLE)
     nodes = condition(conditions, NODES_READY)
-    for found, text in ((reachable, "it is not reachable"), (nodes, "its nodes are not ready")):
-        if found is not None and found.status != TRUE:
-            return _because(found, text)
+    if reachable is not None and reachable.status != TRUE:
+        is_silent = (reachable.status, reachable.reason) == (FALSE, NO_ANSWER)
+        outage: Outage = "NoAnswer" if is_silent else "Unknown"
+        return _because(reachable, "it is not reachable"), outage
+    if nodes is not None and nodes.status != TRUE:
+        return _because(nodes, "its nodes are not ready"), "NodesNotReady"
     if state in _ANSWERING or (reachable is not None and not state):
-        return ""
+        return "", ""
     if cluster.spec.kubeconfig_secret_ref is None and state in {"", "Pending"}:
-        return "it has no kubeconfig: it is still to be made"
-    return f"it is {state or 'Pending'}, not {_ANSWERING[0]}"
+        return "it has no kubeconfig: it is still to be made", "Unknown"
+    return f"it is {state or 'Pending'}, not {_ANSWERING[0]}", _OUTAGES.get(state, "Unknown")
 
 
 def _because(found: Condition, text: str) -> str:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from placement.model import FALSE, NODES_READY, REACHABLE, TRUE, Condition, condition
+from placement.model import FALSE, NO_ANSWER, NODES_READY, REACHABLE, TRUE, Condition, condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 METRICS_AVAILABLE: Final = "MetricsAvailable"
 UNKNOWN: Final = "Unknown"
+INVALID_CREDENTIALS: Final = "InvalidCredentials"
+"""The reason of a cluster that we may not ask: whether it works nobody knows."""
 
 PENDING: Final = "Pending"
 ONLINE: Final = "Online"
@@ -51,13 +53,15 @@ class Node(Struct, frozen=True):
 class Observation(Struct, frozen=True):
     """What was seen: ``fault`` says why the cluster, ``nodes_fault`` why its nodes can't be read.
 
-    ``answers`` is None until it was asked.
+    ``answers`` is None until it was asked; ``is_denied``: the fault is one of our credentials, of a
+    certificate or of a setting.
     """
 
     answers: bool | None = None
     fault: str = ""
     nodes: tuple[Node, ...] = ()
     nodes_fault: str = ""
+    is_denied: bool = False
 
 
 class Verdict(Struct, frozen=True):
@@ -77,8 +81,9 @@ def observe(
     if seen.answers is None:
         return Verdict(state or PENDING, conditions)
     if not seen.answers:
+        reason = INVALID_CREDENTIALS if seen.is_denied else NO_ANSWER
         reachable = Condition(
-            type=REACHABLE, status=FALSE, reason="NoAnswer", message=seen.fault or "no answer"
+            type=REACHABLE, status=FALSE, reason=reason, message=seen.fault or "no answer"
         )
         nodes = Condition(type=NODES_READY, status=UNKNOWN, reason="ClusterUnreachable")
         found = OFFLINE

@@ -10,6 +10,7 @@ import msgspec
 from placement.course import held_until, moment, not_now, recent_times, stamp
 from placement.decision import Decision, best_of, nothing_suits
 from placement.filters import Compiled, InvalidConstraintError, compile_constraints, mismatches
+from placement.model import MIGRATION_VOLUMES, RECREATE
 from placement.scores import best, drawn, score
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from placement.passes import Pass, View
 
 AT: Final = "spec.constraints.cluster"
+_VOLUMES: Final = (
+    "but a move would lose the volumes of its {}: to allow it, set the annotation "
+    f"{MIGRATION_VOLUMES} to {RECREATE}"
+)
 
 
 class Herd:
@@ -63,7 +68,6 @@ def decide(application: Application, seen: Pass, herd: Herd | None = None) -> De
     except InvalidConstraintError as error:
         return start.because("InvalidConstraint", str(error))
     view = seen.view(application.metadata.namespace, wanted)
-    start = msgspec.structs.replace(start, verdicts=view.verdicts)
     return _Case(application, seen, view, herd or Herd(0)).decided(start)
 
 
@@ -77,19 +81,31 @@ class _Case:
         self._herd = herd
 
     def decided(self, start: Decision) -> Decision:
-        view, bound = self._view, self._application.status.scheduled_to
-        namespace = self._application.metadata.namespace
-        found = (each for each in view.verdicts if each.target.name == start.current)
-        current = next((each for each in found if each.target.is_at(bound, namespace)), None)
+        current = self._current(start.current)
+        if current is not None and current.target.outage == "NodesNotReady":
+            self._view = self._seen.view_from(current.target, self._view)
+            current = self._current(start.current)
+        view = self._view
+        start = msgspec.structs.replace(start, verdicts=view.verdicts)
         if start.current and (reason := self._kept(current)):
             return start.stayed("Stayed", reason)
         if not view.matched:
             return start.because("NoSuitableTarget", nothing_suits(view.verdicts, "cluster"))
         if current is None or current.reason:
+            if current is not None and (volumes := self._volumes(current)):
+                reason = f"'{start.current}' is out, {current.reason}, {volumes}"
+                return start.stayed("Stayed", reason)
             return self._placed(start, current)
         if until := held_until(self._application, self._seen.rules, self._seen.now):
             return start.stayed("Stayed", f"it may not move again until {stamp(until)}")
-        return self._compared(start, current.target)
+        return self._compared(start, current)
+
+    def _current(self, name: str) -> Verdict | None:
+        """Where it is now."""
+        application = self._application
+        bound, namespace = application.status.scheduled_to, application.metadata.namespace
+        found = (each for each in self._view.verdicts if each.target.name == name)
+        return next((each for each in found if each.target.is_at(bound, namespace)), None)
 
     def _kept(self, current: Verdict | None) -> str:
         """Why it stays whatever else there is; empty where it need not."""
@@ -99,13 +115,34 @@ class _Case:
         until = moment(self._application.status.suspended_until)
         if until is not None and until > seen.now:
             return f"after a failed move it stays until {stamp(until)}"
-        if current is None or seen.rules.on_metrics_loss != "Stay":
+        if current is None:
             return ""
-        target, wanted = current.target, self._view.wanted
-        fits = Compiled(wanted.labels, wanted.custom_resources)
-        if not target.measured.fault or target.unready or any(mismatches(target, fits, "Raw")):
+        target = current.target
+        if not (target.outage or target.measured.fault) or self._is_sent_away(current):
+            return ""
+        if target.outage and (target.outage != "NoAnswer" or seen.rules.on_unreachable == "Stay"):
+            setting = "" if target.outage != "NoAnswer" else " (placement.onUnreachable: Stay)"
+            return f"'{target.name}' is out, {target.unready}; it stays there{setting}"
+        if not target.measured.fault or target.unready or seen.rules.on_metrics_loss != "Stay":
             return ""
         return f"the metrics of '{target.name}' cannot be had: {target.measured.fault}"
+
+    def _is_sent_away(self, current: Verdict) -> bool:
+        """Whether people want it to leave: neither metrics nor an outage are the reason."""
+        target, wanted = current.target, self._view.wanted
+        fits = Compiled(wanted.labels, wanted.custom_resources)
+        is_out = bool(target.unready) and not target.outage
+        return is_out or any(mismatches(target, fits, "Raw"))
+
+    def _volumes(self, current: Verdict) -> str:
+        """Why its volumes keep it where it is; empty where they don't."""
+        application = self._application
+        is_allowed = application.metadata.annotations.get(MIGRATION_VOLUMES) == RECREATE
+        found = (each.kind for each in application.spec.manifests if each.has_volumes)
+        kind = next(found, "")
+        if not kind or is_allowed or self._is_sent_away(current):
+            return ""
+        return _VOLUMES.format(kind)
 
     def _placed(self, start: Decision, current: Verdict | None) -> Decision:
         """It has no place yet, or must leave it, which no limit keeps it from."""
@@ -120,8 +157,9 @@ class _Case:
         out = current.reason if current is not None else "it is not there any more"
         return start.goes("Moved", f"'{start.current}' is out, {out}; {why}", target)
 
-    def _compared(self, start: Decision, current: Candidate) -> Decision:
+    def _compared(self, start: Decision, now: Verdict) -> Decision:
         """It could stay: whether it does better elsewhere."""
+        current = now.target
         rules, scores = self._seen.rules, self._view.scores
         if current.name in scores:
             scores = {**scores, current.name: score(current.measured, rules.stickiness)}
@@ -130,6 +168,8 @@ class _Case:
         if current.name in chosen:
             return start.stayed("Stayed", f"'{current.name}' still has the best score")
         why = best_of(self._drawn(chosen).name, scores)
+        if volumes := self._volumes(now):
+            return start.stayed("Stayed", f"{why}, {volumes}")
         limit = rules.moves_per_application
         moves = recent_times(self._application.status.recent_moves, self._seen.now)
         if limit and len(moves) >= limit:

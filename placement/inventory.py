@@ -6,7 +6,7 @@ record may hold what never came to be.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = tuple[str, str, str, str]
 """Group, kind, namespace and name: an object is the same one in each version of its group."""
+MADE: Final = "Made"
+ADOPTED: Final = "Adopted"
+"""Origins: what was there before is never deleted."""
 
 
 class ObjectRef(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
@@ -27,6 +30,8 @@ class ObjectRef(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
     namespace: str = ""
     uid: str = ""
     """Empty until it was applied."""
+    origin: str = ""
+    """Empty until it was applied, and where an earlier version did that."""
 
     @property
     def group(self) -> str:
@@ -51,12 +56,14 @@ Inventory: TypeAlias = tuple[ObjectRef, ...]
 def merged(recorded: Iterable[ObjectRef], further: Iterable[ObjectRef]) -> Inventory:
     """Both records as one; where they differ about an object, the second one counts.
 
-    A uid that only the first one knows is kept.
+    A uid and an origin that only the first one knows are kept.
     """
     found = {each.key: each for each in recorded}
     for each in further:
         known = found.get(each.key)
-        found[each.key] = each if each.uid or known is None else replace(each, uid=known.uid)
+        found[each.key] = (
+            each if each.uid or known is None else replace(each, uid=known.uid, origin=known.origin)
+        )
     return tuple(found.values())
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from placement.inventory import Inventory
 
 DOMAIN: Final = "placement.harbourmaster.dev"
+FIELD_MANAGER: Final = f"{DOMAIN}/deployer"
 UID_LABEL: Final = f"{DOMAIN}/application-uid"
 """By this an object is ours; the two others are for people."""
 NAMESPACE_LABEL: Final = f"{DOMAIN}/application-namespace"
@@ -74,6 +75,8 @@ class Owner(Struct, frozen=True, gc=False):
     uid: str
     namespace: str
     name: str
+    created: str = ""
+    """When, as in its metadata."""
 
     @property
     def labels(self) -> dict[str, str]:

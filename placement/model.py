@@ -20,11 +20,17 @@ REACHABLE: Final = "Reachable"
 NODES_READY: Final = "NodesReady"
 TRUE: Final = "True"
 FALSE: Final = "False"
+NO_ANSWER: Final = "NoAnswer"
+"""The reason of a cluster that is not reachable, where nothing else is known to be the matter."""
 
 DEGRADED: Final = "Degraded"
 FAILED: Final = "Failed"
 PENDING: Final = "Pending"
 RUNNING: Final = "Running"
+
+MIGRATION_VOLUMES: Final = f"{GROUP}/migration-volumes"
+RECREATE: Final = "Recreate"
+"""What the annotation of an Application says that may move though its volumes stay behind."""
 
 Scope = Literal["Global", "Namespaced"]
 
@@ -90,11 +96,35 @@ class ApplicationConstraints(_Wire, frozen=True, kw_only=True):
     cluster: TargetConstraints | None = None
 
 
+class ManifestSpec(_Wire, frozen=True, kw_only=True):
+    """What of a manifest's spec tells of volumes."""
+
+    volume_claim_templates: Any = None
+
+
+class Manifest(_Wire, frozen=True, kw_only=True):
+    """A manifest as far as it tells of volumes; people may have written anything there."""
+
+    api_version: Any = ""
+    kind: Any = ""
+    spec: ManifestSpec | list[Any] | str | float | bool | None = None
+
+    @property
+    def has_volumes(self) -> bool:
+        """Whether it claims volumes, whose data no move takes along."""
+        if (self.api_version, self.kind) == ("v1", "PersistentVolumeClaim"):
+            return True
+        is_stateful = self.kind == "StatefulSet" and str(self.api_version).startswith("apps/")
+        spec = self.spec
+        return is_stateful and isinstance(spec, ManifestSpec) and bool(spec.volume_claim_templates)
+
+
 class ApplicationSpec(_Wire, frozen=True, kw_only=True):
-    """What its placement depends on; its manifests are the deployer's."""
+    """What its placement depends on; the rest of its manifests is the deployer's."""
 
     constraints: ApplicationConstraints | None = None
     backoff: Backoff = Backoff()
+    manifests: tuple[Manifest, ...] = ()
 
 
 class Term(_Wire, frozen=True, kw_only=True):

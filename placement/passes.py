@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from placement.candidates import Candidate, cloud_candidate, cluster_candidate, project_candidate
@@ -92,10 +93,15 @@ class Pass:
         for constraint in wanted.every:
             column = self._column(namespace, constraint)
             reasons = [known or more for known, more in zip(reasons, column, strict=True)]
-        verdicts = tuple(map(Verdict, targets, reasons))
-        matched = {each.target.name: each.target for each in verdicts if not each.reason}
-        scores = {each.name: score(each.measured) for each in ranked(tuple(matched.values()))}
-        return View(wanted, verdicts, matched, scores)
+        return _view(wanted, tuple(map(Verdict, targets, reasons)))
+
+    def view_from(self, current: Candidate, view: View) -> View:
+        """The same for who is on a cluster whose nodes are not ready: that stops others only."""
+        target = msgspec.structs.replace(current, unready="", outage="")
+        found = mismatches(target, view.wanted, self.rules.constraint_value)
+        verdict = Verdict(target, target.measured.fault or next(found, ""))
+        verdicts = [verdict if each.target is current else each for each in view.verdicts]
+        return _view(view.wanted, verdicts)
 
     def _column(self, namespace: str, constraint: Constraint) -> Sequence[str]:
         """What each cluster of a namespace lacks for one constraint."""
@@ -106,3 +112,9 @@ class Pass:
             found = [mismatch(each, constraint, value) for each in self.clusters(namespace)]
             self._columns[key] = found
         return found
+
+
+def _view(wanted: Compiled, verdicts: Sequence[Verdict]) -> View:
+    matched = {each.target.name: each.target for each in verdicts if not each.reason}
+    scores = {each.name: score(each.measured) for each in ranked(tuple(matched.values()))}
+    return View(wanted, verdicts, matched, scores)

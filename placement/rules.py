@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 ConstraintValue = Literal["Raw", "Weighted", "Normalised"]
 OnMetricsLoss = Literal["Stay", "Move"]
+OnUnreachable = Literal["Stay", "Move"]
 
 MOVE_WINDOW: Final = 3600.0
 """Seconds over which the moves of one application are counted."""
@@ -35,6 +36,13 @@ class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="c
     on_metrics_loss: Annotated[
         OnMetricsLoss,
         Meta(description="whether applications leave a cluster whose metrics cannot be had"),
+    ] = "Stay"
+    on_unreachable: Annotated[
+        OnUnreachable,
+        Meta(
+            description="whether applications leave a cluster that does not answer; one that "
+            "refuses our credentials, or whose nodes are not ready, is never left"
+        ),
     ] = "Stay"
     hold_off_on_update: Annotated[
         bool, Meta(description="whether a changed application may not move before its time")

@@ -1,4 +1,4 @@
-"""Objects on a member cluster: applied in order, deleted in reverse, and nobody else's touched.
+"""Objects on a member cluster: applied in order, deleted in reverse, and nobody else's deleted.
 
 Every function raises UnreachableError where the cluster does not answer; what goes wrong with one
 object is said of that object.
@@ -7,6 +7,7 @@ object is said of that object.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.placement.watches import FIELD_MANAGER, Seen, seen
+from controller.placement.contents import held
+from controller.placement.watches import Seen, seen
 from kube.discovery import UnknownKindError
 from kube.errors import (
     ApiError,
@@ -24,12 +26,15 @@ from kube.errors import (
     NotFoundError,
     UnreachableError,
 )
-from kube.patches import ApplyPatch
+from kube.patches import ApplyPatch, MergePatch
 from kube.resources import Resource
-from placement.inventory import Inventory, ObjectRef
+from placement.inventory import ADOPTED, MADE, Inventory, Key, ObjectRef
 from placement.manifests import (
     DEFINITIONS,
+    FIELD_MANAGER,
+    NAMESPACES,
     UID_LABEL,
+    Owner,
     Target,
     definitions,
     for_deletion,
@@ -38,17 +43,28 @@ from placement.manifests import (
     rank,
     stranger,
 )
+from placement.ownership import (
+    ADOPTED_ANNOTATION,
+    Present,
+    is_ours,
+    origin,
+    released,
+)
 from placement.rollout import Done, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from controller.placement.session import Session
-    from placement.manifests import Item, Owner, Prepared
+    from placement.manifests import Item, Prepared
 
 PARALLEL: Final = 4
 """Requests of one application to one cluster at the same time."""
 _SHOWN: Final = 3
+RELEASED: Final = "Released"
+_CONTAINERS: Final = {NAMESPACES: "NamespaceKept", DEFINITIONS: "DefinitionKept"}
+"""Why what takes its contents along is left, by rank."""
+_LEFT: Final = frozenset((RELEASED, *_CONTAINERS.values()))
 _REASONS: Final[tuple[tuple[type[ApiError], str], ...]] = (
     (ConflictError, "FieldConflict"),
     (ForbiddenError, "Forbidden"),
@@ -74,30 +90,40 @@ class Refused(Struct, frozen=True):
     text: str
 
 
+class Claim(Struct, frozen=True):
+    """Whose objects they are, and what is recorded of those on the cluster.
+
+    ``force`` takes over objects that are there, and fields of others.
+    """
+
+    owner: Owner
+    recorded: Mapping[Key, ObjectRef] = {}
+    force: bool = True
+
+
 class Report(Struct, frozen=True):
     """What came of applying all; ``is_whole``: everything is there, whatever came of pruning."""
 
     outcome: Outcome
     applied: tuple[Applied, ...] = ()
     pruned: Inventory = ()
+    left: tuple[Refused, ...] = ()
     is_whole: bool = False
 
 
 class Cleared(Struct, frozen=True):
-    """What came of deleting; ``gone`` are no longer there, or were never ours."""
+    """What came of deleting; ``gone`` are no longer there, or not ours any more.
+
+    Of these ``left`` are there still, and why.
+    """
 
     outcome: Outcome
     gone: Inventory = ()
-
-
-class _Metadata(Struct, frozen=True, rename="camel"):
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
+    left: tuple[Refused, ...] = ()
 
 
 class _Partial(Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Present
 
 
 _decode: Final = msgspec.json.Decoder(_Partial).decode
@@ -124,31 +150,29 @@ async def prepared_for(
     )
 
 
-async def check(session: Session, prepared: Prepared, owner: Owner) -> Outcome:
-    """Whether another application holds what would be applied."""
+async def check(session: Session, prepared: Prepared, claim: Claim) -> Outcome:
+    """Whether somebody else holds what would be applied."""
 
     async def one(ref: ObjectRef) -> Refused | None:
         try:
             resource = await session.discovery.resource(ref.api_version, ref.kind)
         except UnknownKindError:
             return None
-        return _foreign(ref, await _present(session, resource, ref), owner)
+        return _foreign(ref, await _present(session, resource, ref), claim)
 
     found = await _each(one, prepared.refs)
     return _outcome([each for each in found if each is not None])
 
 
-async def apply(
-    session: Session, prepared: Prepared, owner: Owner, prune: Inventory, *, force: bool
-) -> Report:
+async def apply(session: Session, prepared: Prepared, claim: Claim, prune: Inventory) -> Report:
     """Apply everything, and then delete what is to be pruned.
 
-    What follows an object that failed is left alone; ``force`` takes over fields of others.
+    What follows an object that failed is left alone.
     """
     applied: list[Applied] = []
     for level, items in groupby(prepared.items, key=lambda item: rank(item.ref)):
         batch = list(items)
-        results = await _each(lambda item: _apply_one(session, item, owner, force), batch)
+        results = await _each(lambda item: _apply_one(session, item, claim), batch)
         applied += [each for each in results if isinstance(each, Applied)]
         refused = [each for each in results if isinstance(each, Refused)]
         if refused:
@@ -161,8 +185,8 @@ async def apply(
             if waiting:
                 text = f"{waiting[0].text} is not established yet"
                 return Report(Outcome(Done.PARTLY, "Deploying", text), tuple(applied))
-    cleared = await delete(session, prune, owner)
-    return Report(cleared.outcome, tuple(applied), cleared.gone, is_whole=True)
+    cleared = await delete(session, prune, claim.owner)
+    return Report(cleared.outcome, tuple(applied), cleared.gone, cleared.left, is_whole=True)
 
 
 async def delete(
@@ -171,38 +195,49 @@ async def delete(
     owner: Owner,
     kept: frozenset[str] = frozenset(),
 ) -> Cleared:
-    """Delete our objects in the background, those first that were applied last.
+    """Delete what we made in the background, those first that were applied last; release the rest.
 
     ``kept`` are the uids of what belongs there by another record: two Clusters may lead to one.
     """
-    results: list[ObjectRef | Refused | None] = []
+    results: list[ObjectRef | Refused] = []
     for _, batch in groupby(for_deletion(refs), key=rank):
         results += await _each(lambda ref: _delete_one(session, ref, owner, kept), list(batch))
-    gone = tuple(each for each in results if not isinstance(each, Refused) and each is not None)
     refused = [each for each in results if isinstance(each, Refused)]
+    left = tuple(each for each in refused if each.reason in _LEFT)
+    refused = [each for each in refused if each.reason not in _LEFT]
+    gone = tuple(each for each in results if isinstance(each, ObjectRef))
+    gone += tuple(each.ref for each in left)
     failed = [each for each in refused if each.reason != "Deleting"]
     if failed:
-        return Cleared(_outcome(failed), gone)
+        return Cleared(_outcome(failed), gone, left)
     if refused:
         text = _text([replace(each, text="") for each in refused])
-        return Cleared(Outcome(Done.PARTLY, "Deleting", f"waiting for the end of {text}"), gone)
-    return Cleared(Outcome(Done.YES), gone)
+        waiting = Outcome(Done.PARTLY, "Deleting", f"waiting for the end of {text}")
+        return Cleared(waiting, gone, left)
+    return Cleared(Outcome(Done.YES), gone, left)
 
 
-async def _apply_one(session: Session, item: Item, owner: Owner, force: bool) -> Applied | Refused:
-    ref = item.ref
+async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Refused:
+    ref, recorded = item.ref, claim.recorded.get(item.ref.key)
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
         session.watches.follow(resource)
         before = session.watches.get(resource, ref)
-        if before is None or before.owner_uid != owner.uid:
-            refused = _foreign(ref, await _present(session, resource, ref), owner)
+        made = (
+            recorded.origin if recorded is not None and _is_known(before, recorded, claim) else ""
+        )
+        if not made:
+            present = await _present(session, resource, ref)
+            refused = _foreign(ref, present, claim)
             if refused is not None:
                 return refused
+            made = origin(present, recorded, claim.owner)
         raw = await session.client.patch(
             resource,
             ref.name,
-            ApplyPatch(item.body, FIELD_MANAGER, force),
+            ApplyPatch(
+                item.body if made == MADE else _adopted(item.body), FIELD_MANAGER, claim.force
+            ),
             ref.namespace or None,
         )
         state = seen(raw, resource)
@@ -219,7 +254,24 @@ async def _apply_one(session: Session, item: Item, owner: Owner, force: bool) ->
     except ValueError as error:
         # Also what can't be decoded: a name that is none, or no object.
         return Refused(ref, "Invalid", str(error))
-    return Applied(replace(ref, uid=state.uid), resource, state, before)
+    return Applied(replace(ref, uid=state.uid, origin=made), resource, state, before)
+
+
+def _is_known(before: Seen | None, recorded: ObjectRef, claim: Claim) -> bool:
+    """Whether the watch shows the very object that is recorded, as ours."""
+    return before is not None and (before.uid, before.owner_uid) == (
+        recorded.uid,
+        claim.owner.uid,
+    )
+
+
+def _adopted(body: dict[str, Any]) -> dict[str, Any]:
+    """The object with a mark that it was there before."""
+    metadata = body["metadata"]
+    given = metadata.get("annotations")
+    annotations = given if isinstance(given, dict) else {}
+    marked = {**annotations, ADOPTED_ANNOTATION: "true"}
+    return {**body, "metadata": {**metadata, "annotations": marked}}
 
 
 async def _delete_one(
@@ -228,8 +280,13 @@ async def _delete_one(
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
         present = await _present(session, resource, ref)
-        if present is None or not _is_ours(present, owner) or present.uid in kept:
+        if present is None or not is_ours(present, owner) or present.uid in kept:
             return ref
+        left = await _left(session, ref, present, owner)
+        if left is not None:
+            patch = MergePatch(released(present, owner))
+            await session.client.patch(resource, ref.name, patch, ref.namespace or None)
+            return left
         if not present.deletion_timestamp:
             # Its end is to be told.
             session.watches.follow(resource)
@@ -241,7 +298,7 @@ async def _delete_one(
                 propagation="Background",
                 missing_ok=True,
             )
-            if not _is_ours(await _present(session, resource, ref), owner):
+            if not is_ours(await _present(session, resource, ref), owner):
                 return ref
     except UnknownKindError:
         # The kind is gone, and its objects with it.
@@ -255,7 +312,25 @@ async def _delete_one(
     return Refused(ref, "Deleting", "is being deleted")
 
 
-async def _present(session: Session, resource: Resource, ref: ObjectRef) -> _Metadata | None:
+async def _left(session: Session, ref: ObjectRef, present: Present, owner: Owner) -> Refused | None:
+    """Why an object of ours is not to be deleted; None where it is."""
+    if origin(present, ref, owner) == ADOPTED:
+        was = "was there before the application"
+        unsure = (
+            "no origin is recorded, and it is older than the application or others have written "
+            "it: delete it where nobody needs it"
+        )
+        return Refused(ref, RELEASED, was if ref.origin else unsure)
+    if present.deletion_timestamp or rank(ref) not in _CONTAINERS:
+        return None
+    others = await held(session, ref, owner)
+    if not others:
+        return None
+    text = f"it holds {_shown(others)}, not of this application: delete it when nobody needs it"
+    return Refused(ref, _CONTAINERS[rank(ref)], text)
+
+
+async def _present(session: Session, resource: Resource, ref: ObjectRef) -> Present | None:
     """The object's metadata as the API server has it now; None where there is none."""
     try:
         raw = await session.client.get(
@@ -266,16 +341,22 @@ async def _present(session: Session, resource: Resource, ref: ObjectRef) -> _Met
     return _decode(raw).metadata
 
 
-def _is_ours(found: _Metadata | None, owner: Owner) -> bool:
-    return found is not None and (found.labels or {}).get(UID_LABEL) == owner.uid
-
-
-def _foreign(ref: ObjectRef, found: _Metadata | None, owner: Owner) -> Refused | None:
+def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> Refused | None:
+    owner = claim.owner
     whose = stranger(found.labels, owner.uid) if found is not None else ""
-    if not whose:
+    if whose:
+        text = f"belongs to application {whose}; to hand it over, remove its label {UID_LABEL}"
+        return Refused(ref, "ForeignObject", text)
+    if claim.force or found is None or is_ours(found, owner):
         return None
-    text = f"belongs to application {whose}; to hand it over, remove its label {UID_LABEL}"
-    return Refused(ref, "ForeignObject", text)
+    if origin(found, claim.recorded.get(ref.key), owner) == MADE:
+        # Somebody has taken our label off.
+        return None
+    text = (
+        "exists and is not of this application: delete it, take it out of the manifests, or take "
+        "it over with spec.conflictPolicy: Force"
+    )
+    return Refused(ref, "ObjectExists", text)
 
 
 def _refused(ref: ObjectRef, error: ApiError) -> Refused:
@@ -291,9 +372,14 @@ def _outcome(refused: Sequence[Refused]) -> Outcome:
 
 def _text(refused: Sequence[Refused]) -> str:
     """The first few in one line."""
-    shown = [f"{each.ref.text}: {each.text}" if each.text else each.ref.text for each in refused]
-    more = f"; and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return "; ".join(shown[:_SHOWN]) + more
+    return _shown(
+        [f"{each.ref.text}: {each.text}" if each.text else each.ref.text for each in refused]
+    )
+
+
+def _shown(texts: Sequence[str]) -> str:
+    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return "; ".join(texts[:_SHOWN]) + more
 
 
 async def _each(do: Callable[[Any], Awaitable[Any]], items: Sequence[Any]) -> list[Any]:

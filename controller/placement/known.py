@@ -12,7 +12,7 @@ from placement.readiness import summary
 if TYPE_CHECKING:
     from controller.placement.applying import Applied
     from controller.placement.session import Session
-    from placement.inventory import Key
+    from placement.inventory import Inventory, Key
     from placement.manifests import Prepared
     from placement.readiness import Readiness
 
@@ -33,6 +33,11 @@ class Known:
     def note(self, applied: tuple[Applied, ...]) -> None:
         """All were applied, and were so then."""
         self._applied = {each.ref.key: each for each in applied}
+
+    @property
+    def refs(self) -> Inventory:
+        """What was applied, with uids and origins."""
+        return tuple(each.ref for each in self._applied.values())
 
     @property
     def is_complete(self) -> bool:

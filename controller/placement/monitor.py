@@ -82,7 +82,8 @@ class Monitor:
             known = session.custom_resources
             resources = resources if known is None else recorded(known)
         elif members.reach(key) is Reach.NO:
-            observation = Observation(False, members.fault(key))
+            # Without a session it is the kubeconfig that is at fault.
+            observation = Observation(False, members.fault(key), is_denied=True)
         if not found.spec.discover_custom_resources:
             resources = ()
         now, generation = stamp(self._context.now()), found.metadata.generation

@@ -20,6 +20,7 @@ from controller.placement.watches import Watches
 from kube.client import Client
 from kube.discovery import Discovery
 from kube.errors import ApiError, ForbiddenError, UnauthorizedError
+from kube.failures import is_denied
 from kube.reflector import Reflector
 from kube.resources import DEFINITIONS, NODES
 from placement.cluster_state import Node, NodeCondition, Observation
@@ -96,6 +97,8 @@ class Session:
         self.reach = Reach.UNKNOWN
         self.fault = ""
         """Why it does not answer."""
+        self.is_denied = False
+        """Whether it is our credentials, a certificate or a setting that keeps us out."""
         self._settings = settings
         self._on_change = on_change
         self._on_crash = on_crash
@@ -153,7 +156,7 @@ class Session:
     def observation(self) -> Observation:
         """What is seen of it now."""
         if self.reach is Reach.NO:
-            return Observation(False, self.fault)
+            return Observation(False, self.fault, is_denied=self.is_denied)
         nodes_fault = self._nodes.error or ""
         if self.reach is Reach.UNKNOWN or not (self._nodes.synced.is_set() or nodes_fault):
             return Observation()
@@ -225,9 +228,10 @@ class Session:
             # Whoever says so knows us, and works.
             self._answered()
         except UnauthorizedError as error:
-            self._failed(f"the cluster refuses the credentials of its kubeconfig: {error.message}")
+            text = f"the cluster refuses the credentials of its kubeconfig: {error.message}"
+            self._failed(text, is_denied=True)
         except ApiError as error:
-            self._failed(error.message)
+            self._failed(error.message, is_denied=is_denied(error.__cause__))
         else:
             self._answered()
         return before != (self.reach, self.fault, self.is_steady)
@@ -240,14 +244,14 @@ class Session:
         self._failures = 0
         self.reach, self.fault = Reach.YES, ""
 
-    def _failed(self, text: str) -> None:
+    def _failed(self, text: str, *, is_denied: bool) -> None:
         self._answers = 0
         self._failures += 1
         self._on_failure()
         if self._failures >= self._settings.failures_until_offline:
             if self.reach is not Reach.NO:
                 self._log.warning("does not answer", error=text)
-            self.reach, self.fault = Reach.NO, text
+            self.reach, self.fault, self.is_denied = Reach.NO, text, is_denied
 
     def _wake_mirrors(self) -> None:
         """Their own waits have grown meanwhile."""

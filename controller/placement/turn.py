@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.placement.applying import apply, check, delete, prepared_for
+from controller.placement.applying import RELEASED, Claim, apply, check, delete, prepared_for
 from controller.placement.book import Book
 from controller.placement.known import RESYNC, Known
 from controller.registration.fights import Fights
 from kube.errors import ApiError, UnreachableError
 from placement.deployed import FORCE
+from placement.inventory import merged
 from placement.manifests import Owner, Prepared
 from placement.rollout import (
     APPLY,
@@ -32,8 +33,9 @@ from placement.rollout import (
 from telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from controller.placement.applying import Refused
     from controller.placement.context import DeploymentContext
     from controller.placement.session import Session
     from placement.deployed import DeployedApplication
@@ -84,7 +86,10 @@ class Turn:
         self._found = found
         self._memory = memory
         self._wake = wake
-        self._owner = Owner(found.metadata.uid, found.metadata.namespace, found.metadata.name)
+        metadata = found.metadata
+        self._owner = Owner(
+            metadata.uid, metadata.namespace, metadata.name, metadata.creation_timestamp
+        )
         self._is_ending = bool(found.metadata.deletion_timestamp)
         self._is_released = found.status.scheduled_generation == found.metadata.generation
         self._outcomes: dict[tuple[str, str], Outcome] = {}
@@ -214,6 +219,13 @@ class Turn:
                 return
             kept = self._memory.prepared = (state, prepared)
         self._target, self._prepared = session, kept[1]
+        known = self._known()
+        if known is not None:
+            # The write of uids and origins may have met a conflict.
+            record = self.book.record
+            held = {each.key for each in record.inventory.get(name, ())}
+            refs = tuple(each for each in known.refs if each.key in held)
+            self.book.record = record.applied(name, refs, ())
 
     # What is done
 
@@ -235,7 +247,7 @@ class Turn:
         if self._target is not None:
             try:
                 async with self._target.use(self._found.metadata.key, self._wake):
-                    outcome = await check(self._target, self._prepared, self._owner)
+                    outcome = await check(self._target, self._prepared, self._claim(cluster))
             except UnreachableError:
                 self._note_silence(cluster)
             except ApiError as error:
@@ -248,15 +260,16 @@ class Turn:
             self._finish((APPLY, cluster), self._no_answer(cluster))
             return
         known = Known(target, self._prepared, self.now)
-        force = self._found.spec.conflict_policy == FORCE
+        claim = self._claim(cluster)
         try:
             async with target.use(self._found.metadata.key, self._wake):
-                report = await apply(target, self._prepared, self._owner, action.prune, force=force)
+                report = await apply(target, self._prepared, claim, action.prune)
         except UnreachableError:
             self._note_silence(cluster)
             self._finish((APPLY, cluster), self._no_answer(cluster))
             return
         self._finish((APPLY, cluster), report.outcome)
+        self._tell_left(cluster, report.left)
         refs = tuple(each.ref for each in report.applied)
         self.book.record = self.book.record.applied(cluster, refs, report.pruned)
         if report.is_whole:
@@ -277,10 +290,23 @@ class Turn:
             self._finish((DELETE, cluster), self._no_answer(cluster))
             return
         self._finish((DELETE, cluster), cleared.outcome)
+        self._tell_left(cluster, cleared.left)
         self.book.record = self.book.record.deleted(cluster, cleared.gone)
         known = self._memory.known
         if known is not None and known.session is session:
             self._memory.known = None
+
+    def _claim(self, cluster: str) -> Claim:
+        """What the application may do with objects of a cluster."""
+        record = self.book.record
+        refs = merged(record.pending.get(cluster, ()), record.inventory.get(cluster, ()))
+        force = self._found.spec.conflict_policy == FORCE
+        return Claim(self._owner, {each.key: each for each in refs}, force)
+
+    def _tell_left(self, cluster: str, left: Iterable[Refused]) -> None:
+        for each in left:
+            text = f"{each.ref.text} stays on cluster {cluster}: {each.text}"
+            self.book.tell(each.reason, text, "Normal" if each.reason == RELEASED else "Warning")
 
     def _kept(self, cluster: str) -> frozenset[str]:
         """The uids of what the application has on its other clusters, and is to keep there."""

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from kube.reflector import Reflector
-from placement.manifests import DOMAIN, UID_LABEL
+from placement.manifests import FIELD_MANAGER, UID_LABEL
 from placement.readiness import Readiness, has_state, readiness
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kube.client import Client
     from kube.resources import Resource
     from placement.inventory import ObjectRef
-
-FIELD_MANAGER: Final = f"{DOMAIN}/deployer"
 
 
 class Seen(Struct, frozen=True, gc=False):

@@ -17,6 +17,7 @@ from helpers.member_planes import leave, members_of, two_planes
 from helpers.patience import WAIT
 from helpers.placed import config_map
 from helpers.placing_flow import Flow
+from kube.patches import ApplyPatch
 from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -104,7 +105,11 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
         return MortalClient(connection, plan, plan.died, **options)
 
     monkeypatch.setattr(session, "Client", client)
-    manifests = [config_map(name, one.namespace) for name in ("first", "second")]
+    names = {"first", "second", "theirs"}
+    # One of them is on the first cluster already, and is nobody's to delete.
+    theirs = ApplyPatch(config_map("theirs", one.namespace, a="precious"), "somebody")
+    await one.client.patch(CONFIG_MAPS, "theirs", theirs, one.namespace)
+    manifests = [config_map(name, one.namespace, b="ours") for name in sorted(names)]
     await flow.application(*manifests, constraints=bound_to("one"), migrationOrder=order)
 
     async def kubectl(*arguments):
@@ -114,20 +119,23 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
     async def over():
         async with asyncio.timeout(MANY):
             await settled(flow, "one")
-            assert (await one.names(), await two.names()) == ({"first", "second"}, set())
+            assert (await one.names(), await two.names()) == (names, set())
             value = json.dumps({"spec": {"constraints": bound_to("two")}})
             await kubectl("patch", NAME, "--type=merge", f"--patch={value}")
             await settled(flow, "two")
-            assert (await one.names(), await two.names()) == (set(), {"first", "second"})
+            assert (await one.names(), await two.names()) == ({"theirs"}, names)
             await kubectl("delete", NAME, "--wait=false")
             await flow.until_gone()
-            assert (await one.names(), await two.names()) == (set(), set())
+            assert (await one.names(), await two.names()) == ({"theirs"}, set())
+            left = await one.get(CONFIG_MAPS, "theirs")
+            assert left["data"] == {"a": "precious", "b": "ours"}
+            assert "labels" not in left["metadata"]
 
     lives = await live(
         control_plane.kubeconfig, flow.namespace, plan, partial(over), patience=60.0, **SETTINGS
     )
     member = {write for write in plan.sent if "configmaps" in write}
-    # Two objects, applied and deleted on either cluster.
+    # Three objects, applied and deleted or released on either cluster.
     assert len(member) >= 4
     assert lives > len(plan.sent)
 

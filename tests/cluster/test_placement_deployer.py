@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import json
 import uuid
 
 import pytest
@@ -23,14 +24,17 @@ from helpers.placed import (
     is_true,
     reason_of,
 )
-from kube.patches import ApplyPatch
+from kube.patches import ApplyPatch, MergePatch
 from kube.resources import (
+    APPLICATIONS,
     CLUSTERS,
     CONFIG_MAPS,
+    DEFINITIONS,
     DEPLOYMENTS,
+    NAMESPACES,
     Resource,
 )
-from placement.manifests import UID_LABEL
+from placement.manifests import DOMAIN, UID_LABEL
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -363,26 +367,262 @@ async def test_an_object_of_another_application_is_not_taken(both, members):
     assert (await one.get(CONFIG_MAPS, "shared"))["data"] == {"a": "1"}
 
 
-@pytest.mark.parametrize("policy", ["Force", "Abort"])
-async def test_a_field_of_somebody_else_s_is_taken_over_or_told(both, members, policy):
+async def theirs(member, name="settings", **data):
+    """An object of another team."""
+    value = ApplyPatch(config_map(name, member.namespace, **data), "somebody")
+    await member.client.patch(CONFIG_MAPS, name, value, member.namespace)
+
+
+def is_released(found):
+    """Whether nothing of the object is ours any more."""
+    metadata = found["metadata"]
+    marks = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
+    managers = {each["manager"] for each in metadata.get("managedFields", ())}
+    return not any(DOMAIN in each for each in (*marks, *managers))
+
+
+async def test_what_was_there_before_survives_a_move_and_a_deletion(both, members):
+    one, two = members
+    await theirs(one, a="theirs", b="precious")
+    manifests = config_map("settings", one.namespace, a="ours"), config_map("made", one.namespace)
+    await both.application(*manifests, to="one")
+    status = await both.until_running("one")
+    origins = {each.name: each.origin for each in status.inventory[0].objects}
+    assert origins == {"settings": "Adopted", "made": "Made"}
+    await both.schedule("two")
+    status = await both.until_running("two")
+    assert {each.origin for each in status.inventory[0].objects} == {"Made"}
+    assert await one.names() == {"settings"}
+    left = await one.get(CONFIG_MAPS, "settings")
+    # A value that we have set stays as it is; nobody knows what it was.
+    assert left["data"] == {"a": "ours", "b": "precious"}
+    assert is_released(left)
+    assert "Released" in both.told()
+    await both.schedule("one")
+    await both.until_running("one")
+    assert await two.names() == set()
+    await both.delete()
+    await both.until_gone()
+    assert await one.names() == {"settings"}
+    assert is_released(await one.get(CONFIG_MAPS, "settings"))
+
+
+async def test_what_was_there_before_survives_an_update_that_leaves_it_out(both, members):
     one, _ = members
-    theirs = ApplyPatch(config_map("settings", one.namespace, a="theirs"), "somebody")
-    await one.client.patch(CONFIG_MAPS, "settings", theirs, one.namespace)
+    await theirs(one, a="theirs")
+    await both.application(config_map("settings", one.namespace, a="ours"), to="one")
+    await both.until_running("one")
+    await both.update(config_map("other", one.namespace))
+    status = await both.until_running("one")
+    assert {each.name for each in status.inventory[0].objects} == {"other"}
+    assert await one.names() == {"settings", "other"}
+    assert is_released(await one.get(CONFIG_MAPS, "settings"))
+
+
+async def test_an_object_made_in_the_place_of_ours_is_adopted(world, planes, members):
+    one, _ = members
+    async with world.deploying():
+        await world.cluster("one", planes[0])
+        await world.application(config_map("settings", one.namespace, a="ours"), to="one")
+        await world.until_running("one")
+    await one.client.delete(CONFIG_MAPS, "settings", one.namespace)
+    await theirs(one, b="precious")
+    async with world.deploying():
+        await world.until(lambda status: status.inventory[0].objects[0].origin == "Adopted")
+        await world.delete()
+        await world.until_gone()
+    assert (await one.get(CONFIG_MAPS, "settings"))["data"] == {"a": "ours", "b": "precious"}
+
+
+async def test_what_an_earlier_version_recorded_is_deleted_only_where_it_is_surely_ours(
+    world, planes, members
+):
+    one, two = members
+    names = ("made", "shared", "old")
+    await theirs(one, "old", a="theirs")
+    async with world.deploying():
+        await world.cluster("one", planes[0])
+        await world.cluster("two", planes[1])
+        # Times are whole seconds.
+        await asyncio.sleep(1)
+        manifests = [config_map(name, one.namespace, a="ours") for name in names]
+        await world.application(*manifests, to="one")
+        await world.until_running("one")
+    await theirs(one, "shared", b="precious")
+    for name in names:
+        mark = {f"{DOMAIN}/adopted": None}
+        await one.edit(CONFIG_MAPS, name, {"metadata": {"annotations": mark}})
+    status = (await world.stored())["status"]
+    for each in status["inventory"][0]["objects"]:
+        each.pop("origin", None)
+    patch = MergePatch({"status": {"inventory": status["inventory"]}})
+    await world.client.patch(APPLICATIONS, "app", patch, world.namespace, subresource="status")
+    await world.schedule("two")
+    async with world.deploying():
+        await world.until_running("two")
+        assert await one.names() == {"shared", "old"}
+        assert await two.names() == set(names)
+        told = [each for each in world.events.sent if each[-2] == "Released"]
+        assert len(told) == 2
+        assert all("no origin is recorded" in each[-1] for each in told)
+
+
+async def test_abort_refuses_what_is_there_without_our_label(both, members):
+    one, two = members
+    await theirs(one, a="theirs")
+    # No field is in conflict.
+    ours = config_map("settings", one.namespace, b="ours")
+    await both.application(ours, to="one", conflictPolicy="Abort")
+    message = await both.until_fault("ObjectExists")
+    assert message.startswith(f"ConfigMap {one.namespace}/settings: exists and ")
+    assert "conflictPolicy" in message
+    found = await one.get(CONFIG_MAPS, "settings")
+    assert found["data"] == {"a": "theirs"}
+    assert is_released(found)
+    # Nor is anything deleted elsewhere for the sake of it.
+    await both.schedule("two")
+    await both.until_running("two")
+    await both.schedule("one")
+    await both.until_fault("ObjectExists")
+    assert await two.names() == {"settings"}
+    await both.delete()
+    await both.until_gone()
+    assert await one.names() == {"settings"}
+    assert await two.names() == set()
+
+
+async def test_abort_goes_on_with_what_is_ours(both, members):
+    one, _ = members
+    ours = config_map("settings", one.namespace, a="ours")
+    await both.application(ours, to="one", conflictPolicy="Abort")
+    await both.until_running("one")
+    # Somebody takes the label off: it is ours all the same.
+    await one.edit(CONFIG_MAPS, "settings", {"metadata": {"labels": None}})
+    await one.until(CONFIG_MAPS, "settings", lambda found: "labels" in found["metadata"])
+    await both.until_running("one")
+
+
+@pytest.mark.parametrize("policy", ["Force", "Abort"])
+async def test_a_field_that_somebody_took_from_us_is_taken_back_or_told(both, members, policy):
+    one, _ = members
     ours = config_map("settings", one.namespace, a="ours")
     await both.application(ours, to="one", conflictPolicy=policy)
+    await both.until_running("one")
+    taken = ApplyPatch(config_map("settings", one.namespace, a="theirs"), "somebody", force=True)
+    await one.client.patch(CONFIG_MAPS, "settings", taken, one.namespace)
     if policy == "Force":
-        await both.until_running("one")
+        await one.until(CONFIG_MAPS, "settings", lambda found: found["data"]["a"] == "ours")
     else:
         message = await both.until_fault("FieldConflict")
         assert message.startswith(f"ConfigMap {one.namespace}/settings: ")
         assert '"somebody"' in message
         assert ".data.a" in message
-    found = (await one.get(CONFIG_MAPS, "settings"))["data"]["a"]
-    assert found == ("ours" if policy == "Force" else "theirs")
+        assert (await one.get(CONFIG_MAPS, "settings"))["data"]["a"] == "theirs"
     await both.delete()
     await both.until_gone()
-    # What never was ours stays.
-    assert (await one.get(CONFIG_MAPS, "settings") is None) == (policy == "Force")
+    assert await one.get(CONFIG_MAPS, "settings") is None
+
+
+def namespace(name):
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+@pytest.fixture
+async def wide(world, planes):
+    """As ``both``, and the clusters allow objects without a namespace."""
+    async with world.deploying():
+        for name, plane in zip(("one", "two"), planes, strict=True):
+            await world.cluster(name, plane, allowClusterScoped=True)
+        await world.until_online("one", "two")
+        yield world
+
+
+@pytest.mark.parametrize("policy", ["Force", "Abort"])
+async def test_a_namespace_of_another_team_survives_with_what_it_holds(wide, members, policy):
+    one, two = members
+    await theirs(one, "theirs", a="precious")
+    # The other cluster has it as well: nothing is told apart by chance.
+    await theirs(two, "theirs", a="precious")
+    manifests = namespace(one.namespace), config_map("ours", one.namespace)
+    await wide.application(*manifests, to="one", conflictPolicy=policy)
+    if policy == "Force":
+        await wide.until_running("one")
+        await wide.schedule("two")
+        await wide.until_running("two")
+        assert await one.names() == {"theirs"}
+    else:
+        message = await wide.until_fault("ObjectExists")
+        assert message.startswith(f"Namespace {one.namespace}: exists and ")
+    await wide.delete()
+    await wide.until_gone()
+    for member in (one, two):
+        assert await member.names() == {"theirs"}
+        found = await member.get(NAMESPACES, member.namespace)
+        assert "deletionTimestamp" not in found["metadata"]
+        assert is_released(found)
+
+
+async def test_a_namespace_of_ours_is_kept_while_it_holds_objects_of_others(wide, members):
+    one, _ = members
+    name = f"made-{uuid.uuid4().hex[:8]}"
+    await wide.application(namespace(name), config_map("ours", name), to="one")
+    status = await wide.until_running("one")
+    assert {each.origin for each in status.inventory[0].objects} == {"Made"}
+    guest = Member(one.client, name)
+    await theirs(guest, "theirs", a="precious")
+    owned = deployment("web", name)
+    owner = json.loads(await one.client.create(DEPLOYMENTS, owned, name))["metadata"]["uid"]
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": owner}
+    part = config_map("part", name)
+    part["metadata"]["ownerReferences"] = [reference]
+    await one.client.create(CONFIG_MAPS, part, name)
+    await wide.delete()
+    await wide.until_gone()
+    assert await guest.names() == {"theirs", "part"}
+    found = await guest.get(NAMESPACES, name)
+    assert "deletionTimestamp" not in found["metadata"]
+    assert is_released(found)
+    (told,) = [each for each in wide.events.sent if each[-2] == "NamespaceKept"]
+    # What belongs to something else there is not counted.
+    assert f"Namespace {name} stays on cluster one: it holds " in told[-1]
+    assert "ConfigMap theirs" in told[-1]
+    assert "Deployment web" in told[-1]
+    assert "part" not in told[-1]
+
+
+async def test_a_namespace_of_ours_that_holds_nothing_else_is_deleted(wide, members):
+    one, _ = members
+    name = f"made-{uuid.uuid4().hex[:8]}"
+    await wide.application(namespace(name), config_map("ours", name), to="one")
+    await wide.until_running("one")
+    owner = (await one.get(CONFIG_MAPS, "ours", name))["metadata"]["uid"]
+    part = config_map("part", name)
+    part["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "ours", "uid": owner}
+    ]
+    await one.client.create(CONFIG_MAPS, part, name)
+    await wide.delete()
+    # No controller of the member's ends it here.
+    await one.until(NAMESPACES, name, lambda found: found["metadata"].get("deletionTimestamp"))
+    assert await one.get(CONFIG_MAPS, "ours", name) is None
+
+
+async def test_a_definition_of_ours_is_kept_while_others_have_objects_of_it(wide, members):
+    one, _ = members
+    boats = Resource(f"{one.namespace}.example.com", "v1", "boats", "Boat")
+    await wide.application(definition(boats), to="one")
+    await wide.until_running("one")
+    boat = {
+        "apiVersion": boats.api_version,
+        "kind": "Boat",
+        "metadata": {"name": "tug", "namespace": one.namespace},
+    }
+    await one.client.create(boats, boat, one.namespace)
+    await wide.delete()
+    await wide.until_gone()
+    found = await one.get(DEFINITIONS, f"boats.{boats.group}")
+    assert "deletionTimestamp" not in found["metadata"]
+    assert await one.get(boats, "tug") is not None
 
 
 def plugin(config):

@@ -12,10 +12,11 @@ from helpers.cluster import fresh_namespace
 from helpers.controller import Controller, connected
 from helpers.member_planes import leave, members_of, two_planes
 from helpers.patience import WAIT
-from helpers.placed import Member, config_map, is_true, reason_of
+from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
 from helpers.placing_flow import FLAGS, Flow, faults_of
 from helpers.prometheus import scraped as scraping
-from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
+from kube.patches import MergePatch
+from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, NODES, SECRETS
 from placement.course import moment
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
@@ -124,13 +125,121 @@ async def test_a_constraint_on_a_metric_and_a_label_is_kept(flow, planes, member
         await flow.until(lambda status: is_true(status, "Scheduled"))
 
 
-async def test_a_member_that_goes_down_is_left_and_cleaned_when_it_returns(
+async def only_new_ones_avoid(flow, cluster, other):
+    """A new application goes to the other cluster; the one that is there stays."""
+    before = (await flow.stored())["status"]
+    assert before["scheduledTo"]["name"] == cluster
+    name = f"new-{uuid.uuid4().hex[:8]}"
+    await flow.application(config_map(name, "default"), name=name)
+    await flow.until_running(other, name)
+    after = (await flow.stored())["status"]
+    assert after["scheduledTo"] == before["scheduledTo"]
+    assert after["scheduledTime"] == before["scheduledTime"]
+    assert after["runningOn"]["name"] == cluster
+    assert "pendingCleanup" not in after
+    await flow.delete(name=name)
+    await flow.until_gone(name=name)
+
+
+async def test_a_member_that_goes_down_keeps_its_applications(
+    flow, planes, members, throwaway_control_plane
+):
+    _, two = members
+    plane = await asyncio.to_thread(throwaway_control_plane, optional=())
+    name = f"kept-{uuid.uuid4().hex[:8]}"
+    async with connected(plane.kubeconfig) as client, flow.placing():
+        lost = Member(client, "default")
+        await flow.cluster("lost", plane)
+        await flow.until_online("lost")
+        await flow.application(config_map(name, "default"))
+        await flow.until_running("lost")
+        await flow.cluster("two", planes[1])
+        await flow.until_online("two")
+        await asyncio.to_thread(plane.kill, "kube-apiserver")
+        await flow.until_cluster(lambda status: status.state == "Offline", "lost")
+        await only_new_ones_avoid(flow, "lost", "two")
+        await flow.until(lambda status: reason_of(status, "Ready") == "ClusterUnreachable")
+        await asyncio.to_thread(plane.restart, "kube-apiserver")
+        await flow.until_online("lost")
+        await flow.until(lambda status: is_true(status, "Ready"))
+        assert await lost.get(CONFIG_MAPS, name) is not None
+        assert await two.get(CONFIG_MAPS, name, "default") is None
+
+
+async def test_a_node_that_is_not_ready_stops_new_placements_only(flow, planes, members):
+    one, two = members
+    node = f"node-{uuid.uuid4().hex[:8]}"
+    async with flow.placing():
+        await flow.cluster("one", planes[0])
+        await flow.until_online("one")
+        await flow.application(config_map("first", one.namespace))
+        await flow.until_running("one")
+        await flow.cluster("two", planes[1])
+        await flow.until_online("two")
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+        await one.client.create(NODES, body)
+        try:
+            conditions = [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]
+            patch = MergePatch({"status": {"conditions": conditions}})
+            await one.client.patch(NODES, node, patch, subresource="status")
+            await flow.until_cluster(lambda status: status.state == "NotReady", "one")
+            await only_new_ones_avoid(flow, "one", "two")
+        finally:
+            await one.client.delete(NODES, node)
+        assert await one.names() == {"first"}
+        assert await two.names() == set()
+
+
+async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes, members):
+    one, two = members
+    text = planes[0].kubeconfig.read_text()
+
+    def mistyped(config):
+        config["users"][0]["user"] = {"token": "mistyped"}
+
+    async with flow.placing(
+        "--placement-on-unreachable=Move",
+        "--placement-members-kubeconfig-interval-seconds=0.5",
+    ):
+        await flow.cluster("one", text=text)
+        await flow.until_online("one")
+        await flow.application(config_map("first", one.namespace))
+        await flow.until_running("one")
+        await flow.cluster("two", planes[1])
+        await flow.until_online("two")
+        for wrong, message in (
+            (changed_kubeconfig(planes[0], mistyped), "refuses the credentials"),
+            ("no kubeconfig", "key kubeconfig: "),
+            ("", "the Secret is not there"),
+        ):
+            if wrong:
+                await flow.kubeconfig("one", wrong)
+            else:
+                await flow.client.delete(SECRETS, "one", flow.namespace)
+            status = await flow.until_cluster(
+                lambda status, message=message: any(
+                    each.type == "Reachable" and message in each.message
+                    for each in status.conditions
+                ),
+                "one",
+            )
+            assert status.state == "Offline"
+            assert reason_of(status, "Reachable") == "InvalidCredentials"
+            await only_new_ones_avoid(flow, "one", "two")
+            await flow.kubeconfig("one", text)
+            await flow.until_online("one")
+        assert await one.names() == {"first"}
+        assert await two.names() == set()
+
+
+async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_when_it_returns(
     flow, planes, members, throwaway_control_plane
 ):
     _, two = members
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
     name = f"left-{uuid.uuid4().hex[:8]}"
-    async with connected(plane.kubeconfig) as client, flow.placing():
+    moving = flow.placing("--placement-on-unreachable=Move")
+    async with connected(plane.kubeconfig) as client, moving:
         lost = Member(client, "default")
         await flow.cluster("lost", plane)
         await flow.until_online("lost")

@@ -77,7 +77,7 @@ async def test_a_metric_decides_and_moves_after_the_hold_off_alone(world):
 
 
 async def test_who_must_leave_does_so_at_once(world):
-    async with world.deciding(reschedule_after=600.0):
+    async with world.deciding(reschedule_after=600.0, on_unreachable="Move"):
         await world.berth("one", labels={"rank": "first"})
         await world.ship()
         await world.until_placed("one")

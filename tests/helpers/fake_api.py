@@ -240,6 +240,8 @@ class FakeApi(Planned):
             self._authenticate(seen)
             if seen.path == "/version":
                 return _response(encode({"major": "1", "minor": "36", "gitVersion": "v1.36.3"}))
+            if seen.path == "/apis":
+                return _response(encode(self._groups()))
             if VERSION_PATH.fullmatch(seen.path):
                 return _response(encode(self._served(seen.path)))
             resource, namespace, name, subresource = self._find(seen)
@@ -259,6 +261,18 @@ class FakeApi(Planned):
         if self.tokens is not None and token not in self.tokens:
             raise StatusError(401, "Unauthorized")
 
+    def _groups(self):
+        """The groups with their versions, as discovery tells them."""
+        found = {}
+        for each in self._defined.values():
+            if each.group:
+                found.setdefault(each.group, {})[each.api_version] = None
+        groups = [
+            {"name": name, "versions": [{"groupVersion": each} for each in versions]}
+            for name, versions in found.items()
+        ]
+        return {"kind": "APIGroupList", "groups": groups}
+
     def _served(self, path):
         """The kinds of a version, as discovery tells them."""
         *_, group, version = path.split("/")
@@ -268,7 +282,12 @@ class FakeApi(Planned):
         if not found:
             raise UnknownPathError
         whole = [
-            {"name": each.plural, "kind": each.kind, "namespaced": each.namespaced}
+            {
+                "name": each.plural,
+                "kind": each.kind,
+                "namespaced": each.namespaced,
+                "verbs": ["get", "list", "watch"],
+            }
             for each in found
         ]
         parts = [{**each, "name": f"{each['name']}/status"} for each in whole]

@@ -244,8 +244,9 @@ class Member:
 
     async def get(self, resource, name, namespace=None):
         """An object; None where there is none."""
+        place = (namespace or self.namespace) if resource.namespaced else None
         try:
-            raw = await self.client.get(resource, name, namespace or self.namespace)
+            raw = await self.client.get(resource, name, place)
         except NotFoundError:
             return None
         return msgspec.json.decode(raw)

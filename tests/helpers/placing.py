@@ -93,6 +93,7 @@ def application(  # noqa: PLR0913 - all that tests vary
     resources=None,
     migration=True,
     backoff=None,
+    manifests=(),
     status=None,
     **metadata,
 ):
@@ -106,6 +107,7 @@ def application(  # noqa: PLR0913 - all that tests vary
         }
     constraints = {"labels": labels, "metrics": metrics, "customResources": resources}
     spec = {"constraints": {"migration": migration, "cluster": constraints}}
+    spec["manifests"] = list(manifests)
     if backoff is not None:
         spec["backoff"] = backoff
     return made("Application", name, spec=spec, status={**placed, **(status or {})}, **metadata)

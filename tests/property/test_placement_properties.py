@@ -100,7 +100,7 @@ VALUES = st.dictionaries(
 WEIGHTS = st.dictionaries(
     st.sampled_from(NAMES), st.one_of(st.floats(1e-3, 1e3), st.sampled_from((0.0, 1.0, -1.0)))
 )
-STATES = st.sampled_from(("Online", "Online", "Online", "Offline", "FailingMetrics"))
+STATES = st.sampled_from(("Online", "Online", "Online", "Offline", "NotReady", "FailingMetrics"))
 CLUSTERS = st.lists(
     st.builds(
         lambda weights, state, labels: (weights, {"state": state}, labels),
@@ -125,6 +125,7 @@ RULES = st.fixed_dictionaries(
         "stickiness": st.sampled_from((0.0, 0.1, 10.0)),
         "constraint_value": st.sampled_from(("Raw", "Weighted", "Normalised")),
         "on_metrics_loss": st.sampled_from(("Stay", "Move")),
+        "on_unreachable": st.sampled_from(("Stay", "Move")),
     }
 )
 
@@ -165,6 +166,11 @@ def test_a_decision_is_sound_and_the_same_each_time(app, clusters, values, rules
     assert bool(found.error) is (not found.chosen)
     if found.stays:
         assert list(found.chosen) == [found.current]
+    states = {f"c{number}": status["state"] for number, (_, status, _) in enumerate(clusters)}
+    is_silent = states.get(found.current) == "Offline" and rules["on_unreachable"] == "Stay"
+    if is_silent and not app.spec.constraints.cluster.labels:
+        # Only people send it away.
+        assert found.target is None
 
 
 @given(APPLICATIONS, CLUSTERS, VALUES, RULES)

@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, structs
 from controller.placement.caches import ReportedCluster
 from helpers.schemas import CRDS, definition
 from placement.deployed import DeployedApplication, MemberCluster
-from placement.model import GROUP, KINDS, Condition
+from placement.model import GROUP, KINDS, Condition, Manifest
 from placement.provider_validation import SubmittedProvider
 from placement.validation import CHECKS
 
@@ -104,6 +104,9 @@ def wire_type(hint):
         return "object", None
     if origin is typing.Literal or hint is str:
         return "string", None
+    if hint is Manifest:
+        # Objects of any kind: no schema of ours says what is in them.
+        return "object", None
     if isinstance(hint, type) and issubclass(hint, Struct):
         return "object", hint
     known = {bool: "boolean", int: "integer", float: "number", typing.Any: "object"}

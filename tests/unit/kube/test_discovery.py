@@ -73,3 +73,21 @@ async def test_faults_are_no_answers(api, known):
     with pytest.raises(BadAnswerError):
         await known.resource("v1", "ConfigMap")
     assert await known.resource("v1", "ConfigMap") == CONFIG_MAPS
+
+
+async def test_everything_that_can_be_listed_is_told_once(api, known):
+    api.define(BOATS)
+    api.define(Resource("example.com", "v1beta1", "boats", "Boat"))
+    found = await known.listable()
+    assert {CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, BOATS} <= set(found)
+    places = [(each.group, each.plural) for each in found]
+    assert len(set(places)) == len(places)
+
+
+async def test_a_group_that_does_not_answer_leaves_nothing_out(api, known):
+    api.fail_next("get", "/apis/apps/v1$", status=503)
+    with pytest.raises(ServerError):
+        await known.listable()
+    api.fail_next("get", "/apis$", kind="garbage")
+    with pytest.raises(BadAnswerError):
+        await known.listable()

@@ -85,6 +85,15 @@ def test_offline_then_connecting_then_online():
     assert condition(online.conditions, "Reachable").last_transition_time == LATER
 
 
+def test_a_cluster_that_refuses_our_credentials_says_so():
+    denied = said(ONLINE, answers=False, fault="401", is_denied=True)
+    assert denied.state == OFFLINE
+    reachable = condition(denied.conditions, "Reachable")
+    assert (reachable.status, reachable.reason) == ("False", "InvalidCredentials")
+    silent = said(ONLINE, answers=False, fault="refused")
+    assert condition(silent.conditions, "Reachable").reason == "NoAnswer"
+
+
 def test_metrics_are_beside_reachability():
     failing = said(ONLINE, (NO_METRICS,), answers=True)
     assert failing.state == FAILING_METRICS

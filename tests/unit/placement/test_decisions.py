@@ -314,8 +314,8 @@ def test_losing_metrics_holds_nobody_whom_constraints_send_away(change):
     assert found.chosen == ["y"]
 
 
-def test_losing_metrics_holds_nobody_on_a_cluster_that_is_gone():
-    gone = cluster("x", {"m": 1}, status={"state": "Offline"})
+def test_losing_metrics_holds_nobody_on_a_cluster_that_is_being_deleted():
+    gone = cluster("x", {"m": 1}, deletionTimestamp=ago(1))
     assert decided(application(on="x"), gone, cluster("y"), m="no answer").chosen == ["y"]
 
 
@@ -464,11 +464,153 @@ def test_r1_r2_nobody_moves_to_a_better_cluster_before_its_time(seconds, on):
         assert found.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
 
 
-def test_r3_a_cluster_that_is_offline_is_left_at_once():
-    clusters = (cluster("a", status={"state": "Offline"}), cluster("b"))
-    found = decided(application(on="a", scheduled=5), *clusters)
+MOVE = {"on_unreachable": "Move"}
+
+
+def reached(status, reason):
+    return {"type": "Reachable", "status": status, "reason": reason, "message": "why"}
+
+
+NO_ANSWER = {"state": "Offline", "conditions": [reached("False", "NoAnswer")]}
+NODE_NOT_READY = {
+    "state": "NotReady",
+    "conditions": [
+        reached("True", "Answers"),
+        {"type": "NodesReady", "status": "False", "reason": "NodeNotReady", "message": "node n"},
+    ],
+}
+
+
+@pytest.mark.parametrize("status", [{"state": "Offline"}, NO_ANSWER])
+def test_an_unreachable_cluster_keeps_its_applications(status):
+    found = decided(application(on="a"), cluster("a", status=status), cluster("b"))
+    assert found.stays
+    assert found.outcome == "Stayed"
+    assert found.reason.startswith("'a' is out, it is ")
+    assert found.reason.endswith("; it stays there (placement.onUnreachable: Stay)")
+    assert decided(application(), cluster("a", status=status), cluster("b")).chosen == ["b"]
+
+
+@pytest.mark.parametrize("status", [{"state": "Offline"}, NO_ANSWER])
+def test_r3_an_unreachable_cluster_is_left_at_once_where_that_is_set(status):
+    clusters = (cluster("a", status=status), cluster("b"))
+    found = decided(application(on="a", scheduled=5), *clusters, rules=MOVE)
     assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
-    assert found.reason.startswith("'a' is out, it is Offline")
+    assert found.reason.startswith("'a' is out, it is ")
+
+
+@pytest.mark.parametrize("rules", [{}, MOVE])
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"state": "Offline", "conditions": [reached("False", "InvalidCredentials")]},
+        {"state": "Connecting", "conditions": [reached("Unknown", "Connecting")]},
+        {"state": "Connecting"},
+        {"state": "Pending"},
+        {},
+    ],
+)
+def test_only_silence_is_a_failover_whatever_the_setting(rules, status):
+    clusters = (cluster("a", status=status), cluster("b"))
+    assert decided(application(on="a"), *clusters, rules=rules).stays
+    assert decided(application(), *clusters, rules=rules).chosen == ["b"]
+
+
+@pytest.mark.parametrize("rules", [{}, MOVE])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"unschedulable": True}},
+        {"deletionTimestamp": ago(1)},
+        {"labels": {"x": "z"}},
+    ],
+)
+def test_people_can_send_applications_away_from_an_unreachable_cluster(rules, change):
+    app = application(on="a", labels=["x is y"])
+    silent = cluster("a", **{"status": NO_ANSWER, "labels": {"x": "y"}, **change})
+    found = decided(app, silent, cluster("b", labels={"x": "y"}), rules=rules)
+    assert (found.outcome, found.chosen) == ("Moved", ["b"])
+
+
+@pytest.mark.parametrize("rules", [{}, MOVE])
+@pytest.mark.parametrize("status", [{"state": "NotReady"}, {"state": "Unhealthy"}, NODE_NOT_READY])
+def test_nodes_that_are_not_ready_stop_new_placements_only(rules, status):
+    sick = cluster("a", {"m": 1}, status=status)
+    found = decided(application(on="a"), sick, cluster("b", {"n": 1}), rules=rules, m=0.5, n=0.5)
+    assert found.stays
+    assert found.scores == pytest.approx({"a": 0.6 / 1.1, "b": 0.5})
+    alone = decided(application(on="a"), sick, rules=rules, m=0.5)
+    assert (alone.outcome, alone.stays) == ("Stayed", True)
+    new = decided(application(), sick, cluster("b", {"n": 1}), rules=rules, m=0.9, n=0.1)
+    assert new.chosen == ["b"]
+    assert reason(new, "a").startswith("it")
+
+
+def test_nodes_that_are_not_ready_hold_nobody_back_either():
+    sick = cluster("a", {"m": 1}, status=NODE_NOT_READY)
+    better = decided(application(on="a"), sick, cluster("b", {"n": 1}), m=0.1, n=0.9)
+    assert (better.outcome, better.chosen, better.is_elective) == ("Moved", ["b"], True)
+    limited = application(on="a", metrics=["n > 0.5"])
+    found = decided(limited, sick, cluster("b", {"n": 1}), m=0.9, n=0.6)
+    assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
+
+
+CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
+STATEFUL = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "db"},
+    "spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]},
+}
+RECREATE = {"placement.harbourmaster.dev/migration-volumes": "Recreate"}
+
+
+@pytest.mark.parametrize("manifest", [CLAIM, STATEFUL], ids=["claim", "template"])
+def test_no_metric_and_no_outage_moves_an_application_with_volumes(manifest):
+    app = application(on="a", manifests=[manifest])
+    better = decided(app, *AB, m=0.1, n=0.9)
+    assert (better.outcome, better.stays) == ("Stayed", True)
+    assert better.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
+    kind = manifest["kind"]
+    assert better.reason == (
+        f"'b' has the best score, 0.9, but a move would lose the volumes of its {kind}: to allow "
+        "it, set the annotation placement.harbourmaster.dev/migration-volumes to Recreate"
+    )
+    limited = application(on="a", manifests=[manifest], metrics=["n > 0.5"])
+    assert decided(limited, *AB, m=0.1, n=0.9).stays
+    lost = {"on_metrics_loss": "Move"}
+    assert decided(app, *AB, rules=lost, m="no answer", n=0.9).stays
+    silent = (cluster("a", status=NO_ANSWER), cluster("b"))
+    assert decided(app, *silent, rules=MOVE).stays
+
+
+@pytest.mark.parametrize("manifest", [CLAIM, STATEFUL], ids=["claim", "template"])
+def test_an_application_with_volumes_moves_where_that_is_allowed_or_wanted(manifest):
+    allowed = application(on="a", manifests=[manifest], annotations=RECREATE)
+    assert decided(allowed, *AB, m=0.1, n=0.9).chosen == ["b"]
+    silent = (cluster("a", status=NO_ANSWER), cluster("b"))
+    assert decided(allowed, *silent, rules=MOVE).chosen == ["b"]
+    wanted = application(on="a", manifests=[manifest], labels=["x is y"])
+    assert decided(wanted, cluster("a"), cluster("b", labels={"x": "y"})).chosen == ["b"]
+    assert decided(application(manifests=[manifest]), *AB, m=0.1, n=0.9).chosen == ["b"]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {**STATEFUL, "spec": {}},
+        {**STATEFUL, "spec": {"volumeClaimTemplates": []}},
+        {**STATEFUL, "spec": "nonsense"},
+        {**STATEFUL, "apiVersion": "example.com/v1"},
+        {**CLAIM, "apiVersion": "example.com/v1"},
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}, "spec": [1]},
+        {"kind": 5, "spec": None},
+        {},
+    ],
+)
+def test_manifests_without_volumes_may_move(manifest):
+    app = application(on="a", manifests=[manifest])
+    assert decided(app, *AB, m=0.1, n=0.9).chosen == ["b"]
 
 
 def test_r4_a_cluster_that_does_not_match_any_more_is_left_at_once():
@@ -550,7 +692,7 @@ def test_who_must_move_moves_whatever_the_limit_and_counts():
     )
     apps = [application(f"app-{number}", on="a") for number in range(5)]
     apps += [application("late", on="c")]
-    found = decided_all(apps, *clusters, rules={"moves_per_target": 2}, m=0.1, n=0.9)
+    found = decided_all(apps, *clusters, rules={"moves_per_target": 2, **MOVE}, m=0.1, n=0.9)
     assert [each.outcome for each in found] == ["Moved"] * 5 + ["Stayed"]
 
 

@@ -30,6 +30,14 @@ def test_a_record_comes_back_as_it_was_written():
     assert record_of(stored(Record(), found)) == Record()
 
 
+def test_an_origin_is_written_where_there_is_one():
+    plain, made = ref("one"), msgspec.structs.replace(ref("two"), uid="1", origin="Made")
+    record = Record(inventory={"a": (plain, made)})
+    (entry,) = fields_of(record, DeployedStatus(), {})["inventory"]
+    assert [each.get("origin") for each in msgspec.to_builtins(entry)["objects"]] == [None, "Made"]
+    assert record_of(stored(record, DeployedStatus())) == record
+
+
 def test_where_it_is_scheduled_is_written_only_where_that_changes():
     status = DeployedStatus(scheduled_to=Reference(name="a", uid="1"))
     assert "scheduledTo" not in fields_of(RECORD, status, {})

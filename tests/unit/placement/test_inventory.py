@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.berths import ref
-from placement.inventory import merged, placed, stale, without
+from placement.inventory import ObjectRef, merged, placed, stale, without
 
 refs = st.builds(ref, st.sampled_from("abc"), st.sampled_from(["x", "y"]))
 inventories = st.lists(refs, unique_by=lambda each: each.key).map(tuple)
@@ -28,6 +28,14 @@ def test_a_uid_is_kept_until_another_is_known():
     other = known.__class__(api_version="v1", kind="ConfigMap", name="a", uid="2")
     assert merged([known], [unknown])[0].uid == "1"
     assert merged([known], [other])[0].uid == "2"
+
+
+def test_an_origin_belongs_to_its_uid():
+    base = {"api_version": "v1", "kind": "ConfigMap", "name": "a"}
+    known = ObjectRef(**base, uid="1", origin="Adopted")
+    assert merged([known], [ObjectRef(**base)])[0].origin == "Adopted"
+    other = ObjectRef(**base, uid="2", origin="Made")
+    assert merged([known], [other]) == (other,)
 
 
 def test_texts():

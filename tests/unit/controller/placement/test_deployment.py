@@ -13,8 +13,16 @@ import yaml
 
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
-from helpers.placed import Placed, config_map, deployment, is_true
-from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NODES, SECRETS
+from helpers.placed import Placed, config_map, deployment, is_true, reason_of
+from kube.resources import (
+    APPLICATIONS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODES,
+    SECRETS,
+)
 from placement.manifests import UID_LABEL
 
 SOON = 3.0
@@ -96,15 +104,17 @@ async def test_a_kubeconfig_that_changes_ends_the_session(world, member, other, 
         await world.application(config_map("a"), to="one")
         await world.until_running("one")
         member.tokens = {"newer"}
-        await world.until_cluster(lambda status: status.state == "Offline", "one")
+        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        assert reason_of(status, "Reachable") == "InvalidCredentials"
         assert count(member) == 1
         await world.kubeconfig("one", leading_to(member, token="newer"))  # noqa: S106 - nobody's
         await world.until_online("one")
         await world.until(lambda status: is_true(status, "Deployed"))
         await world.client.delete(SECRETS, "one", "team")
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
-        (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
-        assert message == "Secret team/one, key kubeconfig: the Secret is not there"
+        (found,) = [each for each in status.conditions if each.type == "Reachable"]
+        assert found.message == "Secret team/one, key kubeconfig: the Secret is not there"
+        assert found.reason == "InvalidCredentials"
 
 
 async def test_secrets_are_neither_listed_nor_watched(world, member, leading_to):
@@ -128,7 +138,8 @@ async def test_a_certificate_that_is_trusted_no_more_has_the_kubeconfig_read_ane
         await member.stop()
         member.tls = server_context(other)
         await member.start()
-        await world.until_cluster(lambda status: status.state == "Offline", "one")
+        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        assert reason_of(status, "Reachable") == "InvalidCredentials"
         trust = base64.b64encode(other.cert_pem.bytes()).decode()
         text = leading_to(member)
         config = yaml.safe_load(text)
@@ -162,7 +173,8 @@ async def test_a_dead_cluster_and_its_application_go_together(world, member, lea
         await world.application(config_map("a"), to="one")
         await world.until_running("one")
         member.fail_next("*", "", None, kind="reset")
-        await world.until_cluster(lambda status: status.state == "Offline", "one")
+        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        assert reason_of(status, "Reachable") == "NoAnswer"
         await world.delete()
         await world.delete(CLUSTERS, "one")
         await world.until_gone(CLUSTERS, "one")
@@ -179,6 +191,7 @@ async def test_addresses_where_machines_trust_anybody_are_not_connected_to(
         await world.cluster("one", text=text)
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
     (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
+    assert reason_of(status, "Reachable") == "InvalidCredentials"
     place = f"https://{host}:{member.port} (Secret team/one, key kubeconfig)"
     assert message.startswith(f"{place} can't be connected to: ")
     what = "a link-local address" if host.startswith("169") else "a loopback address"
@@ -214,6 +227,7 @@ async def test_credentials_that_ended_are_told(world, member, authority, leading
         (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
         assert message.startswith("Secret team/one, key kubeconfig: its credentials ended on ")
         assert message.endswith(" UTC: renew them")
+        assert reason_of(status, "Reachable") == "InvalidCredentials"
         assert member.requests == []
 
 
@@ -255,7 +269,8 @@ async def test_a_cluster_without_a_kubeconfig_is_left_alone(world):
     async with world.deploying():
         await world._create(CLUSTERS, "wanted", {})
         await world.cluster("bad", text="x")
-        await world.until_cluster(lambda status: status.state == "Offline", "bad")
+        status = await world.until_cluster(lambda status: status.state == "Offline", "bad")
+        assert reason_of(status, "Reachable") == "InvalidCredentials"
         assert "status" not in await world.stored("wanted", CLUSTERS)
         await world.delete(CLUSTERS, "wanted")
         await world.until_gone(CLUSTERS, "wanted")
@@ -280,6 +295,27 @@ async def test_a_conflicting_write_is_tried_again(world, member, leading_to):
         assert count(member) == 1
 
 
+async def test_an_origin_whose_write_conflicts_is_written_by_the_next_pass(
+    world, member, leading_to
+):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.until_online("one")
+        member.fail_next("patch", "configmaps", kind="hang")
+        await world.application(config_map("a"), to="one")
+        await member.until_seen("patch", "configmaps")
+        world.api.fail_next("patch", "/applications/app/status$", status=409)
+        member.release()
+        status = await world.until(
+            lambda status: any(one.origin for each in status.inventory for one in each.objects)
+        )
+        await world.until_running("one")
+    ((found,),) = [each.objects for each in status.inventory]
+    assert found.origin == "Made"
+    assert found.uid
+    assert len(member.seen("patch", "configmaps")) == 1
+
+
 async def test_what_lost_its_label_is_left_when_the_application_goes(world, member, leading_to):
     async with world.deploying():
         await world.cluster("one", text=leading_to(member))
@@ -293,6 +329,24 @@ async def test_what_lost_its_label_is_left_when_the_application_goes(world, memb
         await world.delete()
         await world.until_gone()
         assert count(member) == 1
+
+
+async def test_a_namespace_that_may_hold_what_nobody_may_see_is_kept(world, member, leading_to):
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "made"}}
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member), allowClusterScoped=True)
+        await world.application(team, config_map("a", "made"), to="one")
+        await world.until_running("one")
+        member.forbid("list", SECRETS)
+        # Not knowing for a while is no answer.
+        member.fail_next("get", "/apis$", status=503)
+        await world.delete()
+        await world.until_gone()
+    assert count(member) == 0
+    assert count(member, NAMESPACES) == 1
+    ((reason, text),) = [each[-2:] for each in world.events.sent if each[-1].startswith("Names")]
+    assert reason == "NamespaceKept"
+    assert "it holds perhaps secrets (" in text
 
 
 async def test_nodes_make_the_state(world, member, leading_to):

@@ -67,7 +67,7 @@ async def test_it_is_placed_by_one_write_of_everything_at_one_instant():
 
 
 async def test_nothing_of_an_older_decision_is_left():
-    stage = two_berths()
+    stage = two_berths(on_unreachable="Move")
     stage.ship(on="one")
     await stage.look()
     assert stage.status()["lastDecision"]["runnerUp"]["cluster"] == "one"
@@ -114,7 +114,8 @@ async def test_without_migration_there_are_no_periods_but_updates():
 
 
 async def test_who_must_leave_is_held_by_nothing():
-    stage = two_berths(reschedule_after=HOUR, moves_per_target=1, moves_per_application=1)
+    limits = {"moves_per_target": 1, "moves_per_application": 1}
+    stage = two_berths(reschedule_after=HOUR, on_unreachable="Move", **limits)
     for name in ("a", "b", "c"):
         stage.ship(name, on="one", since=1)
     stage.berth("one", status={"state": "Offline"}, metrics=weights(green=1))

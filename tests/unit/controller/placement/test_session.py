@@ -94,21 +94,24 @@ async def test_definitions_are_not_looked_at_where_nobody_wants_it(member):
 
 
 @pytest.mark.parametrize(
-    ("fault", "text"),
+    ("fault", "text", "denied"),
     [
-        ({"kind": "hang"}, "did not answer in time"),
-        ({"kind": "reset"}, "Connection reset by peer"),
-        ({"status": 500}, "on demand"),
-        ({"kind": "html", "status": 502}, "no answer of an API server"),
-        ({"status": 401}, "refuses the credentials of its kubeconfig"),
+        ({"kind": "hang"}, "did not answer in time", False),
+        ({"kind": "reset"}, "Connection reset by peer", False),
+        ({"status": 500}, "on demand", False),
+        ({"kind": "html", "status": 502}, "no answer of an API server", False),
+        ({"status": 401}, "refuses the credentials of its kubeconfig", True),
     ],
 )
-async def test_what_is_no_answer_is_said_after_some_and_gone_when_it_answers(member, fault, text):
+async def test_what_is_no_answer_is_said_after_some_and_gone_when_it_answers(
+    member, fault, text, denied
+):
     async with Watched(member).running() as watched:
         await watched.until(lambda session: session.is_steady)
         member.fail_next("list", "nodes", None, **fault)
         await watched.until(lambda session: session.reach is Reach.NO)
         assert text in watched.session.observation.fault
+        assert watched.session.observation.is_denied is denied
         assert not watched.session.is_steady
         member.heal()
         await watched.until(lambda session: session.reach is Reach.YES)

@@ -1,0 +1,95 @@
+"""What placement may delete on a member cluster: what it made, and nothing that others need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from placement.inventory import ADOPTED, MADE
+from placement.manifests import DOMAIN, FIELD_MANAGER, UID_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from placement.inventory import ObjectRef
+    from placement.manifests import Owner
+
+ADOPTED_ANNOTATION: Final = f"{DOMAIN}/adopted"
+"""On an object that was there before: a process that dies before it records that finds it here."""
+_AUTOMATIC: Final = frozenset((("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")))
+"""What Kubernetes makes in each namespace, by kind and name."""
+
+
+class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
+    """Whose part an object is."""
+
+    api_version: str = ""
+    kind: str = ""
+
+
+class Present(Struct, frozen=True, rename="camel"):
+    """The metadata of an object as it is on a member cluster."""
+
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+    managed_fields: tuple[dict[str, Any], ...] | None = None
+
+
+def is_ours(found: Present | None, owner: Owner) -> bool:
+    """Whether an object carries the application's label."""
+    return found is not None and (found.labels or {}).get(UID_LABEL) == owner.uid
+
+
+def origin(found: Present | None, recorded: ObjectRef | None, owner: Owner) -> str:
+    """Whether an object was there before the application, or is made by applying it now.
+
+    Without a record, as of an earlier version, only what is surely ours counts as made: it has our
+    label, is not older than the application, and nobody else has written fields of it.
+    """
+    if found is None:
+        return MADE
+    if recorded is not None and recorded.origin and recorded.uid == found.uid:
+        return recorded.origin
+    if not is_ours(found, owner) or (found.annotations or {}).get(ADOPTED_ANNOTATION):
+        return ADOPTED
+    fields = found.managed_fields or ()
+    writers = {each.get("manager") for each in fields if not each.get("subresource")}
+    is_older = found.creation_timestamp < owner.created
+    return ADOPTED if is_older or writers - {FIELD_MANAGER} else MADE
+
+
+def is_of_others(
+    kind: str, found: Present, owner: Owner, namespaced: Collection[tuple[str, str]]
+) -> bool:
+    """Whether an object would be missed by others when its namespace or its definition goes.
+
+    ``namespaced`` are group and kind of what a namespace can hold: a part of one of these goes with
+    that, or stands for it. What has no uid is computed by an API server, and what is ending goes.
+    """
+    if not found.uid or found.deletion_timestamp or is_ours(found, owner):
+        return False
+    whole = {
+        (each.api_version.rpartition("/")[0], each.kind) for each in found.owner_references or ()
+    }
+    return (kind, found.name) not in _AUTOMATIC and whole.isdisjoint(namespaced)
+
+
+def released(found: Present, owner: Owner) -> dict[str, Any]:
+    """The patch by which an object is ours no more; its values stay as they are."""
+    fields = [each for each in found.managed_fields or () if each.get("manager") != FIELD_MANAGER]
+    metadata = {
+        "uid": found.uid,
+        "resourceVersion": found.resource_version,
+        "labels": dict.fromkeys(owner.labels),
+        "annotations": {ADOPTED_ANNOTATION: None},
+        # An empty list would change nothing.
+        "managedFields": fields or [{}],
+    }
+    return {"metadata": metadata}

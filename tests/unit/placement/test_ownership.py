@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+
+from placement.inventory import ADOPTED, MADE, ObjectRef
+from placement.manifests import FIELD_MANAGER, UID_LABEL, Owner
+from placement.ownership import (
+    ADOPTED_ANNOTATION,
+    OwnerReference,
+    Present,
+    is_of_others,
+    origin,
+    released,
+)
+
+OWNER = Owner("app-uid", "team", "shop", "2026-01-01T00:00:10Z")
+OURS = {UID_LABEL: "app-uid"}
+APPLIED = {"manager": FIELD_MANAGER, "operation": "Apply"}
+STATUS = {"manager": "kube-controller-manager", "operation": "Update", "subresource": "status"}
+NAMESPACED = {("apps", "ReplicaSet"), ("", "ConfigMap")}
+
+
+def present(**fields):
+    known = {
+        "name": "a",
+        "uid": "1",
+        "labels": OURS,
+        "creation_timestamp": "2026-01-01T00:00:10Z",
+        "managed_fields": (APPLIED, STATUS),
+    }
+    return Present(**{**known, **fields})
+
+
+def recorded(**fields):
+    return ObjectRef(api_version="v1", kind="ConfigMap", name="a", namespace="team", **fields)
+
+
+@pytest.mark.parametrize(
+    ("found", "ref", "expected"),
+    [
+        # What is not there is made.
+        (None, None, MADE),
+        (None, recorded(uid="1", origin=ADOPTED), MADE),
+        # What was there without our label is adopted.
+        (present(labels=None), None, ADOPTED),
+        (present(labels={UID_LABEL: ""}), recorded(), ADOPTED),
+        (present(labels=None, uid="2"), recorded(uid="1", origin=MADE), ADOPTED),
+        # A record of the very object decides, whoever took our label off.
+        (present(labels=None), recorded(uid="1", origin=MADE), MADE),
+        (present(), recorded(uid="1", origin=ADOPTED), ADOPTED),
+        (present(managed_fields=(APPLIED, {"manager": "kubectl"})), recorded(uid="1", origin=MADE),
+         MADE),
+        # A process died between applying and recording.
+        (present(), recorded(), MADE),
+        (present(annotations={ADOPTED_ANNOTATION: "true"}), recorded(), ADOPTED),
+        # An earlier version recorded no origin.
+        (present(), recorded(uid="1"), MADE),
+        (present(managed_fields=None), recorded(uid="1"), MADE),
+        (present(labels=None), recorded(uid="1"), ADOPTED),
+        (present(managed_fields=(APPLIED, {"manager": "kubectl"})), recorded(uid="1"), ADOPTED),
+        (present(creation_timestamp="2026-01-01T00:00:09Z"), recorded(uid="1"), ADOPTED),
+        # Deleted and made again by somebody who kept the labels.
+        (present(uid="2", managed_fields=({"manager": "kubectl"},)),
+         recorded(uid="1", origin=MADE), ADOPTED),
+    ],
+)  # fmt: skip
+def test_the_origin_of_an_object(found, ref, expected):
+    assert origin(found, ref, OWNER) == expected
+
+
+def owned(api_version, kind):
+    return {"owner_references": (OwnerReference(api_version, kind),), "labels": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "expected"),
+    [
+        ("ConfigMap", {"labels": None}, True),
+        ("ConfigMap", {"labels": {UID_LABEL: "another"}}, True),
+        ("ConfigMap", {}, False),
+        ("ConfigMap", {"labels": None, "deletion_timestamp": "2026-01-01T00:00:11Z"}, False),
+        ("PodMetrics", {"labels": None, "uid": ""}, False),
+        ("ConfigMap", {"labels": None, "name": "kube-root-ca.crt"}, False),
+        ("Secret", {"labels": None, "name": "kube-root-ca.crt"}, True),
+        ("ServiceAccount", {"labels": None, "name": "default"}, False),
+        # A part of something that a namespace holds is not counted for itself.
+        ("Pod", owned("apps/v1", "ReplicaSet"), False),
+        ("Pod", owned("v1", "Node"), True),
+        ("Secret", owned("example.com/v1", "ReplicaSet"), True),
+    ],
+)
+def test_what_others_would_miss(kind, fields, expected):
+    assert is_of_others(kind, present(**fields), OWNER, NAMESPACED) is expected
+
+
+def test_what_is_released_keeps_its_values_and_the_fields_of_others():
+    theirs = {"manager": "kubectl", "fieldsV1": {"f:data": {}}}
+    found = present(resource_version="7", managed_fields=(theirs, APPLIED))
+    metadata = released(found, OWNER)["metadata"]
+    assert metadata["managedFields"] == [theirs]
+    assert (metadata["uid"], metadata["resourceVersion"]) == ("1", "7")
+    assert metadata["labels"] == dict.fromkeys(OWNER.labels)
+    assert metadata["annotations"] == {ADOPTED_ANNOTATION: None}
+    assert released(present(managed_fields=(APPLIED,)), OWNER)["metadata"]["managedFields"] == [{}]
