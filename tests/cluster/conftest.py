@@ -23,6 +23,8 @@ FLOWS = ("test_flow_", "test_why_gates")
 """Modules that share the first of two installations."""
 
 
+# xdist reads the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     mine = [item for item in items if item.path.is_relative_to(HERE)]
     installed = {item.path for item in mine if "harbour" in item.fixturenames}
