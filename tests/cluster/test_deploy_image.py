@@ -13,42 +13,10 @@ import pytest
 
 from helpers.image import HOME, environment, values
 from helpers.manifests import ROOT, VERSION
+from helpers.wheels import built, clean
 
 # Packages are fetched once, by the locked hashes.
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-UNRELATED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "tests")
-
-
-def built(source, directory):
-    """Make the wheel in a copy of the sources, of other times and another name; return it."""
-    shutil.copytree(
-        source, directory, ignore=UNRELATED, symlinks=True, copy_function=shutil.copyfile
-    )
-    (directory / ".venv").mkdir()
-    (directory / ".venv/installed").touch()
-    result = subprocess.run(
-        ["make", "--no-print-directory", "webhook", f"BIN={Path(sys.executable).parent}"],
-        cwd=directory,
-        env={**clean(), "SOURCE_DATE_EPOCH": "1700000000"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    (wheel,) = (directory / "dist").glob("*.whl")
-    assert result.stdout == f"dist/{wheel.name}\n"
-    return wheel
-
-
-def clean():
-    """An environment in which nothing of the checkout is importable."""
-    return {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("MAKE", "MFLAGS", "PYTHON", "VIRTUAL_ENV"))
-    }
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +71,7 @@ def test_the_command_knows_its_version(run):
 @pytest.mark.parametrize("process", ["webhook", "controller"])
 def test_both_processes_start_either_way(run, process):
     by_name = run("harbourmaster", process, "--help")
-    by_module = run("python", "-m", process, "--help")
+    by_module = run("python", "-m", f"harbourmaster.{process}", "--help")
     assert by_name.returncode == by_module.returncode == 0
     assert "--health-port" in by_name.stdout
     assert "--health-port" in by_module.stdout
@@ -133,8 +101,8 @@ def test_nothing_is_there_but_what_is_locked_and_the_wheel(image, run):
 
 def test_every_module_is_compiled_and_read_without_a_look_at_its_source(image):
     (packages,) = image.glob("lib/python3.*/site-packages")
-    for room in ("webhook", "controller", "policies"):
-        for source in (packages / room).glob("*.py"):
+    for package in ("webhook", "controller", "policies"):
+        for source in (packages / "harbourmaster" / package).glob("*.py"):
             (compiled,) = (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")
             # Flags: by hash, and never checked (PEP 552).
             assert compiled.read_bytes()[4:8] == b"\x01\0\0\0"

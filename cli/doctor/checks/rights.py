@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,18 +17,18 @@ from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from controller.settings import REGISTRATION
 from kube.errors import ForbiddenError
 from kube.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
-from playground.manifests import DEPLOY
 from serving.documents import Document, parse_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from cli.doctor.context import Context
     from cli.doctor.model import Finding
     from controller.settings import ControllerSettings
 
 CHECK: Final = "rights"
+DEPLOY: Final = Path(__file__).parents[3] / "deploy"
+"""The manifests beside the packages: all of them in a checkout, those with rights in a wheel."""
 _PAUSE_FREE: Final = 16
 """Questions that are asked at one time."""
 _SHOWN: Final = 4

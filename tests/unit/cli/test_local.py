@@ -19,7 +19,7 @@ def test_up_plays_two_nodes_and_keeps_no_audit_log_unless_told(parse):
     given = parse("up", "--dir", "x")
     assert (given.action, given.dir, given.nodes, given.audit) == ("up", Path("x"), 2, False)
     assert (given.webhook_args, given.controller_args) == ([], [])
-    assert given.command == "playground.local:run"
+    assert given.command == "harbourmaster.cli.local:run"
 
 
 def test_flags_of_the_processes_add_up_and_may_hold_spaces(parse):

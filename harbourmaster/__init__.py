@@ -1,0 +1,1 @@
+"""Decides where, when and in which cluster Kubernetes pods run."""

@@ -1,0 +1,250 @@
+"""One import package, ``harbourmaster``, in a checkout and in the wheels."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+
+from harbourmaster.cli.doctor.checks.rights import required
+from harbourmaster.controller.settings import ControllerSettings
+from helpers.manifests import ROOT, VERSION
+from helpers.wheels import ADDED, built, clean
+
+PLAYGROUND = "harbourmaster.playground"
+WHEELS = pytest.mark.xdist_group("wheels")
+"""Of tests that share the wheels: one worker builds them."""
+FOREIGN = ("policies", "cli", "webhook")
+
+
+def options():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    return config["options"]
+
+
+def mapped():
+    """The top-level folder of each package below harbourmaster, by the name of the package."""
+    lines = options()["package_dir"].split("\n")
+    return dict(line.split(" = ") for line in lines if line)
+
+
+def modules(package, folder):
+    """The files of a package and of all below it, as a wheel names them."""
+    place = package.replace(".", "/")
+    return {
+        f"{place}/{file.relative_to(folder)}"
+        for file in folder.rglob("*.py")
+        if not file.name.startswith(ADDED)
+    }
+
+
+def sources():
+    """The Python files of each package but deploy, which has only manifests for a wheel."""
+    folders = {name: ROOT / folder for name, folder in mapped().items() if folder != "deploy"}
+    found = {name: modules(name, folder) for name, folder in folders.items()}
+    assert all(found.values())
+    return found
+
+
+def run(*command, cwd=None, **environment):
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**clean(), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return built(ROOT, tmp_path_factory.mktemp("wheel") / "here")
+
+
+@pytest.fixture(scope="module")
+def playground_wheel(tmp_path_factory):
+    return built(ROOT, tmp_path_factory.mktemp("playground") / "here", "playground")
+
+
+def installed(home, *wheels):
+    """The programs of an environment of the wheels and what they need."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    pip = (sys.executable, "-m", "pip", "--python", home / "bin/python", "install", "--quiet")
+    subprocess.run([*pip, "--no-deps", "--no-index", "--no-compile", *wheels], check=True)
+    (packages,) = home.glob("lib/python3.*/site-packages")
+    # A .pth file of a folder named in one is not read, so the checkout stays out of the path.
+    (packages / "needed.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return home / "bin"
+
+
+@pytest.fixture(scope="module")
+def programs(wheel, tmp_path_factory):
+    return installed(tmp_path_factory.mktemp("environment"), wheel)
+
+
+@pytest.fixture
+def added():
+    """The name of a module that was not there when the checkout was installed."""
+    file = ROOT / "gates" / f"{ADDED}{os.getpid()}.py"
+    file.write_text("from harbourmaster.gates import version\n\nNAME = version.__name__\n")
+    yield f"harbourmaster.gates.{file.stem}"
+    file.unlink()
+
+
+def test_a_new_module_is_imported_without_a_reinstall(added, tmp_path):
+    code = f"import {added} as new; print(new.NAME)"
+    result = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1")
+    assert (result.stdout, result.stderr) == ("harbourmaster.gates.version\n", "")
+
+
+def test_a_module_of_the_checkout_is_imported_from_the_checkout(tmp_path):
+    code = "from harbourmaster.policies import patch; print(patch.__file__)"
+    result = run(sys.executable, "-c", code, cwd=tmp_path)
+    assert Path(result.stdout.strip()).resolve() == ROOT / "policies/patch.py"
+
+
+def test_no_module_is_imported_by_the_name_of_its_folder():
+    names = set(mapped().values())
+    places = (*sorted(names), "harbourmaster", "docs", "tests")
+    files = [file for place in places for file in (ROOT / place).rglob("*.py")]
+    assert len(files) > len(names)
+    found = []
+    for file in files:
+        if file.name.startswith(ADDED):
+            continue
+        text = file.read_text()
+        # Most files have none: only what looks like one is parsed.
+        if not re.search(rf"^\s*(from|import)\s+({'|'.join(names)})\b", text, re.MULTILINE):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                imported = [each.name for each in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported = [node.module]
+            else:
+                continue
+            found += [
+                f"{file.relative_to(ROOT)}: import harbourmaster.{name}"
+                for name in imported
+                if name.partition(".")[0] in names - {"deploy"}
+            ]
+    assert not found
+
+
+def test_setup_cfg_lists_each_folder_but_the_playground():
+    listed = set(options()["packages"].split())
+    folders = {
+        file.rpartition("/")[0].replace("/", ".") for files in sources().values() for file in files
+    }
+    data = {name for name in listed if name.startswith("harbourmaster.deploy.")}
+    assert listed - data == {"harbourmaster"} | {
+        name for name in folders if not name.startswith(PLAYGROUND)
+    }
+    assert set(mapped()) == {f"harbourmaster.{folder}" for folder in mapped().values()}
+
+
+def test_the_playground_is_of_the_same_version():
+    project = tomllib.loads((ROOT / "playground/pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION
+    assert project["dependencies"] == [f"harbourmaster=={VERSION}"]
+
+
+@WHEELS
+@pytest.mark.slow
+def test_the_wheel_has_one_package_with_all_modules_but_the_playground(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names} == {
+        "harbourmaster",
+        f"harbourmaster-{VERSION}.dist-info",
+    }
+    wanted = modules("harbourmaster", ROOT / "harbourmaster")
+    for package, files in sources().items():
+        wanted |= files if package != PLAYGROUND else set()
+    assert {name for name in names if name.endswith(".py")} == wanted
+    assert "harbourmaster/py.typed" in names
+
+
+@WHEELS
+@pytest.mark.slow
+def test_the_wheels_name_their_author_and_home(wheel, playground_wheel):
+    for each in (wheel, playground_wheel):
+        archive = zipfile.ZipFile(each)
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        metadata = message_from_bytes(archive.read(name))
+        assert metadata["Author"] == "Harbourmaster maintainers"
+        home = [metadata["Home-page"], *(metadata.get_all("Project-URL") or [])]
+        assert any("https://harbourmaster.example.com" in url for url in home if url)
+
+
+@WHEELS
+@pytest.mark.slow
+def test_packages_of_others_beside_the_wheel_are_not_taken_for_ours(programs, tmp_path):
+    for name in FOREIGN:
+        package = tmp_path / "foreign" / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("raise ImportError('of somebody else')\n")
+    command = programs / "harbourmaster"
+    path = str(tmp_path / "foreign")
+    told = run(command, "--version", PYTHONPATH=path)
+    assert (told.stdout, told.stderr) == (f"{VERSION}\n", "")
+    example = ROOT / "tests/fixtures/deployment-create.json"
+    policies = ROOT / "deploy/samples"
+    reviewed = run(command, "review", f"--policies={policies}", example, PYTHONPATH=path)
+    assert reviewed.returncode == 0, reviewed.stderr
+    assert '"allowed":true' in reviewed.stdout.replace(" ", "")
+
+
+@WHEELS
+@pytest.mark.slow
+def test_without_the_playground_one_line_says_what_to_install(programs, tmp_path):
+    told = run(programs / "harbourmaster", "local", "up", f"--dir={tmp_path / 'x'}")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == (
+        "harbourmaster: package harbourmaster.playground not found: local: "
+        f"pip install harbourmaster-playground=={VERSION}\n"
+    )
+
+
+@WHEELS
+@pytest.mark.slow
+def test_with_the_playground_local_works(wheel, playground_wheel, tmp_path):
+    python = installed(tmp_path / "environment", wheel, playground_wheel) / "python"
+    local = (python, "-m", "harbourmaster", "local", "status", f"--dir={tmp_path / 'x'}")
+    told = run(*local)
+    assert told.returncode == 1
+    assert told.stderr == f"harbourmaster is not running in {tmp_path / 'x'}\n"
+    code = (
+        "from harbourmaster.playground.build import MODULES\n"
+        "from harbourmaster.playground.commands import STAGES\n"
+        "from harbourmaster.playground.manifests import DEFAULT\n"
+        "print(*(sum(1 for each in folder.rglob('*') if each.is_file())\n"
+        "        for folder in (MODULES, STAGES, DEFAULT.parent)))"
+    )
+    found = [int(number) for number in run(python, "-c", code).stdout.split()]
+    assert len(found) == 3
+    assert all(found)
+
+
+@WHEELS
+@pytest.mark.slow
+def test_doctor_knows_the_rights_from_the_wheel_as_from_the_checkout(programs):
+    code = (
+        "from harbourmaster.cli.doctor.checks.rights import required\n"
+        "from harbourmaster.controller.settings import ControllerSettings\n"
+        "print(*sorted(required(ControllerSettings(), 'x')), sep='\\n')"
+    )
+    told = run(programs / "python", "-c", code)
+    assert told.stdout.splitlines() == list(map(str, sorted(required(ControllerSettings(), "x"))))
+    assert told.stdout
