@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -9,7 +13,12 @@ from controller.rescheduling.controller import RescheduleController
 from controller.rescheduling_settings import ReschedulingSettings
 from controller.settings import CONTROLLERS
 from helpers.evicting import HOME, QUICK, EvictingApi
+from helpers.virtual_time import LoopbackLoop
 from telemetry.controller_metrics import create_controller_metrics
+
+
+def pytest_asyncio_loop_factories():
+    return {"virtual": LoopbackLoop}
 
 
 @pytest.fixture
@@ -25,8 +34,14 @@ async def client(api):
 
 
 @pytest.fixture
-def controlled(client):
+def controlled(client, monkeypatch):
+    """Make a controller whose clocks are the loop's, which may be one of virtual time."""
+
     def make(**changed):
+        loop, began = asyncio.get_running_loop(), time.time()
+        clocks = SimpleNamespace(time=lambda: began + loop.time())
+        monkeypatch.setattr("controller.rescheduling.controller.elapsed", loop.time)
+        monkeypatch.setattr("controller.rescheduling.controller.time", clocks)
         settings = msgspec.convert({**QUICK, **changed}, ReschedulingSettings)
         metrics = create_controller_metrics("0", CONTROLLERS)
         return RescheduleController(
