@@ -112,6 +112,8 @@ def test_an_object_with_a_finalizer_goes_though_a_policy_came(
     patch = '--patch={"metadata":{"finalizers":null}}'
     kubectl("patch", "-f=-", "--type=merge", patch, stdin=text)
     kubectl("wait", "--for=delete", WAIT, "-f=-", stdin=text)
+    left = kubectl("get", "-f=-", "--ignore-not-found", "-o=name", stdin=text)
+    assert left.stdout == ""
 
 
 def test_a_dry_run_shows_the_change_and_stores_nothing(kubectl, server, served_namespace):

@@ -95,6 +95,8 @@ def test_the_scheduler_leaves_a_pod_pending_that_asks_for_another_node(
     inside = f"--namespace={served_namespace}"
     unscheduled = "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}"
     kubectl("wait", f"{unscheduled}=Unschedulable", "pod/ledger", WAIT, inside)
+    bound = kubectl("get", "pod/ledger", "-o=jsonpath={.status.phase} {.spec.nodeName}", inside)
+    assert bound.stdout.split() == ["Pending"]
 
 
 def test_a_node_name_binds_a_pod_without_the_scheduler(kubectl, server, served_namespace, nodes):

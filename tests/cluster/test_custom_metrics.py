@@ -411,7 +411,9 @@ def test_a_namespace_goes_while_the_api_is_served_and_nothing_crashes(place):
     place.kubectl("create", "namespace", "brief")
     place.measure("brief", "load", "1")
     place.kubectl("delete", "namespace", "brief", WAIT)
-    for each in place.installation.controllers:
+    controllers = place.installation.controllers
+    assert controllers
+    for each in controllers:
         log = place.installation.log(each.name).read_text()
         assert "Traceback" not in log
         assert '"level":"error"' not in log

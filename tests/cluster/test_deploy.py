@@ -240,7 +240,9 @@ def test_no_pod_security_rule_is_even_warned_of(installed, plane):
     labels = ["pod-security.kubernetes.io/warn=restricted"]
     plane.kubectl("label", "namespace", NAMESPACE, *labels)
     try:
-        apply(plane, rendered("default", "single-replica"), "--dry-run=server", "--force-conflicts")
+        text = rendered("default", "single-replica")
+        applied = apply(plane, text, "--dry-run=server", "--force-conflicts")
+        assert "deployment.apps/harbourmaster-webhook serverside-applied" in applied
     finally:
         plane.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/warn-")
 
@@ -372,8 +374,9 @@ def test_the_guard_refuses_our_controller_everything_but_the_one_label(guarded, 
 
 
 def test_the_guard_lets_our_controller_set_and_remove_the_one_label(guarded, plane):
-    for label in (f"{GATES}=true", f"{GATES}-"):
+    for label, value in ((f"{GATES}=true", "true"), (f"{GATES}-", None)):
         plane.kubectl("label", "namespace", "guarded", label, f"--as={CONTROLLER}")
+        assert read(plane, "namespace", "guarded")["metadata"]["labels"].get(GATES) == value
 
 
 @pytest.mark.timeout(2 * DROPPED)

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def check(tmp_path_factory):
+def assert_promtool_passes(tmp_path_factory):
     """Return a function that runs promtool where the rules are."""
     directory = tmp_path_factory.mktemp("rules")
     rule = one(objects("default", "monitoring"), "PrometheusRule")
@@ -33,12 +33,12 @@ def check(tmp_path_factory):
     return run
 
 
-def test_the_rules_are_valid(check):
-    check("check", "rules", "--lint=all", "--lint-fatal", "rules.yaml")
+def test_the_rules_are_valid(assert_promtool_passes):
+    assert_promtool_passes("check", "rules", "--lint=all", "--lint-fatal", "rules.yaml")
 
 
-def test_alerts_fire_when_they_should_and_only_then(check):
-    check("test", "rules", CASES.name)
+def test_alerts_fire_when_they_should_and_only_then(assert_promtool_passes):
+    assert_promtool_passes("test", "rules", CASES.name)
 
 
 def test_every_alert_is_tried_both_ways():

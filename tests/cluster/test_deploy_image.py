@@ -102,7 +102,9 @@ def test_nothing_is_there_but_what_is_locked_and_the_wheel(image, run):
 def test_every_module_is_compiled_and_read_without_a_look_at_its_source(image):
     (packages,) = image.glob("lib/python3.*/site-packages")
     for package in ("webhook", "controller", "policies"):
-        for source in (packages / "harbourmaster" / package).glob("*.py"):
+        sources = list((packages / "harbourmaster" / package).glob("*.py"))
+        assert sources, package
+        for source in sources:
             (compiled,) = (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")
             # Flags: by hash, and never checked (PEP 552).
             assert compiled.read_bytes()[4:8] == b"\x01\0\0\0"

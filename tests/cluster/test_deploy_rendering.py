@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from helpers.manifests import all_pairs, combinations, rendered
+from helpers.manifests import BASES, COMPONENTS, all_pairs, combinations, rendered
 
 pytestmark = pytest.mark.full
 
@@ -14,6 +14,7 @@ pytestmark = pytest.mark.full
 @pytest.mark.timeout(600)
 def test_every_component_every_pair_and_all_render_on_every_base():
     chosen = [*combinations(), *all_pairs()]
+    assert {(base, *COMPONENTS) for base in BASES} <= set(chosen)
     with ThreadPoolExecutor(2) as pool:
         texts = pool.map(lambda combination: rendered(*combination), chosen)
         for combination, text in zip(chosen, texts, strict=True):

@@ -47,6 +47,7 @@ def test_every_locked_package_is_listed_with_its_version_and_hashes(sbom):
 
 
 def test_every_package_has_a_licence(sbom):
+    assert len(sbom["components"]) == len(list(locked()))
     for component in sbom["components"]:
         assert component["licenses"], component["name"]
 

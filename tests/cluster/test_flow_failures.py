@@ -169,6 +169,7 @@ async def test_pods_wait_for_checks_that_failed_and_no_restart_lets_them_go(flow
 
 
 async def test_what_runs_is_left_alone_when_checks_fail_afterwards(flow):
+    assert len(POST) == 4
     await failed(flow, *POST)
     for case in POST:
         assert_failed(flow, case)
@@ -199,6 +200,7 @@ async def test_an_evaluation_that_failed_says_what_it_measured(flow):
 
 async def test_a_fixed_revision_goes_through(flow):
     cases = PRE[:2]
+    assert {case.level for case in cases} == {"app"}
     await failed(flow, *cases)
     await flow.measure("load", "10")
     await flow.change("KeptnTaskDefinition", "failing-task", without_outcome())
@@ -219,6 +221,7 @@ async def test_a_fixed_revision_goes_through(flow):
 
 async def test_a_fixed_version_of_a_workload_goes_through(flow):
     cases = PRE[2:]
+    assert {case.level for case in cases} == {"workload"}
     await failed(flow, *cases)
     await flow.measure("load", "10")
     await flow.change("KeptnTaskDefinition", "failing-task", without_outcome())

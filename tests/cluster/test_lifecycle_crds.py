@@ -317,7 +317,9 @@ def test_an_old_definition_that_says_function_only_is_refused(kinds):
 
 def test_a_definition_can_always_be_deleted(kinds):
     kinds.create(task_definition(kinds, deno=CODE))
-    kinds.kubectl("delete", "keptntaskdefinition", "seed", f"--namespace={kinds.namespace}")
+    inside = f"--namespace={kinds.namespace}"
+    kinds.kubectl("delete", "keptntaskdefinition", "seed", inside)
+    assert kinds.kubectl("get", "keptntaskdefinitions", inside, "-o=name").stdout == ""
 
 
 def table(kinds, plural, *options):

@@ -112,7 +112,7 @@ def refusal(create):
     return one
 
 
-def stored(answer):
+def assert_stored(answer):
     assert answer.returncode == 0, answer.stderr
     assert "Warning" not in answer.stderr
     return json.loads(answer.stdout)
@@ -139,13 +139,15 @@ def test_what_the_commands_print_is_accepted(kubectl, namespace, tmp_path, capsy
 
 
 def test_defaults_are_filled_in(create):
-    spec = stored(create("Application", {**APPLICATION, "backoff": {}, "constraints": {}}))["spec"]
+    spec = assert_stored(create("Application", {**APPLICATION, "backoff": {}, "constraints": {}}))[
+        "spec"
+    ]
     assert spec["backoff"] == {"delaySeconds": 1, "factor": 1, "limit": -1}
     assert spec["constraints"] == {"migration": True}
     assert (spec["migrationOrder"], spec["conflictPolicy"]) == ("DeleteFirst", "Force")
     assert spec["manifests"] == [MANIFEST]
     reference = {"metrics": [{"name": "load", "weight": 1}], "kubeconfigSecretRef": {"name": "a"}}
-    spec = stored(create("Cluster", reference))["spec"]
+    spec = assert_stored(create("Cluster", reference))["spec"]
     assert spec["metrics"] == [{"name": "load", "weight": 1, "scope": "Global"}]
     assert spec["kubeconfigSecretRef"]["key"] == "kubeconfig"
     assert spec["discoverCustomResources"] is True
@@ -158,9 +160,9 @@ def test_null_is_no_constraint_at_every_level(create):
         {"cluster": None, "migration": None},
         {"cluster": {"labels": None, "metrics": None, "customResources": None}},
     ):
-        stored(create("Application", {**APPLICATION, "constraints": constraints}))
-    stored(create("Cluster", {"constraints": {"cloud": None}, "metrics": None}))
-    stored(create("MagnumCluster", {"constraints": {"project": {"labels": None}}}))
+        assert_stored(create("Application", {**APPLICATION, "constraints": constraints}))
+    assert_stored(create("Cluster", {"constraints": {"cloud": None}, "metrics": None}))
+    assert_stored(create("MagnumCluster", {"constraints": {"project": {"labels": None}}}))
 
 
 def test_what_nobody_knows_is_pruned_but_not_from_manifests(create, kubectl, namespace):
@@ -170,7 +172,7 @@ def test_what_nobody_knows_is_pruned_but_not_from_manifests(create, kubectl, nam
     spec = json.loads(answer.stdout)["spec"]
     assert "more" not in spec
     assert spec["manifests"][0]["spec"] == manifest["spec"]
-    stored(create("GlobalCloud", {"provider": {"anything": {"goes": [1]}}}))
+    assert_stored(create("GlobalCloud", {"provider": {"anything": {"goes": [1]}}}))
 
 
 @pytest.mark.parametrize(
@@ -208,27 +210,27 @@ def test_weights(create, refusal, kind):
     def metrics(*weights):
         return {"metrics": [{"name": f"m{n}", "weight": each} for n, each in enumerate(weights)]}
 
-    stored(create(kind, metrics(0, 0.5)))
-    stored(create(kind, metrics()))
+    assert_stored(create(kind, metrics(0, 0.5)))
+    assert_stored(create(kind, metrics()))
     assert "some weight must be above 0" in refusal(kind, metrics(0, 0))
     assert "spec.metrics[0].weight: Invalid value: -1" in refusal(kind, metrics(-1, 1))
     twice = {"metrics": [{"name": "a", "weight": 1}, {"name": "a", "weight": 2}]}
     assert "Duplicate value" in refusal(kind, twice)
     # A Magnum cluster takes over those of its project.
     most = 32 if kind == "MagnumCluster" else 16
-    stored(create(kind, metrics(*[1] * most)))
+    assert_stored(create(kind, metrics(*[1] * most)))
     assert "spec.metrics: Too many" in refusal(kind, metrics(*[1] * (most + 1)))
 
 
 def test_what_is_global_has_global_metrics_only(create, refusal):
     spec = {"metrics": [{"name": "a", "weight": 1, "scope": "Namespaced"}]}
     assert "what is global can have global metrics only" in refusal("GlobalCloud", spec)
-    stored(create("Cloud", spec))
+    assert_stored(create("Cloud", spec))
 
 
 @pytest.mark.parametrize("kind", METRICS)
 def test_bounds_of_metrics(create, refusal, kind):
-    stored(create(kind, {**BOUNDS, "allowedValues": [0, 0.5, 5]}))
+    assert_stored(create(kind, {**BOUNDS, "allowedValues": [0, 0.5, 5]}))
     for low in (5, 6):
         assert "spec.max: Invalid value: max must be above min" in refusal(
             kind, {**BOUNDS, "min": low}
@@ -236,7 +238,7 @@ def test_bounds_of_metrics(create, refusal, kind):
     told = refusal(kind, {**BOUNDS, "allowedValues": [1, 7]})
     assert "allowedValues must lie between min and max" in told
     assert "it has at most 63 characters" in refusal(kind, BOUNDS, name="a" * 64)
-    stored(create(kind, BOUNDS, name=uuid.uuid4().hex.ljust(63, "a")))
+    assert_stored(create(kind, BOUNDS, name=uuid.uuid4().hex.ljust(63, "a")))
     for field in BOUNDS:
         rest = {name: value for name, value in BOUNDS.items() if name != field}
         assert f"spec.{field}: Required value" in refusal(kind, rest)
@@ -245,9 +247,9 @@ def test_bounds_of_metrics(create, refusal, kind):
 @pytest.mark.parametrize("kind", PROVIDERS)
 def test_a_provider_is_of_one_type(create, refusal, kind):
     url = {"url": "https://a.example.com:9090/base"}
-    stored(create(kind, {"type": "prometheus", "prometheus": url}))
-    stored(create(kind, {"type": "kafka", "kafka": {**url, **TABLE}}))
-    stored(create(kind, {"type": "static", "static": {"metrics": {"load_1": 0.9, "b": 1}}}))
+    assert_stored(create(kind, {"type": "prometheus", "prometheus": url}))
+    assert_stored(create(kind, {"type": "kafka", "kafka": {**url, **TABLE}}))
+    assert_stored(create(kind, {"type": "static", "static": {"metrics": {"load_1": 0.9, "b": 1}}}))
     assert 'Unsupported value: "influx"' in refusal(kind, {"type": "influx"})
     assert "kafka is given with the type kafka" in refusal(kind, {"type": "kafka"})
     both = {"type": "prometheus", "prometheus": url, "static": {"metrics": {}}}
@@ -263,7 +265,7 @@ def test_a_provider_s_url_is_one_that_can_be_asked(refusal, url):
 
 
 def test_a_magnum_cluster_keeps_its_masters(create, kubectl, namespace):
-    stored(create("MagnumCluster", {"nodeCount": 1}, "a"))
+    assert_stored(create("MagnumCluster", {"nodeCount": 1}, "a"))
 
     def patched(**spec):
         patch = f"--patch={json.dumps({'spec': spec})}"
@@ -279,8 +281,8 @@ def test_a_magnum_cluster_keeps_its_masters(create, kubectl, namespace):
 
 
 def test_people_see_in_columns_how_things_stand(create, kubectl, namespace):
-    stored(create("Application", APPLICATION, "a"))
-    stored(create("Cluster", {}, "a"))
+    assert_stored(create("Application", APPLICATION, "a"))
+    assert_stored(create("Cluster", {}, "a"))
     there = f"--namespace={namespace}"
     dresden = {"name": "dresden", "uid": "1"}
     ready = {"type": "Ready", "status": "True"}
@@ -325,8 +327,9 @@ def wrong(kind, language, texts):
 @pytest.mark.parametrize("kind", ["Application", "Cluster"])
 def test_every_spelling_of_a_constraint_is_accepted(create, kind):
     for language, texts in (("labels", VALID_LABELS), ("metrics", VALID_METRICS)):
+        assert texts
         for start in range(0, len(texts), 32):
-            stored(create(kind, wrong(kind, language, texts[start : start + 32])))
+            assert_stored(create(kind, wrong(kind, language, texts[start : start + 32])))
 
 
 @pytest.mark.parametrize("language", ["labels", "metrics"])

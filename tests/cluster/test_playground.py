@@ -80,6 +80,8 @@ def test_a_job_on_a_kwok_node_completes(kubectl, namespace, node):
     in_namespace = f"--namespace={namespace}"
     kubectl("create", "job", "job", "--image=none", in_namespace)
     kubectl("wait", "--for=condition=Complete", "job/job", WAIT, in_namespace)
+    succeeded = kubectl("get", "job/job", "-o=jsonpath={.status.succeeded}", in_namespace)
+    assert succeeded.stdout == "1"
 
 
 def test_a_deleted_pod_on_a_kwok_node_goes_without_its_grace_period(kubectl, namespace, node):
@@ -87,6 +89,7 @@ def test_a_deleted_pod_on_a_kwok_node_goes_without_its_grace_period(kubectl, nam
     kubectl("run", "pod", "--image=none", in_namespace)
     kubectl("wait", "--for=condition=Ready", "pod/pod", WAIT, in_namespace)
     kubectl("delete", "pod/pod", QUICK, in_namespace)
+    assert kubectl("get", "pods", "-o=name", in_namespace).stdout == ""
 
 
 def test_nodes_are_numbered_on(control_plane, node):
@@ -141,6 +144,8 @@ def test_pods_are_accepted_without_a_controller_manager(throwaway_control_plane)
     plane.add_nodes(1)
     plane.kubectl("run", "pod", "--image=none")
     plane.kubectl("wait", "--for=condition=Ready", "pod/pod", WAIT)
+    phase = plane.kubectl("get", "pod/pod", "-o=jsonpath={.status.phase}")
+    assert phase.stdout == "Running"
 
 
 def test_an_audit_log_holds_each_request(throwaway_control_plane):

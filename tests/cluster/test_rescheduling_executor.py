@@ -63,7 +63,7 @@ def outcomes(request, tmp_path_factory):
 
 @CASES.each()
 def test_rescheduling(outcomes, case):
-    outcomes.check(case)
+    outcomes.assert_passed(case)
 
 
 def test_no_controller_told_of_a_fault(outcomes):

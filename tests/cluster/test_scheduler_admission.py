@@ -142,7 +142,9 @@ def by_name(control_plane, tmp_path_factory):
 def test_pods_of_a_deployment_get_our_scheduler_and_no_gate(by_name):
     place = by_name()
     place.create(deployment(place.name))
-    for spec, told in place.pods(2):
+    pods = place.pods(2)
+    assert len(pods) == 2
+    for spec, told in pods:
         assert spec["schedulerName"] == OURS
         assert "schedulingGates" not in spec
         assert "nodeName" not in spec

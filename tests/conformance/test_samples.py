@@ -48,6 +48,7 @@ def test_an_original_sample_injects_what_it_did(sample):
         "metadata": metadata,
         "spec": sample["spec"],
     }
+    assert sample["target"] in DATA["targets"]
     for role, labels in DATA["targets"].items():
         expected = sample["injected"] if role == sample["target"] else {}
         assert injected([found], stateful_set(labels)) == expected

@@ -102,7 +102,7 @@ class Outcomes(dict):
     def __init__(self):
         self.faults = []
 
-    def check(self, case):
+    def assert_passed(self, case):
         """Raise what the case raised."""
         if self[str(case)] is not None:
             raise self[str(case)]

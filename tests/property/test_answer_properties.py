@@ -125,19 +125,19 @@ def altered(draw, kind):
 def test_any_json_is_an_answer_or_an_error_of_ours(kind, data):
     document = data.draw(altered(kind) | documents(kind))
     status = data.draw(STATUSES)
-    check(kind, json.dumps(document).encode(), data.draw(QUESTIONS), status)
+    assert_an_answer_or_an_error(kind, json.dumps(document).encode(), data.draw(QUESTIONS), status)
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
 @given(body=st.binary(max_size=40), question=QUESTIONS)
 def test_any_bytes_are_an_answer_or_an_error_of_ours(kind, body, question):
-    check(kind, body, question, 200)
+    assert_an_answer_or_an_error(kind, body, question, 200)
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
 @given(query=st.text(max_size=20), path=st.text(max_size=5))
 def test_any_query_is_sent_whole_or_not_at_all(kind, query, path):
-    http = check(kind, b"{}", Question(query, path=path), 200)
+    http = assert_an_answer_or_an_error(kind, b"{}", Question(query, path=path), 200)
     for _method, url, options in http.sent:
         assert url.startswith("https://host.example.com/base/") or url == SSO
         assert url == url.partition("?")[0].partition("#")[0]
@@ -146,7 +146,7 @@ def test_any_query_is_sent_whole_or_not_at_all(kind, query, path):
             assert isinstance(json.loads(body), dict)
 
 
-def check(kind, body, question, status):
+def assert_an_answer_or_an_error(kind, body, question, status):
     http = Told(body, status=status)
     target = Target(
         kind,

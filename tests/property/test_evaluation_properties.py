@@ -61,7 +61,9 @@ RUNS = st.tuples(OBJECTIVES, st.lists(WORLDS, min_size=1, max_size=8), st.intege
 @given(RUNS)
 def test_a_success_is_never_lost(inputs):
     met = {}
-    for course in run(*inputs):
+    states = run(*inputs)
+    assert states
+    for course in states:
         assert met.items() <= course.results.items()
         met = {key: each for key, each in course.results.items() if each.status == SUCCEEDED}
 
@@ -78,7 +80,9 @@ def test_tries_never_exceed_what_is_allowed_and_grow_by_one(inputs):
 
 @given(RUNS)
 def test_it_succeeds_exactly_when_all_results_do(inputs):
-    for course in run(*inputs):
+    states = run(*inputs)
+    assert states
+    for course in states:
         good = all(each.status == SUCCEEDED for each in course.results.values())
         assert (course.state == SUCCEEDED) is good
         assert (course.state == FAILED) <= (course.tries >= allowed(inputs[2]))
@@ -101,7 +105,9 @@ def test_every_objective_has_a_key_of_its_own(objectives):
 
 @given(RUNS)
 def test_a_status_comes_back_as_it_was_written(inputs):
-    for course in run(*inputs):
+    states = run(*inputs)
+    assert states
+    for course in states:
         status = EvaluationStatus(
             retry_count=course.tries,
             evaluation_status={

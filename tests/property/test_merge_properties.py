@@ -127,5 +127,6 @@ def test_admissible_nodes_are_the_conjunction(kind, spec, found):
     after = jsonpatch.apply_patch(copy.deepcopy(before), decode_patch(response))
     result = spec_of(after, KINDS[kind][1])
     ordered = in_order(found)
+    assert NODES
     for name, labels in NODES:
         assert admits(result, name, labels) == should_admit(spec, ordered, name, labels)

@@ -167,7 +167,9 @@ def history(spec, results, begun=MetricStatus()):  # noqa: B008 - frozen
 @given(SPECS, RESULTS)
 def test_a_status_says_what_came_last_and_keeps_the_last_value(spec, results):
     stored = 0 if spec.range is None else spec.range.stored_results
-    for number, status in enumerate(history(spec, results)):
+    statuses = history(spec, results)
+    assert len(statuses) == len(results)
+    for number, status in enumerate(statuses):
         value, fault = results[number]
         values = [each for each, _ in results[: number + 1] if each is not None]
         assert status.err_msg == (fault or "")
@@ -184,7 +186,9 @@ def test_a_status_says_what_came_last_and_keeps_the_last_value(spec, results):
 @given(SPECS, RESULTS)
 def test_stored_results_are_so_many_in_their_order_and_no_two_faults_in_a_row(spec, results):
     stored = 0 if spec.range is None else spec.range.stored_results
-    for status in history(spec, results):
+    statuses = history(spec, results)
+    assert len(statuses) == len(results)
+    for status in statuses:
         kept = status.interval_results
         assert len(kept) <= stored
         assert [each.last_updated for each in kept] == sorted(each.last_updated for each in kept)
@@ -201,7 +205,9 @@ def test_the_same_fault_again_changes_nothing(spec, results, fault):
 
 @given(SPECS, RESULTS)
 def test_a_status_comes_back_as_it_was_written_and_tells_when_its_value_came(spec, results):
-    for number, status in enumerate(history(spec, results)):
+    statuses = history(spec, results)
+    assert len(statuses) == len(results)
+    for number, status in enumerate(statuses):
         raw = msgspec.json.encode(status)
         assert msgspec.json.decode(raw, type=MetricStatus) == status
         assert without_raw(status) == status

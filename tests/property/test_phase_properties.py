@@ -88,13 +88,18 @@ def lose(walk, number):
         del walk.children[walk.phase(phase).kind, name]
 
 
-def refuse(walk, number):
-    pairs = sorted(
-        (phase.name, each)
-        for phase in phases_of(walk.version)
+def checks_of(version):
+    """Each phase of checks with each definition that it lists."""
+    return [
+        (phase, each)
+        for phase in phases_of(version)
         if phase.kind
-        for each in getattr(walk.version.spec, phase.checks)
-    )
+        for each in getattr(version.spec, phase.checks)
+    ]
+
+
+def refuse(walk, number):
+    pairs = sorted((phase.name, each) for phase, each in checks_of(walk.version))
     walk.refused = {pairs[number % len(pairs)]} if pairs and number % 2 else set()
 
 
@@ -176,6 +181,7 @@ def test_whatever_happens_it_ends_when_all_children_have(plan):
 @given(plan=plans())
 def test_nothing_that_is_over_changes(plan):
     walk = run(plan)
+    assert len(walk.statuses) > 1
     for before, after in zip(walk.statuses, walk.statuses[1:], strict=False):
         assert not before.is_finished
         assert after.start_time == before.start_time != ""
@@ -191,6 +197,7 @@ def test_nothing_that_is_over_changes(plan):
 @given(plan=plans())
 def test_a_check_that_has_a_result_keeps_it(plan):
     walk = run(plan)
+    assert len(walk.statuses) > 1
     for before, after in zip(walk.statuses, walk.statuses[1:], strict=False):
         for phase in phases_of(walk.version):
             if phase.items:
@@ -205,6 +212,7 @@ def test_only_blocking_checks_fail_and_only_wanted_promotions_run(plan):
     calm = [each for each in happenings if each[0] != "block"]
     walk = run((is_app, lists, rules, undefined, calm))
     states = {each: state_of(walk.status, each) for each in phases_of(walk.version)}
+    assert states.keys() == set(APP_PHASES if is_app else WORKLOAD_PHASES)
     for phase, state in states.items():
         if phase.kind:
             assert state != ("Warning" if rules.is_blocking else "Failed")
@@ -219,6 +227,7 @@ def test_no_phase_begins_before_the_one_before_it_has_passed(plan):
     walk = run(plan)
     order = [each.name for each in phases_of(walk.version)] + ["Completed"]
     at = 0
+    assert walk.statuses
     for status in walk.statuses:
         assert order.index(status.current_phase) >= at
         at = order.index(status.current_phase)
@@ -271,6 +280,8 @@ def test_each_phase_is_told_of_once(plan):
 def test_a_child_is_made_once_and_again_only_after_it_was_deleted(plan):
     walk = run(plan)
     made = [(each.phase.name, each.definition, each.previous) for each, _ in walk.created]
+    listed = {(each.name, one) for each, one in checks_of(walk.version)}
+    assert {(phase, definition) for phase, definition, _ in made} <= listed
     if not any(action[0] == "undefine" for action in plan[4]):
         assert len(set(made)) == len(made)
     if not any(action[0] == "lose" for action in plan[4]):

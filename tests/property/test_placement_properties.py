@@ -210,6 +210,7 @@ def test_scores_of_weights_that_are_not_negative_are_means(clusters, values):
     ]
     for on in (None, "c0"):
         found = decided(application(on=on), *objects(good), **values)
+        assert found.scores.keys() <= {f"c{number}" for number in range(len(good))}
         assert all(-1e-9 <= each <= 1 + 1e-9 for each in found.scores.values())
 
 
@@ -232,7 +233,7 @@ def test_no_more_move_by_choice_than_the_limit_says(clusters, values, limit, num
     apps = [application(f"app-{each}", on=f"c{each % 5}") for each in range(number)]
     view = seen(*objects(clusters), rules={"moves_per_target": limit}, **values)
     arrivals = [each.target.name for each in decide_all(apps, view) if each.is_elective]
-    assert all(arrivals.count(name) <= limit for name in arrivals)
+    assert max((arrivals.count(name) for name in arrivals), default=0) <= limit
 
 
 def test_the_defaults_are_kept():

@@ -69,6 +69,7 @@ def test_victims_suffice_and_none_is_one_too_many(part):
             if each.tier < 3:
                 assert is_allowed(victims, case.budgets) == 0, seed
             assert planned(case) == found, seed
+    assert seed >= CASES - PARTS
 
 
 @parts
@@ -84,6 +85,7 @@ def test_no_set_of_victims_is_better(part):
         assert found.tier == wanted.tier, seed
         if case.is_equal and case.settings.score_order != "random":
             assert len(found.victims) == wanted.count, seed
+    assert seed >= CASES - PARTS
 
 
 def test_with_several_resources_few_plans_are_not_the_best(record_property):
@@ -129,6 +131,7 @@ def test_the_order_of_events_makes_no_difference(part):
             if rng.random() < 0.3:
                 planned(case, account)
         assert planned(case, account) == planned(case), seed
+    assert seed >= CASES - PARTS
 
 
 @parts
@@ -162,6 +165,7 @@ def test_working_out_only_the_promising_nodes_gives_the_same(part):
             list(search(merged, case, around, is_plain=is_plain)) for is_plain in (False, True)
         ]
         assert answers[0] == answers[1], seed
+    assert seed >= CASES - PARTS
 
 
 def search(account, case, around, *, is_plain):
@@ -187,6 +191,7 @@ def test_a_node_alone_gives_the_same(part):
             pods = [one for one in case.pods if one.node == each.node]
             alone = plan_on(account, where, pods, case.pending, case.settings, NOW)
             assert alone.candidate == each, seed
+    assert seed >= CASES - PARTS
 
 
 @parts
@@ -204,6 +209,7 @@ def test_no_choice_is_better_than_its_bounds(part):
             if found is not None:
                 assert each.bound <= found.values, seed
                 assert one._closer(each) <= found.values, seed
+    assert seed >= CASES - PARTS
 
 
 def sharing(seed):

@@ -115,6 +115,7 @@ def test_with_create_first_a_ready_application_never_goes_before_its_successor(c
     berths = Berths(NAMES, order="CreateFirst")
     berths.schedule("a")
     berths.settle()
+    assert berths.record.running_on in NAMES
     berths._chance = chance.random
     for _ in range(chance.randint(1, 15)):
         match chance.randrange(3):

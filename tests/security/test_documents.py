@@ -24,3 +24,4 @@ def test_s30_a_bad_document_is_told_and_the_next_change_counts(tmp_path, name):
         server.await_event("bad document")
         file.unlink()
         server.add_policies(cluster_policy("after", nodeName="n1"))
+        assert server.lives

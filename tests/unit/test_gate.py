@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import stages
 
+from helpers.assertions import faults
 from helpers.gate import divide
 
 TESTS = Path(__file__).parents[1]
@@ -57,3 +58,47 @@ def test_the_gate_tries_the_same_in_each_run_and_the_full_run_prints_its_seed():
     full = stages.command("unit", "full", 7)
     assert {"--hypothesis-profile=full", "--randomly-seed=7", "--hypothesis-seed=7"} <= set(full)
     assert "--gate" not in full
+
+
+def test_every_test_can_fail():
+    found = [
+        f"{path.relative_to(TESTS.parent)}:{line} {name}: {fault}"
+        for path in sorted(TESTS.glob("*/**/test_*.py"))
+        for line, name, fault in faults(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ("check(1)", "no assertion"),
+        ("for each in found(): assert each", "asserts only inside a loop over found()"),
+        ("for each in NONE: assert each", "asserts only inside a loop over NONE"),
+        ("for each in FILES: assert each", "asserts only inside a loop over FILES"),
+        ("if found(): assert NONE", "asserts only inside if found()"),
+        ("while found(): assert NONE", "asserts only inside a loop while found()"),
+        (
+            "assert all(each for each in found())",
+            "asserts only inside all() over what may be empty",
+        ),
+        ("def inner(): assert NONE", "asserts only inside inner"),
+        (
+            "with found() as each:\n  for one in each: assert one",
+            "asserts only inside a loop over each",
+        ),
+        ("assert found()\n for each in found(): assert each", None),
+        ("for each in TWO: assert each", None),
+        ("for each, one in zip(TWO, range(2)): assert each", None),
+        ("for each in given: assert each", None),
+        ("assert all(each for each in [1, 2])", None),
+        ("if found(): assert 1\n else: assert 2", None),
+        ("with pytest.raises(KeyError): found()", None),
+        ("assert_right(1)", None),
+    ],
+)
+def test_what_makes_a_test_one_that_cannot_fail(body, fault):
+    constants = "NONE = []\nTWO = (1, 2)\nFILES = list(Path().glob('*'))\n"
+    test = f"@pytest.mark.parametrize('given', TWO)\ndef test_it(given):\n {body}\n"
+    expected = [] if fault is None else [(5, "test_it", fault)]
+    assert list(faults(constants + test)) == expected

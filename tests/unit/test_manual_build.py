@@ -66,17 +66,19 @@ def test_every_generated_part_stands_on_one_page():
 def test_every_command_has_a_section_with_its_flags():
     text = written("commands.md")
 
-    def check(name, parser):
+    def assert_described(name, parser):
         assert re.search(rf"^#+ {re.escape(name)}$", text, re.MULTILINE), name
         for action in parser._actions:
             if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
                 for flag in action.option_strings:
                     assert f"`{flag}" in text or f"`{flag}" in written("settings.md")
         for below, its_parser, _ in _below(parser):
-            check(f"{name} {below}", its_parser)
+            assert_described(f"{name} {below}", its_parser)
 
-    for name, parser, _ in _below(_parser()):
-        check(name, parser)
+    commands = list(_below(_parser()))
+    assert commands
+    for name, parser, _ in commands:
+        assert_described(name, parser)
 
 
 @pytest.mark.parametrize("definition", CRDS, ids=lambda each: each["spec"]["names"]["plural"])
@@ -88,6 +90,7 @@ def test_every_kind_has_a_section_with_its_fields(definition):
     (stored,) = [each for each in definition["spec"]["versions"] if each["storage"]]
     spec = stored["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
     fields = spec.get("properties", {})
+    assert fields
     assert all(f"| `spec.{name}` |" in section for name in fields)
 
 

@@ -93,6 +93,7 @@ def test_a_strict_openssl_client_goes_through_an_adoption():
         clients.append(strict_client(trust_bundle(data, now)))
         files = BundleFiles(ca_crt=data["ca.crt"], tls_crt=data["tls.crt"], tls_key=data["tls.key"])
         holders.append(CertificateHolder(parse_bundle(files)))
+    assert len(holders) == len(clients) == 2
     for holder in holders:
         for client in clients:
             peer = shake_hands(holder.context, client, NAME).getpeercert(binary_form=True)

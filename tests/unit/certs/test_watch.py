@@ -196,6 +196,8 @@ async def test_without_events_the_resync_finds_the_change(tmp_path, monkeypatch)
         changed = await soon(log.changes)
         while changed.names != {"new.svc"}:
             changed = await soon(log.changes)
+        assert log.changes.empty()
+        assert log.errors.empty()
 
 
 async def test_a_directory_that_vanishes_and_returns_is_found_again(tmp_path):

@@ -166,7 +166,9 @@ async def test_a_fresh_start_makes_the_secret_and_then_both_configurations(setti
 
 async def test_our_namespace_owns_the_configurations(setting):
     setting.start()
-    for configuration in (await setting.settled()).values():
+    configurations = await setting.settled()
+    assert len(configurations) == 2
+    for configuration in configurations.values():
         assert configuration["metadata"]["ownerReferences"] == [
             {"apiVersion": "v1", "kind": "Namespace", "name": HOME, "uid": setting.uid}
         ]
@@ -524,7 +526,11 @@ async def test_faults_of_writes_end_in_the_same_state(setting, api, status):
     api.fail_next("create", SECRETS_PATH, 2, status=status)
     api.fail_next("create", CONFIGURATIONS_PATH, 3, status=status)
     setting.start()
-    await setting.settled()
+    configurations = await setting.settled()
+    authority = data_of(setting.secret())["ca.crt"]
+    for each in CONFIGURATIONS:
+        assert set(bundles_of(configurations[each])) == {authority}
+    assert setting.observer().broken == []
 
 
 async def test_a_watch_that_is_behind_makes_no_second_secret(setting, api):
@@ -569,6 +575,7 @@ async def test_an_owner_of_an_earlier_namespace_is_replaced(setting, api):
         # As the garbage collector does.
         api.remove(each, NAME)
     configurations = await setting.settled()
+    assert len(configurations) == 2
     for configuration in configurations.values():
         assert [one["uid"] for one in configuration["metadata"]["ownerReferences"]] == [uid]
 
@@ -657,9 +664,11 @@ async def test_the_authority_of_kupid_is_taken_over(setting):
     assert theirs["data"] == secret["data"]
 
 
-async def test_nothing_to_adopt_is_no_fault(setting):
+async def test_nothing_to_adopt_is_no_fault(setting, events):
     setting.start(certificates={"adoptSecret": "absent"})
     await setting.settled()
+    assert served_leaf(setting.secret(), NAMES).names == NAMES
+    assert {kind for *_, kind, _, _ in events.sent} == {"Normal"}
 
 
 async def test_adoption_is_for_the_beginning_only(setting, api):
@@ -678,7 +687,9 @@ async def test_no_key_is_in_a_log_or_an_event(setting, events, capfd):
     setting.put(SECRETS, with_data(setting.secret(), ca_key=b"garbage"))
     await _heals(setting)
     told = repr(events.sent) + "".join(capfd.readouterr())
-    for line in data_of(setting.secret())["tls.key"].decode().splitlines():
+    lines = data_of(setting.secret())["tls.key"].decode().splitlines()
+    assert len(lines) > 2
+    for line in lines:
         assert line not in told
 
 

@@ -106,6 +106,7 @@ def test_prometheus_scrapes_both_processes():
         for each in of_kind(found, "Service")
         if selects(monitor["selector"], each["metadata"]["labels"])
     ]
+    assert monitor["endpoints"]
     for endpoint in monitor["endpoints"]:
         scraped = [
             each["metadata"]["name"]
@@ -118,7 +119,9 @@ def test_prometheus_scrapes_both_processes():
 def test_the_network_policies_cover_all_our_pods_and_name_their_ports():
     found = objects("default", "network-policy")
     policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(found, "NetworkPolicy")}
-    for deployment in of_kind(found, "Deployment"):
+    deployments = of_kind(found, "Deployment")
+    assert len(deployments) == 2
+    for deployment in deployments:
         labels = deployment["spec"]["template"]["metadata"]["labels"]
         ports = {port["name"] for port in container(deployment)["ports"]}
         reached, directions = set(), set()

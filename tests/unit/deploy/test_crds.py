@@ -167,7 +167,9 @@ def test_all_versions_are_served_and_one_is_stored(kind):
 
 @EACH
 def test_every_field_is_as_clients_know_it(kind):
-    for version in stored(kind)["spec"]["versions"]:
+    versions = stored(kind)["spec"]["versions"]
+    assert versions
+    for version in versions:
         schema = version["schema"]["openAPIV3Schema"]
         assert schema["type"] == "object"
         assert "required" not in schema
@@ -180,20 +182,26 @@ def test_every_field_is_as_clients_know_it(kind):
 
 @EACH
 def test_versions_have_rules_only_where_we_add_to_them(kind):
-    for version in stored(kind)["spec"]["versions"]:
+    versions = stored(kind)["spec"]["versions"]
+    assert versions
+    for version in versions:
         is_ours = version["storage"] and ".spec.type" in KINDS[kind].get("ours", ())
         assert json.dumps(version).count("x-kubernetes-validations") == is_ours, version["name"]
 
 
 @EACH
 def test_columns_are_as_people_know_them(kind):
-    for version in stored(kind)["spec"]["versions"]:
+    versions = stored(kind)["spec"]["versions"]
+    assert versions
+    for version in versions:
         assert columns(version) == wanted_columns(kind, version["name"])
 
 
 @EACH
 def test_columns_show_fields_that_there_are(kind):
-    for version in stored(kind)["spec"]["versions"]:
+    versions = stored(kind)["spec"]["versions"]
+    assert versions
+    for version in versions:
         fields = dict(found_facts(version["schema"]["openAPIV3Schema"]))
         paths = [each["jsonPath"] for each in version.get("additionalPrinterColumns", ())]
         assert set(paths) <= fields.keys()

@@ -63,7 +63,9 @@ def test_the_files_are_those_that_are_written():
 
 @DASHBOARD
 def test_every_query_asks_for_metrics_and_labels_that_there_are(name, known, recorded):
-    for query in queries(name):
+    found = queries(name)
+    assert found
+    for query in found:
         asked = {SUFFIX.sub("", metric) for metric in promql.metrics_of(query)}
         assert asked, query
         assert asked - recorded <= known.keys(), query
@@ -73,7 +75,9 @@ def test_every_query_asks_for_metrics_and_labels_that_there_are(name, known, rec
 
 @DASHBOARD
 def test_a_legend_names_labels_that_are_left_after_grouping(name):
-    for panel in read(name)["panels"]:
+    panels = read(name)["panels"]
+    assert panels
+    for panel in panels:
         for target in panel["targets"]:
             wanted = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
             grouped = promql.labels_of(target["expr"]) | OF_TARGETS
@@ -148,6 +152,7 @@ def test_grafana_can_read_it(name):
 @DASHBOARD
 def test_no_panel_hides_another(name):
     places = [panel["gridPos"] for panel in read(name)["panels"]]
+    assert len(places) > 1
     assert all(place["x"] + place["w"] <= COLUMNS for place in places)
     for one_place, other in itertools.combinations(places, 2):
         assert (

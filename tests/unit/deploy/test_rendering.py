@@ -80,6 +80,7 @@ def is_address(found):
 @each_combination
 def test_everything_stands_in_the_one_namespace_and_is_labelled(found, combination):
     namespace = one(found, "Namespace")["metadata"]["name"]
+    assert len(of_kind(found, "Deployment")) >= 2
     for each in found:
         metadata = each["metadata"]
         if each["kind"].startswith("ValidatingAdmissionPolicy"):
@@ -116,10 +117,12 @@ def test_pods_run_as_accounts_that_exist(found):
 
 
 @each_combination
-def test_the_configurations_call_our_service(found):
+def test_the_configurations_call_our_service(found, combination):
     services = {each["metadata"]["name"]: each for each in of_kind(found, "Service")}
     namespace = one(found, "Namespace")["metadata"]["name"]
-    for each in of_kind(found, *CONFIGURATIONS):
+    configurations = of_kind(found, *CONFIGURATIONS)
+    assert len(configurations) == 2 * ("with-certmanager" in combination)
+    for each in configurations:
         for webhook in each["webhooks"]:
             called = webhook["clientConfig"]["service"]
             ports = services[called["name"]]["spec"]["ports"]
@@ -192,6 +195,7 @@ def test_the_controller_knows_the_names_that_stand_here(found):
 def test_selectors_pick_exactly_one_deployment(found):
     deployments = of_kind(found, "Deployment")
     selecting = (*of_kind(found, "Service", "PodDisruptionBudget"), *deployments)
+    assert len(deployments) >= 2
     for each in filterfalse(is_address, selecting):
         picked = [
             deployment["metadata"]["name"]
@@ -348,7 +352,9 @@ def test_in_gardener_nothing_names_our_own_namespace(base):
 
 def test_in_gardener_our_namespace_is_never_reviewed():
     found = objects("with-certmanager", "gardener")
-    for webhook in one(found, "MutatingWebhookConfiguration")["webhooks"]:
+    webhooks = one(found, "MutatingWebhookConfiguration")["webhooks"]
+    assert len(webhooks) == 3
+    for webhook in webhooks:
         by_name = webhook["namespaceSelector"]["matchExpressions"][0]
         assert (by_name["key"], by_name["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
         assert "gardener-extension-kupid" in by_name["values"]

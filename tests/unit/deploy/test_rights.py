@@ -48,7 +48,9 @@ def test_the_webhook_only_reads(base):
 def test_nobody_of_ours_has_a_dangerous_right(base):
     found = objects(base)
     for account in ("harbourmaster-webhook", "harbourmaster-controller"):
-        for line in rights(found, account):
+        lines = rights(found, account)
+        assert lines, account
+        for line in lines:
             where, resource, names, verbs = line.split(": ")
             assert not NEVER & set(verbs.split(", ")), line
             assert "*" not in resource, line

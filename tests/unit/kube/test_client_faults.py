@@ -285,6 +285,7 @@ async def test_the_environment_names_no_proxy(api, client, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     await client.get(NAMESPACES, "prod")
+    assert len(api.requests) == 1
 
 
 async def test_many_watches_leave_room_for_requests(api, client):
@@ -358,6 +359,7 @@ async def test_a_name_can_be_given_for_the_certificate(authority):
         connection = Connection(server=api.url, ssl=context, server_name="api.example.com")
         async with Client(connection) as client:
             await client.request("GET", "/version")
+        assert [each.path for each in api.requests] == ["/version"]
 
 
 async def test_tls_with_a_server_that_has_none_is_one_line(api):

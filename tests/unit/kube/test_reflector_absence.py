@@ -122,7 +122,7 @@ async def test_a_resource_that_flaps_makes_no_storm(api):
             mirror.reflector.wake()
             await asyncio.sleep(0.1)
         times = api.times()
-        assert all(later - first >= 0.999 for first, later in zip(times, times[2:], strict=False))
+        assert min(later - first for first, later in zip(times, times[2:], strict=False)) >= 0.999
 
 
 @virtual

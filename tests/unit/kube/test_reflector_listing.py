@@ -58,6 +58,7 @@ async def test_an_empty_list_syncs_and_tells_nothing(api):
 async def test_what_is_to_be_watched_is_asked_for_in_both_verbs(api):
     chosen = {"label_selector": "a=b", "field_selector": "metadata.name=c", "metadata_only": True}
     async with mirrored(api, **chosen):
+        assert api.verbs() == ["list", "watch"]
         for call in api.calls:
             assert chosen.items() <= call.options.items()
 

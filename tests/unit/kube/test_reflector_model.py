@@ -112,7 +112,7 @@ class Life:
         await asyncio.sleep(100)
 
 
-async def live(steps, page_size):
+async def assert_store_follows(steps, page_size):
     api = ScriptedApi()
     known = {}
 
@@ -143,4 +143,4 @@ async def live(steps, page_size):
 @settings(max_examples=cases(300))
 @given(st.lists(STEPS, max_size=40), st.sampled_from([1, 2, 500]))
 def test_the_store_equals_the_server_after_any_faults(steps, page_size):
-    run_virtually(live(steps, page_size))
+    run_virtually(assert_store_follows(steps, page_size))

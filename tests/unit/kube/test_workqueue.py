@@ -427,7 +427,7 @@ class Life:
         self.tasks[number] = self._start()
 
 
-async def live(steps, durations, failing):
+async def assert_each_add_is_followed(steps, durations, failing):
     """Each add must be followed by the begin of a look."""
     life = Life(durations, failing)
     for name, *arguments in steps:
@@ -446,4 +446,4 @@ async def live(steps, durations, failing):
 @settings(max_examples=cases(300))
 @given(STEPS, TIMES, FAILING)
 def test_never_two_workers_on_one_key_and_nothing_added_is_lost(steps, durations, failing):
-    run_virtually(live(steps, durations, failing))
+    run_virtually(assert_each_add_is_followed(steps, durations, failing))

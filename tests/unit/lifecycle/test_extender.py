@@ -209,6 +209,7 @@ def test_whatever_comes_is_answered_or_refused(parts, given):
             answer = json.loads(read(body).answer(given))
         except ArgumentsError:
             continue
+        assert isinstance(answer, dict)
         if given is REFUSED:
             assert not answer.get("NodeNames")
             assert not answer.get("Nodes", {}).get("items")

@@ -55,7 +55,9 @@ def test_the_least_of_each_kind_is_sound(kind):
 
 @pytest.mark.parametrize("file", ["metrics", "clusters", "application"])
 def test_the_samples_are_sound(file):
-    for found in yaml.safe_load_all((SAMPLES / f"{file}.yaml").read_text()):
+    samples = list(yaml.safe_load_all((SAMPLES / f"{file}.yaml").read_text()))
+    assert samples
+    for found in samples:
         check = CHECKS[found["kind"]]
         assert check.faults(msgspec.convert(found, check.model)) == []
 

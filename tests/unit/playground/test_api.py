@@ -88,12 +88,13 @@ def test_a_refused_node_is_one_line_with_the_answer(server, plain):
 
 
 def test_nodes_are_awaited_until_ready_and_untainted(server, plain):
-    port, answers, _ = server
+    port, answers, seen = server
     answers["GET"] = (
         200,
         events(node("a"), node("a", status=READY, spec=TAINTED), node("a", status=READY, spec={})),
     )
     api.await_ready_nodes(port, None, ["a"], 5)
+    assert [command for command, _ in seen] == ["GET"]
 
 
 def test_a_silent_api_server_ends_the_wait(plain):

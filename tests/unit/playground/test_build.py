@@ -181,6 +181,7 @@ def test_a_build_never_writes_beside_the_modules(environment):
 def test_a_build_never_changes_go_sum_or_needs_a_c_compiler(environment):
     ensure_binaries(environment=environment, progress=lambda _: None)
     commands = Path(environment["GO_CALLS"]).read_text().splitlines()
+    assert commands
     assert all("-trimpath -mod=readonly" in command for command in commands)
 
 

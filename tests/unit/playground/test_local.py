@@ -153,7 +153,10 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path, capsys):
 def test_the_suggested_policy_is_there_and_is_for_the_suggested_pod():
     _, apply, try_, _ = local._suggestions("x")
     text = Path(apply.split()[-1]).read_text()
-    for label in try_.split("--labels=")[1].split()[0].split(","):
+    labels = try_.split("--labels=")[1].split()[0].split(",")
+    assert all(labels)
+    assert labels
+    for label in labels:
         assert label.replace("=", ": ") in text
 
 

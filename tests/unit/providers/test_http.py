@@ -209,7 +209,8 @@ async def test_a_long_answer_takes_no_more_memory_than_the_limit(http):
 
 async def test_a_length_beyond_the_limit_is_not_even_begun(http):
     async with ProviderServer(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n") as server:
-        await refusal(http, server.url, TooLargeError)
+        text = await refusal(http, server.url, TooLargeError)
+    assert text == f"the answer of 127.0.0.1:{server.port} has more than {MAX_BYTES} bytes"
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP", "gzip, identity", "x\x7f"])
@@ -275,7 +276,8 @@ async def bad_chunk(_request):
 
 async def test_an_answer_that_is_framed_badly_is_not_taken_for_one(http):
     async with ProviderServer(bad_chunk) as server:
-        await refusal(http, server.url, UnreachableError)
+        text = await refusal(http, server.url, UnreachableError)
+    assert text == f"127.0.0.1:{server.port} speaks no HTTP that is understood"
 
 
 async def test_a_refused_connection_says_who_refused(http):

@@ -39,5 +39,7 @@ def test_what_python_functions_may_import_is_locked():
 def test_it_is_what_we_lock_ourselves():
     ours = (ROOT / "requirements-tracing.txt").read_text()
     locked = (RUNTIMES / "python/requirements.txt").read_text()
-    for entry in re.findall(r"^[a-z0-9-]+==\S+", locked, re.MULTILINE):
+    entries = re.findall(r"^[a-z0-9-]+==\S+", locked, re.MULTILINE)
+    assert len(entries) == locked.count("==")
+    for entry in entries:
         assert f"{entry} \\\n" in ours

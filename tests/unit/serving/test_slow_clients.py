@@ -106,6 +106,7 @@ async def test_s8_a_client_that_never_reads_is_cut_off(serve):
     async with asyncio.timeout(PATIENCE):
         await echo.begun.wait()
         await site.wait_until_unused()
+    assert site.connections == 0
     small.close()
 
 

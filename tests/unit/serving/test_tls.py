@@ -199,7 +199,7 @@ async def test_s3_a_swap_under_load_fails_no_handshake(serve, connect, bundle, t
     client = strict_client(bundle.files.ca_crt)
     client.load_verify_locations(cadata=other.files.ca_crt.decode())
 
-    async def call():
+    async def assert_answered():
         for _ in range(15):
             wire = await connect(site, client)
             assert (await wire.ask(post())).status == 200
@@ -210,4 +210,4 @@ async def test_s3_a_swap_under_load_fails_no_handshake(serve, connect, bundle, t
             holder.offer(each)
             await asyncio.sleep(0)
 
-    await asyncio.gather(swap(), *(call() for _ in range(4)))
+    await asyncio.gather(swap(), *(assert_answered() for _ in range(4)))

@@ -116,7 +116,8 @@ async def test_deep_nesting_is_no_fault_of_the_server():
         b"1" + b"}" * 3000,
     )
     body = json.dumps(review("HERE")).encode().replace(b'"HERE"', deep)
-    await failure(body)
+    _, message = await failure(body)
+    assert message.startswith("the body is no ConversionReview: maximum recursion depth exceeded")
 
 
 async def test_a_long_message_is_cut_and_has_one_line():

@@ -48,6 +48,7 @@ async def test_an_empty_world_has_empty_pages(filled):
 
 def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
     found = overview.overview(World(), Sight(), Query(), NOW)
+    assert found.tallies
     assert all(each.is_off and each.is_refused for each in found.tallies)
 
 

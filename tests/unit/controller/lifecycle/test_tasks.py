@@ -503,7 +503,9 @@ async def test_images_and_limits_are_the_settings(api, client):
 
 async def test_statuses_are_written_against_what_wasread(api, controllers):
     await running(api, controllers)
-    for patch in bodies(api.seen("patch", STATUS)):
+    patches = bodies(api.seen("patch", STATUS))
+    assert patches
+    for patch in patches:
         assert {each["path"] for each in patch} == {
             "/metadata/uid",
             "/metadata/resourceVersion",

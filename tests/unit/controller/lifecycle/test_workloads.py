@@ -152,6 +152,7 @@ async def test_missing_rights_are_told_and_tried_again(api, client):
     put(api, WORKLOADS, workload())
     async with running(client, wiring.WORKLOADS) as world:
         await told(world, "CreateWorkloadVersionFailed")
+        assert not workload_of(api, "shop-waiter").get("status", {}).get("currentVersion")
         api.heal()
         await current(world, api, "1.0")
 
