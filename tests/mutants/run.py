@@ -7,7 +7,6 @@ or levels. Exits with 1 if a fault survived or could not be tried.
 from __future__ import annotations
 
 import argparse
-import collections
 import concurrent.futures
 import os
 import queue
@@ -67,52 +66,36 @@ class Tree:
 
     def __init__(self, folder):
         self.folder = folder
-        tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
-        ignored = ("git", "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
-        others = subprocess.check_output(ignored, cwd=ROOT, text=True)
-        # make venv links packages to where Python finds them.
-        links = [path for path in others.split("\0") if (ROOT / path).is_symlink()]
-        for path in (*tracked.split("\0"), *links):
-            if (ROOT / path).is_relative_to(VENV) or not os.path.lexists(ROOT / path) or not path:
-                continue
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / path, folder / path, follow_symlinks=False)
-        self._copy_environment(folder / ".venv")
-        self.python = folder / ".venv/bin/python"
-
-    def _copy_environment(self, venv):
-        """All is shared but what says where our packages are."""
+        # make venv links packages to where Python finds them; git ignores these links.
+        others = listed("--others", "--ignored", "--exclude-standard")
+        links = [path for path in others if path.is_symlink() and VENV not in path.parents]
+        for path in filter(os.path.lexists, (*listed(), *links)):
+            copy = folder / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy, follow_symlinks=False)
+        # The environment shares all but what says where our packages are.
+        venv = folder / ".venv"
         packages = venv / PACKAGES.relative_to(VENV)
         packages.mkdir(parents=True)
         (venv / "bin").mkdir()
         shutil.copy2(VENV / "pyvenv.cfg", venv)
         # A path in a .pth file is searched, but the .pth files in it are not read.
         (packages / "shared.pth").write_text(f"{PACKAGES}\n")
-        for file in PACKAGES.glob("__editable__*"):
-            if file.is_file():
-                ours = file.read_text().replace(str(ROOT), str(self.folder))
-                (packages / file.name).write_text(ours)
+        for file in filter(Path.is_file, PACKAGES.glob("__editable__*")):
+            (packages / file.name).write_text(file.read_text().replace(f"{ROOT}", f"{folder}"))
         for file in (VENV / "bin").iterdir():
             copy = venv / "bin" / file.name
-            if file.is_symlink():
-                copy.symlink_to(file.readlink())
-            elif (head := f"#!{VENV}".encode()) == file.read_bytes()[: len(head)]:
-                shutil.copy2(file, copy)
-                copy.write_text(file.read_text().replace(str(VENV), str(venv)))
+            if file.is_symlink() or not file.read_bytes().startswith(f"#!{VENV}".encode()):
+                copy.symlink_to(file.readlink() if file.is_symlink() else file)
             else:
-                copy.symlink_to(file)
+                shutil.copy2(file, copy)
+                copy.write_text(file.read_text().replace(f"{VENV}", f"{venv}"))
 
     def pytest(self, *arguments, seconds=None):
         """Run pytest in the copy; return its exit code, the tests that failed, and its output."""
-        command = [self.python, *PYTEST, *arguments]
-        with subprocess.Popen(
-            command,
-            cwd=self.folder,
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process:
+        command = [self.folder / ".venv/bin/python", *PYTEST, *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen(command, cwd=self.folder, start_new_session=True, **pipes) as process:
             try:
                 output = process.communicate(timeout=seconds)[0]
             except subprocess.TimeoutExpired:
@@ -123,18 +106,22 @@ class Tree:
         return process.returncode, failed, output
 
     def attempt(self, number, fault):
-        """Return the outcome with the fault in the copy, and the test that noticed it."""
+        """Return what became of a fault, and what tells it."""
         path = self.folder / fault.file
-        text, times = path.read_text(), path.stat()
+        text, stat = path.read_text(), path.stat()
         path.write_text(fault.broken(text))
         # Python takes its compiled file for that of a source of the same second and size.
         os.utime(path, (number, number))
-        try:
-            code, failed, output = self.pytest("-x", *fault.tests, seconds=SECONDS)
-        finally:
-            path.write_text(text)
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-        return OUTCOMES.get(code, "error"), failed[0] if failed else output
+        code, failed, output = self.pytest("-x", *fault.tests, seconds=SECONDS)
+        path.write_text(text)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        return OUTCOMES.get(code, "error"), failed[0].partition(" - ")[0] if failed else output
+
+
+def listed(*options):
+    """Return the files that git lists."""
+    output = subprocess.check_output(["git", "ls-files", "-z", *options], cwd=ROOT, text=True)
+    return [ROOT / path for path in output.split("\0") if path]
 
 
 def main():
@@ -145,43 +132,40 @@ def main():
     options = parser.parse_args()
     chosen = set(filter(None, options.only.split(",")))
     faults = [one for one in read() if not chosen or {one.name, one.level} & chosen]
-    trees, counts, left = queue.SimpleQueue(), collections.Counter(), []
+    tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
+    print(f"== {len(faults)} faults; first {len(tests)} tests or files without any", flush=True)
+    trees, outcomes, left = queue.SimpleQueue(), [], []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         for number in range(options.jobs):
             trees.put(Tree(Path(folder).resolve() / str(number)))
-        tree = trees.get()
-        tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
-        print(f"== {len(faults)} faults; first {len(tests)} tests or files without any", flush=True)
-        code, broken, output = tree.pytest(*tests)
+        code, broken, output = (tree := trees.get()).pytest(*tests)
         trees.put(tree)
         if code not in {0, 1}:
             sys.exit(output)
 
         def attempt(number):
             fault, begun, tree = faults[number], time.monotonic(), trees.get()
-            if fails := [line for line in broken if line.startswith(tuple(fault.tests))]:
-                result = "error", f"fails without the fault: {fails[0]}"
-            else:
-                try:
-                    result = tree.attempt(number, fault)
-                except ValueError as error:
-                    result = "error", str(error)
-            trees.put(tree)
-            return (*result, time.monotonic() - begun)
+            try:
+                if fails := [line for line in broken if line.startswith(tuple(fault.tests))]:
+                    return "error", f"fails without the fault: {fails[0]}", 0
+                return *tree.attempt(number, fault), time.monotonic() - begun
+            except ValueError as error:
+                return "error", str(error), 0
+            finally:
+                trees.put(tree)
 
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            results = pool.map(attempt, range(len(faults)))
-            for number, (fault, result) in enumerate(zip(faults, results, strict=True), 1):
-                outcome, told, seconds = result
-                by = f" by {told.partition(' - ')[0]}" if outcome == "killed" else ""
-                print(f"{number}/{len(faults)} {fault.name}: {outcome}{by}, {seconds:.0f} s", flush=True)
-                counts[outcome] += 1
+            for number, result in enumerate(pool.map(attempt, range(len(faults)))):
+                fault, (outcome, told, seconds) = faults[number], result
+                outcomes.append(outcome)
+                by = f" by {told}" if outcome == "killed" else ""
+                shown = f"{number + 1}/{len(faults)} {fault.name}: {outcome}{by}"
+                print(f"{shown}, {seconds:.0f} s", flush=True)
                 if outcome != "killed":
                     left.append(f"{outcome}: {fault.name}: {fault.file}: {fault.why}")
-                if outcome == "error":
-                    left.append(told)
-    print(f"\n{counts['killed']} killed, {counts['survived']} survived, {counts['error']} errors")
-    print(*left, sep="\n")
+                    left += [told] if outcome == "error" else []
+    counts = {each: outcomes.count(each) for each in ("killed", "survived", "error")}
+    print("\n" + ", ".join(f"{count} {each}" for each, count in counts.items()), *left, sep="\n")
     return int(bool(left))
 
 

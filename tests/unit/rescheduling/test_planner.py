@@ -268,6 +268,13 @@ def test_on_one_node_fresh_pods_count_and_those_of_the_account_do_not():
     assert sorted(each.name for each in account.pods_on("n1")) == ["v0", "v1", "v2", "v3"]
 
 
+def test_on_one_node_the_pod_itself_needs_no_room_beside_itself():
+    wanted = critical()
+    fresh = [*four()[:3], replace(wanted.pod, node="n1")]
+    found = plan_on(cluster(node("n1")), node("n1"), fresh, wanted, SETTINGS, NOW)
+    assert going(found) == []
+
+
 def test_on_one_node_the_reasons_are_told():
     account = cluster(node("n1"))
     found = plan_on(account, node("n1", is_ready=False), [], critical(), SETTINGS, NOW)
