@@ -1,7 +1,6 @@
 """Breaks one line of the code at a time, and runs the tests of the gate that should notice it.
 
-``make mutants`` tries all faults of faults.toml, ``make mutants ONLY=NAME,...`` those of the names
-or levels. Exits with 1 if a fault survived or could not be tried.
+Exits with 1 if a fault of faults.toml survived or could not be tried.
 """
 
 from __future__ import annotations
@@ -21,14 +20,13 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).parents[2]
 VENV = Path(sys.prefix)
 PACKAGES = Path(sysconfig.get_path("purelib"))
+# make venv links packages to where Python finds them; git knows nothing of these links.
+FILES = "{ git ls-files -z; find . -path ./.venv -prune -o -type l -printf '%P\\0'; }"
+COPY = f'{FILES} | sort -zu | xargs -0 cp --parents --no-dereference --preserve -t "$1"'
 PYTEST = ("-m", "pytest", "-q", "-p", "no:randomly", "--gate", "--tb=no", "-rfE")
-SECONDS = 600
-"""A fault that keeps its tests from ending for so long was noticed."""
-OUTCOMES = {0: "survived", 1: "killed", 2: "killed"}
 LEVELS = ("unit", "conformance", "property", "security", "cluster", "chaos", "browser")
 
 
@@ -56,8 +54,8 @@ class Fault(NamedTuple):
 
 def read():
     """Return the faults of the table, cheap ones first, those of the same tests together."""
-    table = tomllib.loads((HERE / "faults.toml").read_text())
-    faults = [Fault(name, **fields) for name, fields in table.items()]
+    table = tomllib.loads((ROOT / "tests/mutants/faults.toml").read_text())
+    faults = (Fault(name, **fields) for name, fields in table.items())
     return sorted(faults, key=lambda fault: (LEVELS.index(fault.level), fault.tests))
 
 
@@ -66,13 +64,8 @@ class Tree:
 
     def __init__(self, folder):
         self.folder = folder
-        # make venv links packages to where Python finds them; git ignores these links.
-        others = listed("--others", "--ignored", "--exclude-standard")
-        links = [path for path in others if path.is_symlink() and VENV not in path.parents]
-        for path in filter(os.path.lexists, (*listed(), *links)):
-            copy = folder / path.relative_to(ROOT)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, copy, follow_symlinks=False)
+        folder.mkdir()
+        subprocess.run(["sh", "-c", COPY, "sh", folder], cwd=ROOT, check=True)
         # The environment shares all but what says where our packages are.
         venv = folder / ".venv"
         packages = venv / PACKAGES.relative_to(VENV)
@@ -85,14 +78,14 @@ class Tree:
             (packages / file.name).write_text(file.read_text().replace(f"{ROOT}", f"{folder}"))
         for file in (VENV / "bin").iterdir():
             copy = venv / "bin" / file.name
-            if file.is_symlink() or not file.read_bytes().startswith(f"#!{VENV}".encode()):
-                copy.symlink_to(file.readlink() if file.is_symlink() else file)
-            else:
-                shutil.copy2(file, copy)
+            if file.read_bytes().startswith(f"#!{VENV}".encode()):
                 copy.write_text(file.read_text().replace(f"{VENV}", f"{venv}"))
+                copy.chmod(0o755)
+            else:
+                copy.symlink_to(file)
 
     def pytest(self, *arguments, seconds=None):
-        """Run pytest in the copy; return its exit code, the tests that failed, and its output."""
+        """Run pytest in the copy; return its exit code, its output, and the tests that failed."""
         command = [self.folder / ".venv/bin/python", *PYTEST, *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         with subprocess.Popen(command, cwd=self.folder, start_new_session=True, **pipes) as process:
@@ -100,10 +93,10 @@ class Tree:
                 output = process.communicate(timeout=seconds)[0]
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                return 1, ["no end"], ""
-        lines = (line.partition(" ") for line in output.splitlines())
-        failed = [rest for word, _, rest in lines if word in {"FAILED", "ERROR"}]
-        return process.returncode, failed, output
+                return 1, "", ["what does not end"]
+        found = (line.partition(" - ")[0].partition(" ") for line in output.splitlines())
+        failed = [test for word, _, test in found if word in {"FAILED", "ERROR"}]
+        return process.returncode, output, failed
 
     def attempt(self, number, fault):
         """Return what became of a fault, and what tells it."""
@@ -112,16 +105,12 @@ class Tree:
         path.write_text(fault.broken(text))
         # Python takes its compiled file for that of a source of the same second and size.
         os.utime(path, (number, number))
-        code, failed, output = self.pytest("-x", *fault.tests, seconds=SECONDS)
+        code, output, failed = self.pytest("-x", *fault.tests, seconds=600)
         path.write_text(text)
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        return OUTCOMES.get(code, "error"), failed[0].partition(" - ")[0] if failed else output
-
-
-def listed(*options):
-    """Return the files that git lists."""
-    output = subprocess.check_output(["git", "ls-files", "-z", *options], cwd=ROOT, text=True)
-    return [ROOT / path for path in output.split("\0") if path]
+        if code == 0:
+            return "survived", fault.why
+        return ("killed", f"by {failed[0]}") if failed else ("error", output)
 
 
 def main():
@@ -134,39 +123,33 @@ def main():
     faults = [one for one in read() if not chosen or {one.name, one.level} & chosen]
     tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
     print(f"== {len(faults)} faults; first {len(tests)} tests or files without any", flush=True)
-    trees, outcomes, left = queue.SimpleQueue(), [], []
+    trees, lines = queue.SimpleQueue(), {"killed": [], "survived": [], "error": []}
+
+    def attempt(number):
+        fault, begun, tree = faults[number], time.monotonic(), trees.get()
+        try:
+            outcome, told = tree.attempt(number, fault)
+        except ValueError as error:
+            outcome, told = "error", str(error)
+        if any(test.startswith(tuple(fault.tests)) for test in failed):
+            outcome, told = "error", "its tests fail without the fault"
+        trees.put(tree)
+        line = f"{outcome}: {fault.name}: {fault.file}: {told}, {time.monotonic() - begun:.0f} s"
+        lines[outcome].append(line)
+        print(f"{sum(map(len, lines.values()))}/{len(faults)} {line}", flush=True)
+
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         for number in range(options.jobs):
             trees.put(Tree(Path(folder).resolve() / str(number)))
-        code, broken, output = (tree := trees.get()).pytest(*tests)
-        trees.put(tree)
+        trees.put(tree := trees.get())
+        code, output, failed = tree.pytest(*tests)
         if code not in {0, 1}:
             sys.exit(output)
-
-        def attempt(number):
-            fault, begun, tree = faults[number], time.monotonic(), trees.get()
-            try:
-                if fails := [line for line in broken if line.startswith(tuple(fault.tests))]:
-                    return "error", f"fails without the fault: {fails[0]}", 0
-                return *tree.attempt(number, fault), time.monotonic() - begun
-            except ValueError as error:
-                return "error", str(error), 0
-            finally:
-                trees.put(tree)
-
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            for number, result in enumerate(pool.map(attempt, range(len(faults)))):
-                fault, (outcome, told, seconds) = faults[number], result
-                outcomes.append(outcome)
-                by = f" by {told}" if outcome == "killed" else ""
-                shown = f"{number + 1}/{len(faults)} {fault.name}: {outcome}{by}"
-                print(f"{shown}, {seconds:.0f} s", flush=True)
-                if outcome != "killed":
-                    left.append(f"{outcome}: {fault.name}: {fault.file}: {fault.why}")
-                    left += [told] if outcome == "error" else []
-    counts = {each: outcomes.count(each) for each in ("killed", "survived", "error")}
-    print("\n" + ", ".join(f"{count} {each}" for each, count in counts.items()), *left, sep="\n")
-    return int(bool(left))
+            list(pool.map(attempt, range(len(faults))))
+    print("\n" + ", ".join(f"{len(found)} {outcome}" for outcome, found in lines.items()))
+    print(*lines["survived"], *lines["error"], sep="\n")
+    return int(bool(lines["survived"] or lines["error"]))
 
 
 if __name__ == "__main__":
