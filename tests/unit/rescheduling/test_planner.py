@@ -42,6 +42,14 @@ def test_reserved_pods_are_present_and_their_victims_gone():
     assert (going(first), going(second)) == (["v3"], ["v2"])
 
 
+def test_each_victim_of_a_budget_is_counted():
+    account = cluster(node("n1"), *four(), budget("b", 2))
+    wanted = critical(cpu=2)
+    found = plan(account, wanted, SETTINGS, NOW)
+    assert going(found) == ["v2", "v3"]
+    assert after(Circumstances(), found, wanted.pod).claimed == {"default/b": 2}
+
+
 def test_a_pods_own_reservation_is_not_counted_twice():
     account = cluster(node("n1"), *four())
     wanted = critical()
