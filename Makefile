@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED = 1
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage lint format bench docs fuzz lock clean
+.PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage mutants lint format bench docs fuzz lock clean
 .PHONY: webhook playground sbom dashboards engine docker-build docker-push
 .PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
@@ -63,6 +63,9 @@ soak: .venv/installed ## an hour of load and changes (SOAK_SECONDS=); memory mus
 coverage: .venv/installed ## show which branches the fast tests do not reach
 	@$(BIN)/coverage run -m pytest --quiet --gate tests/unit tests/conformance
 	@$(BIN)/coverage report --skip-covered --show-missing
+
+mutants: .venv/installed ## break line by line what tests must notice, an hour; ONLY=NAME,... tries some
+	@$(BIN)/python tests/mutants/run.py --jobs=2 --only=$(ONLY)
 
 lint: .venv/installed ## check style, types and which package imports which
 	@$(BIN)/ruff check .

@@ -384,6 +384,14 @@ async def test_a_namespace_of_somebody_elses_stays_with_what_is_in_it(api, clien
     assert names(api, SECRETS) == ["theirs"]
 
 
+@pytest.mark.parametrize("name", ["default", "kube-system"])
+async def test_no_label_makes_a_namespace_of_the_cluster_ours(api, client, name):
+    put(api, NAMESPACES, name, labels=OURS)
+    _, told = await run(client, namespace=name)
+    assert f"namespace: kept {name}, which was not made for Harbourmaster" in told
+    assert names(api, NAMESPACES) == [name]
+
+
 async def test_a_namespace_that_does_not_end_is_left(api, client):
     put(api, NAMESPACES, DEFAULT_NAMESPACE, metadata={"finalizers": ["example.com/slow"]})
     code, told = await run(client, patience=0.05)

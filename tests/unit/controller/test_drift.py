@@ -184,6 +184,7 @@ def test_a_configuration_without_entries_is_filled(observed, wanted, webhooks):
 
 def test_entries_in_another_order_are_sorted(observed, wanted):
     observed["webhooks"].reverse()
+    assert only(observed, wanted).entry == ""
     assert mended_by(observed, wanted)["webhooks"] == wanted["webhooks"]
 
 

@@ -11,7 +11,9 @@ from placement.rollout import (
     Apply,
     Check,
     Delete,
+    Done,
     Migration,
+    Outcome,
     Reach,
     Record,
     Rest,
@@ -86,6 +88,25 @@ def test_delete_first_checks_then_deletes_then_applies():
         ("Delete", "a"),
         ("Apply", "b"),
     ]
+
+
+def test_what_the_new_cluster_refuses_stays_on_the_old_one():
+    moving = Record("b", "a", inventory={"a": ONE}, migration=Migration(to="b"))
+    refused = Outcome(Done.FAILED, "Refused", "no such kind")
+    seen = Situation(
+        record=moving,
+        reach={"a": Reach.YES, "b": Reach.YES},
+        has_finalizer=True,
+        desired=ONE,
+        outcomes={("check", "b"): refused},
+    )
+    assert next_action(seen) == Rest("Refused", "no such kind")
+
+
+def test_a_finalizer_that_somebody_removed_comes_back_before_anything_is_applied():
+    held = Record("a", "a", inventory={"a": ONE})
+    seen = Situation(record=held, reach={"a": Reach.YES}, desired=ONE)
+    assert next_action(seen) == SetFinalizer(present=True)
 
 
 def test_create_first_applies_then_waits_then_deletes():

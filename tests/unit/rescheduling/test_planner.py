@@ -42,6 +42,14 @@ def test_reserved_pods_are_present_and_their_victims_gone():
     assert (going(first), going(second)) == (["v3"], ["v2"])
 
 
+def test_each_victim_of_a_budget_is_counted():
+    account = cluster(node("n1"), *four(), budget("b", 2))
+    wanted = critical(cpu=2)
+    found = plan(account, wanted, SETTINGS, NOW)
+    assert going(found) == ["v2", "v3"]
+    assert after(Circumstances(), found, wanted.pod).claimed == {"default/b": 2}
+
+
 def test_a_pods_own_reservation_is_not_counted_twice():
     account = cluster(node("n1"), *four())
     wanted = critical()
@@ -266,6 +274,13 @@ def test_on_one_node_fresh_pods_count_and_those_of_the_account_do_not():
     found = plan_on(account, node("n1"), fresh, critical(), SETTINGS, NOW)
     assert sorted(going(found)) == ["later", "v2"]
     assert sorted(each.name for each in account.pods_on("n1")) == ["v0", "v1", "v2", "v3"]
+
+
+def test_on_one_node_the_pod_itself_needs_no_room_beside_itself():
+    wanted = critical()
+    fresh = [*four()[:3], replace(wanted.pod, node="n1")]
+    found = plan_on(cluster(node("n1")), node("n1"), fresh, wanted, SETTINGS, NOW)
+    assert going(found) == []
 
 
 def test_on_one_node_the_reasons_are_told():

@@ -91,6 +91,8 @@ def test_durations_are_told_apart_from_half_a_millisecond_on(metrics):
         ("unchanged", {"processed"}),
         ("valid", {"processed", "allowed"}),
         ("invalid", {"processed", "denied"}),
+        ("denied", {"processed", "denied"}),
+        ("gated", {"processed", "allowed", "mutated"}),
         ("skipped", {"processed", "error"}),
         ("malformed", {"processed", "error"}),
     ],

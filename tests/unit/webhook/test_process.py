@@ -18,6 +18,7 @@ from webhook.process import _Process, run
 from webhook.settings import WebhookSettings
 
 VERSION = "^/version$"
+NAMESPACES = "^/api/v1/namespaces$"
 
 KUBECONFIG = """
 apiVersion: v1
@@ -87,6 +88,16 @@ def process(api, monkeypatch, tmp_path):
         return _Process(given, api.connection, None, None)
 
     return make
+
+
+async def test_no_review_is_taken_before_namespaces_and_policies_are_known(api, process):
+    api.fail_next("GET", NAMESPACES, None, status=403)
+    made = process(gating="schedulingGates")
+    async with asyncio.timeout(PATIENCE), running(made.run()):
+        # By then it would serve, if it did not wait.
+        await api.until_seen("GET", NAMESPACES, 4)
+        assert made._server.reviews is None
+        assert "starting" in await made._server.readiness.failing()
 
 
 async def test_no_review_is_taken_before_it_is_known_what_becomes_of_a_gate(api, process):

@@ -218,6 +218,7 @@ async def test_a_certificate_of_another_name_is_nobody_s(place):
     assert status == 401
     place.config = place.aggregator.config_map(**{"requestheader-allowed-names": "[]"})
     assert (await place.get(CPU, name="kubelet"))[0] == 200
+    assert (await place.get(CPU, name=None))[0] == 401
 
 
 @pytest.mark.parametrize("headers", [[], headers_of(user=""), [("X-Remote-User", "")]])

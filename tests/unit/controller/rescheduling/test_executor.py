@@ -399,6 +399,14 @@ async def test_a_plan_that_costs_too_much_is_not_begun(api, controlled):
     assert api.writes() == []
 
 
+async def test_who_comes_after_the_evictions_of_a_minute_is_delayed(api, controlled):
+    full(api)
+    api.add_critical("d")
+    async with leading(controlled(evictionsPerMinute=1)):
+        await until(lambda: "RescheduleDelayed" in told(api) and api.evicted())
+    assert api.evicted() == ["v1"]
+
+
 @pytest.mark.parametrize("is_stopping", [True, False])
 async def test_a_node_is_given_back_at_the_end_of_the_process_if_nobody_went(
     api, controlled, is_stopping

@@ -1,0 +1,47 @@
+"""The table of faults that the gate must notice fits the code as it is now."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+import pytest
+from mutants.run import LEVELS, ROOT, Fault, read
+
+FAULTS = read()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda one: one.name)
+def test_a_fault_has_its_place_and_its_tests(fault):
+    before = (ROOT / fault.file).read_text()
+    after = fault.broken(before)
+    assert "\n" not in fault.old + fault.new
+    assert after != before
+    if fault.file.endswith(".py"):
+        ast.parse(after)
+    for test in fault.tests:
+        path, _, name = test.partition("::")
+        assert (ROOT / path).exists(), test
+        assert not name or f"def {name}(" in (ROOT / path).read_text(), test
+    assert fault.why
+
+
+def test_a_fault_whose_place_is_gone_or_ambiguous_is_refused():
+    fault = Fault("one", "a.py", "b", "c", [], "why")
+    assert fault.broken("abc") == "acc"
+    for text in ("", "bb"):
+        with pytest.raises(ValueError, match=r"^old occurs \d times: a\.py: one$"):
+            fault.broken(text)
+
+
+def test_there_are_faults_of_every_package_and_for_the_real_api_server():
+    levels = Counter(fault.level for fault in FAULTS)
+    assert len(FAULTS) >= 80
+    assert levels["cluster"] + levels["chaos"] + levels["security"] >= 25
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"harbourmaster"}
+    assert packages | {"deploy"} <= {fault.file.partition("/")[0] for fault in FAULTS}
+
+
+def test_cheap_faults_come_first():
+    ranks = [LEVELS.index(fault.level) for fault in FAULTS]
+    assert ranks == sorted(ranks)
