@@ -42,10 +42,10 @@ run: .venv/installed ## serve the sample policies, and send one review to the se
 	@exec $(BIN)/harbourmaster serve --policies deploy/samples --try tests/fixtures/statefulset-create.json
 
 demo: .venv/installed ## from nothing to an application gated, evaluated and placed; KEEP=1 lets it run on
-	@exec $(BIN)/python -m playground demo $(if $(KEEP),--keep)
+	@exec $(BIN)/python -m harbourmaster.playground demo $(if $(KEEP),--keep)
 
 demo-evaluation: .venv/installed ## gate a Deployment on a real Prometheus; KEEP=1 lets it run on
-	@exec $(BIN)/python -m playground demo-evaluation $(if $(KEEP),--keep)
+	@exec $(BIN)/python -m harbourmaster.playground demo-evaluation $(if $(KEEP),--keep)
 
 test: .venv/installed ## run the gate for changes, about ten minutes; STAGE=unit runs one stage
 	@$(BIN)/python tests/stages.py gate $(STAGE)

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
-from certs.bundle import parse_key
-from certs.errors import MissingNamesError, UnreadableError
+from harbourmaster.certs.bundle import parse_key
+from harbourmaster.certs.errors import MissingNamesError, UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection

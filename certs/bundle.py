@@ -10,7 +10,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from msgspec import Struct
 
-from certs.errors import (
+from harbourmaster.certs.errors import (
     ChainError,
     KeyMismatchError,
     MissingNamesError,

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs.secret import read_authorities
+from harbourmaster.certs.secret import read_authorities
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from certs.bundle import Bundle
+    from harbourmaster.certs.bundle import Bundle
 
 SPARE: Final = 10
 """The last part of its life in which the old leaf is served no more: clocks differ."""

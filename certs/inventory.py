@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from msgspec import Struct
 
-from certs.authority import KeyPair, backdated, signing_key
-from certs.bundle import (
+from harbourmaster.certs.authority import KeyPair, backdated, signing_key
+from harbourmaster.certs.bundle import (
     CA_CERTIFICATE,
     CA_KEY,
     TLS_CERTIFICATE,
@@ -27,9 +27,9 @@ from certs.bundle import (
     parse_key,
     verify_bundle,
 )
-from certs.errors import CertificateError, ChainError, UnreadableError
-from certs.rotation import overdue, renewal_time
-from certs.secret import (
+from harbourmaster.certs.errors import CertificateError, ChainError, UnreadableError
+from harbourmaster.certs.rotation import overdue, renewal_time
+from harbourmaster.certs.secret import (
     MAX_AUTHORITIES,
     NEXT_CERTIFICATE,
     NEXT_KEY,

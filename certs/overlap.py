@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from certs.authority import (
+from harbourmaster.certs.authority import (
     AUTHORITY_LIFETIME,
     LEAF_LIFETIME,
     backdated,
     create_authority,
     issue_leaf,
 )
-from certs.bundle import (
+from harbourmaster.certs.bundle import (
     CA_CERTIFICATE,
     CA_KEY,
     TLS_CERTIFICATE,
@@ -30,9 +30,9 @@ from certs.bundle import (
     parse_certificates,
     verify_bundle,
 )
-from certs.errors import CertificateError
-from certs.inventory import ROUNDING, Inventory, take_inventory, unlike_ours
-from certs.rotation import (
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.inventory import ROUNDING, Inventory, take_inventory, unlike_ours
+from harbourmaster.certs.rotation import (
     Keep,
     canonical_name,
     leaf_renewal_time,
@@ -40,12 +40,18 @@ from certs.rotation import (
     renewal_time,
     too_many_names,
 )
-from certs.secret import MAX_AUTHORITIES, NEXT_CERTIFICATE, NEXT_KEY, encode, next_authority
+from harbourmaster.certs.secret import (
+    MAX_AUTHORITIES,
+    NEXT_CERTIFICATE,
+    NEXT_KEY,
+    encode,
+    next_authority,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from certs.authority import KeyPair
+    from harbourmaster.certs.authority import KeyPair
 
 
 class Lifetimes(Struct, frozen=True, kw_only=True):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from certs.errors import UnreadableError
+from harbourmaster.certs.errors import UnreadableError
 
 if TYPE_CHECKING:
-    from certs.bundle import Bundle
+    from harbourmaster.certs.bundle import Bundle
 
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _TLS12_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"

@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from certs.bundle import check_authority, parse_bundle, parse_certificates, verify_bundle
-from certs.errors import CertificateError
+from harbourmaster.certs.bundle import (
+    check_authority,
+    parse_bundle,
+    parse_certificates,
+    verify_bundle,
+)
+from harbourmaster.certs.errors import CertificateError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from certs.bundle import Bundle, BundleFiles
+    from harbourmaster.certs.bundle import Bundle, BundleFiles
 
 
 class Keep(Struct, frozen=True):

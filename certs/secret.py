@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography.hazmat.primitives import serialization
 
-from certs.bundle import CA_CERTIFICATE, is_authority, parse_certificates
-from certs.errors import UnreadableError
+from harbourmaster.certs.bundle import CA_CERTIFICATE, is_authority, parse_certificates
+from harbourmaster.certs.errors import UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

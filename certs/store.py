@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from certs.authority import KeyPair, create_authority, issue_leaf
-from certs.bundle import (
+from harbourmaster.certs.authority import KeyPair, create_authority, issue_leaf
+from harbourmaster.certs.bundle import (
     CA_CERTIFICATE,
     CA_KEY,
     TLS_CERTIFICATE,
@@ -21,14 +21,14 @@ from certs.bundle import (
     parse_bundle,
     verify_bundle,
 )
-from certs.errors import CertificateError, UnreadableError
-from certs.rotation import Keep, RenewLeaf, canonical_name, decide
+from harbourmaster.certs.errors import CertificateError, UnreadableError
+from harbourmaster.certs.rotation import Keep, RenewLeaf, canonical_name, decide
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from certs.bundle import Bundle
+    from harbourmaster.certs.bundle import Bundle
 
 _GENERATION: Final = "..data"
 """The symlink that the kubelet swaps when a mounted Secret changes."""

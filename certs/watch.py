@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from watchfiles import awatch
 
-from certs.errors import CertificateError
-from certs.reload import CertificateHolder
-from certs.rotation import leaf_renewal_time, renewal_time
-from certs.store import ensure, is_foreign, load
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.reload import CertificateHolder
+from harbourmaster.certs.rotation import leaf_renewal_time, renewal_time
+from harbourmaster.certs.store import ensure, is_foreign, load
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection
 
-    from certs.bundle import Bundle
+    from harbourmaster.certs.bundle import Bundle
 
 RESYNC: Final = 60.0
 """Seconds between looks that nothing asked for: file systems without events, clocks that jump."""

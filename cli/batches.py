@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kube.errors import ApiError
+from harbourmaster.kube.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

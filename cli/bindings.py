@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from cli.metadata import Metadata
+from harbourmaster.cli.metadata import Metadata
 
 
 class _Subject(Struct, frozen=True):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from kube.errors import ApiError
+from harbourmaster.kube.errors import ApiError
 
 if TYPE_CHECKING:
-    from kube.client import Client
+    from harbourmaster.kube.client import Client
 
 _REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from cli import program
-from cli.metadata import metadata_in
-from kube.client import Client
-from kube.connection import connect
-from kube.errors import (
+from harbourmaster.cli import program
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.errors import (
     ApiError,
     ConnectionSettingsError,
     GoneError,
     UnauthorizedError,
     UnreachableError,
 )
-from kube.reading import readable
-from telemetry.text import clean
+from harbourmaster.kube.reading import readable
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from cli.metadata import Metadata
-    from kube.connection import Connection
-    from kube.reading import Metadata as Named
-    from kube.resources import Resource
-    from kube.streams import WatchEvent
+    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.kube.connection import Connection
+    from harbourmaster.kube.reading import Metadata as Named
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.kube.streams import WatchEvent
 
 DONE: Final = 0
 LEFT: Final = 1

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from cli.metadata import Metadata
-from kube.resources import (
+from harbourmaster.cli.metadata import Metadata
+from harbourmaster.kube.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from serving.settings import StartError
+from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, _SubParsersAction

@@ -9,22 +9,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli import local, program
-from cli.doctor import commands as doctor
-from cli.gate import commands as gate
-from cli.gitops import commands as gitops
-from cli.migrate import commands as migrate
-from cli.placement import commands as placement
-from cli.placement import new_commands, why_command
-from cli.preview import commands as preview
-from cli.reschedule import commands as reschedule
-from cli.uninstall import commands as uninstall
-from cli.why import commands as why
-from controller.settings import ControllerSettings
-from policies.decoding import describe
-from serving.options import add_settings, settings_from
-from serving.process import Parser, exit_code
-from webhook.settings import AdmissionSettings, Settings, WebhookSettings
+from harbourmaster.cli import local, program
+from harbourmaster.cli.doctor import commands as doctor
+from harbourmaster.cli.gate import commands as gate
+from harbourmaster.cli.gitops import commands as gitops
+from harbourmaster.cli.migrate import commands as migrate
+from harbourmaster.cli.placement import commands as placement
+from harbourmaster.cli.placement import new_commands, why_command
+from harbourmaster.cli.preview import commands as preview
+from harbourmaster.cli.reschedule import commands as reschedule
+from harbourmaster.cli.uninstall import commands as uninstall
+from harbourmaster.cli.why import commands as why
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.policies.decoding import describe
+from harbourmaster.serving.options import add_settings, settings_from
+from harbourmaster.serving.process import Parser, exit_code
+from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,17 +90,19 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         help="once serving, send the AdmissionReview in FILE and show the answer",
     )
     add_settings(serve, Settings)
-    serve.set_defaults(command="webhook.standalone:serve", settings_type=Settings)
+    serve.set_defaults(command="harbourmaster.webhook.standalone:serve", settings_type=Settings)
 
     webhook = commands.add_parser("webhook", help="answer AdmissionReviews in a cluster")
     add_settings(webhook, WebhookSettings)
-    webhook.set_defaults(command="webhook.process:run", settings_type=WebhookSettings)
+    webhook.set_defaults(command="harbourmaster.webhook.process:run", settings_type=WebhookSettings)
 
     controller = commands.add_parser(
         "controller", help="keep certificates, registration and labels as they should be"
     )
     add_settings(controller, ControllerSettings)
-    controller.set_defaults(command="controller.process:run", settings_type=ControllerSettings)
+    controller.set_defaults(
+        command="harbourmaster.controller.process:run", settings_type=ControllerSettings
+    )
 
     local.add_parser(commands)
     uninstall.add_parser(commands)
@@ -120,7 +122,7 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     _add_sources(review)
     review.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
     add_settings(review, AdmissionSettings)
-    review.set_defaults(command="cli.offline:review", settings_type=AdmissionSettings)
+    review.set_defaults(command="harbourmaster.cli.offline:review", settings_type=AdmissionSettings)
 
     render = commands.add_parser("render", help="print manifests as policies would change them")
     _add_sources(render)
@@ -136,7 +138,7 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     )
     render.add_argument("--diff", action="store_true", help="print only what changes")
     add_settings(render, AdmissionSettings)
-    render.set_defaults(command="cli.render:render", settings_type=AdmissionSettings)
+    render.set_defaults(command="harbourmaster.cli.render:render", settings_type=AdmissionSettings)
 
     replay = commands.add_parser("replay", help="answer recorded cases, one JSON object a line")
     replay.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
@@ -146,7 +148,7 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         help="print only cases that are not answered as recorded, and exit with 1 if there are any",
     )
     add_settings(replay, AdmissionSettings)
-    replay.set_defaults(command="cli.offline:replay", settings_type=AdmissionSettings)
+    replay.set_defaults(command="harbourmaster.cli.offline:replay", settings_type=AdmissionSettings)
     return parser
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from serving.documents import files_in, parse_documents, read_documents
+from harbourmaster.serving.documents import files_in, parse_documents, read_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from serving.documents import Document, Problem
+    from harbourmaster.serving.documents import Document, Problem
 
 
 def dump(manifest: dict[str, Any]) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from cli import program
-from webhook.cases import DEFAULTS, Failure, Result, answer_case, read_case
-from webhook.engine import Engine
-from webhook.handlers import MALFORMED, answer
-from webhook.sources import Sources, load
+from harbourmaster.cli import program
+from harbourmaster.webhook.cases import DEFAULTS, Failure, Result, answer_case, read_case
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import MALFORMED, answer
+from harbourmaster.webhook.sources import Sources, load
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from webhook.settings import AdmissionSettings
+    from harbourmaster.webhook.settings import AdmissionSettings
 
 
 class Difference(Struct, frozen=True):

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cli.manifests import dump, read_paths
-from policies.model import POLICY, is_policy_kind
-from policies.patch import Operation, apply
-from policies.pods import KINDS
-from policies.unknown_fields import unknown_fields
-from serving.documents import Problem
-from webhook.engine import Engine
-from webhook.handlers import INVALID, answer
-from webhook.review import V1
-from webhook.sources import DEFAULT_NAMESPACE, Sources, load
+from harbourmaster.cli.manifests import dump, read_paths
+from harbourmaster.policies.model import POLICY, is_policy_kind
+from harbourmaster.policies.patch import Operation, apply
+from harbourmaster.policies.pods import KINDS
+from harbourmaster.policies.unknown_fields import unknown_fields
+from harbourmaster.serving.documents import Problem
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import INVALID, answer
+from harbourmaster.webhook.review import V1
+from harbourmaster.webhook.sources import DEFAULT_NAMESPACE, Sources, load
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterator
 
-    from serving.documents import Document
-    from webhook.engine import Verdict
+    from harbourmaster.serving.documents import Document
+    from harbourmaster.webhook.engine import Verdict
 
 _operations: Final = msgspec.json.Decoder(list[Operation])
 _encode: Final = msgspec.json.Encoder().encode

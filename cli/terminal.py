@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from telemetry.text import clean
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -1,13 +1,13 @@
-"""``python -m controller``: the controller process, as ``harbourmaster controller``."""
+"""``python -m harbourmaster.controller``: the process of ``harbourmaster controller``."""
 
 from __future__ import annotations
 
 import sys
 
-from controller.process import run
-from controller.settings import ControllerSettings
-from policies.decoding import describe
-from serving.process import run_process
+from harbourmaster.controller.process import run
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.policies.decoding import describe
+from harbourmaster.serving.process import run_process
 
 if __name__ == "__main__":
-    sys.exit(run_process("python -m controller", run, ControllerSettings, describe))
+    sys.exit(run_process("python -m harbourmaster.controller", run, ControllerSettings, describe))

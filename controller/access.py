@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from kube.resources import ACCESS_REVIEWS
+from harbourmaster.kube.resources import ACCESS_REVIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from kube.client import Client
+    from harbourmaster.kube.client import Client
 
 K = TypeVar("K")
 V = TypeVar("V")

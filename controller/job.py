@@ -6,18 +6,18 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from controller.spans import traced
-from kube.backoff import Backoff
-from kube.errors import ApiError, ConflictError
-from kube.workqueue import WorkQueue, work
-from telemetry.logging import get_logger
+from harbourmaster.controller.spans import traced
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.kube.errors import ApiError, ConflictError
+from harbourmaster.kube.workqueue import WorkQueue, work
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
-    from kube.reflector import Reflector
-    from telemetry.controller_metrics import ControllerMetrics
-    from telemetry.spans import Tracer
+    from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.telemetry.spans import Tracer
 
 RESTARTS: Final = Backoff(first=1.0, limit=60.0)
 _SOUND: Final = 60.0

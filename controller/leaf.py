@@ -11,7 +11,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from certs.bundle import (
+from harbourmaster.certs.bundle import (
     CA_CERTIFICATE,
     TLS_CERTIFICATE,
     TLS_KEY,
@@ -19,20 +19,20 @@ from certs.bundle import (
     parse_bundle,
     verify_bundle,
 )
-from certs.errors import CertificateError
-from certs.handover import handover
-from certs.reload import CertificateHolder
-from certs.store import load
-from certs.watch import keep_current, wait_for
-from controller.clock import utc_now
-from telemetry.logging import get_logger
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.handover import handover
+from harbourmaster.certs.reload import CertificateHolder
+from harbourmaster.certs.store import load
+from harbourmaster.certs.watch import keep_current, wait_for
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from certs.bundle import Bundle
-    from certs.reload import TlsOptions
+    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.certs.reload import TlsOptions
 
 
 LONGEST_WAIT: Final = 600.0

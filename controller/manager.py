@@ -15,24 +15,24 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE, parse_certificates
-from certs.errors import CertificateError
-from controller.clock import utc_now
-from controller.evaluation.controller import MetricsController
-from controller.exposure.exposure import CLIENTS, Exposure
-from controller.extender.answers import OUTCOMES, VERBS, Answers
-from controller.extender.extender import CLIENTS as SCHEDULERS
-from controller.extender.extender import Extender
-from controller.extender.rollouts import rollouts_job
-from controller.job import supervise, unguarded
-from controller.leaf import MirroredLeaf, MountedLeaf
-from controller.lifecycle.controller import LifecycleController
-from controller.namespaces import NamespaceController
-from controller.placement.controller import PlacementController
-from controller.registration.registration import Registration
-from controller.rescheduling.controller import RescheduleController
-from controller.rescheduling.switched_off import SwitchedOff
-from controller.settings import (
+from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE, parse_certificates
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.controller.evaluation.controller import MetricsController
+from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
+from harbourmaster.controller.extender.answers import OUTCOMES, VERBS, Answers
+from harbourmaster.controller.extender.extender import CLIENTS as SCHEDULERS
+from harbourmaster.controller.extender.extender import Extender
+from harbourmaster.controller.extender.rollouts import rollouts_job
+from harbourmaster.controller.job import supervise, unguarded
+from harbourmaster.controller.leaf import MirroredLeaf, MountedLeaf
+from harbourmaster.controller.lifecycle.controller import LifecycleController
+from harbourmaster.controller.namespaces import NamespaceController
+from harbourmaster.controller.placement.controller import PlacementController
+from harbourmaster.controller.registration.registration import Registration
+from harbourmaster.controller.rescheduling.controller import RescheduleController
+from harbourmaster.controller.rescheduling.switched_off import SwitchedOff
+from harbourmaster.controller.settings import (
     LIFECYCLE,
     METRICS,
     NAMESPACES,
@@ -40,32 +40,32 @@ from controller.settings import (
     REGISTRATION,
     RESCHEDULING,
 )
-from kube.election import LeaderElection
-from kube.events import EventRecorder
-from lifecycle.gate_verdict import GateRules
-from serving.background import running
-from serving.health import health_app
-from serving.heartbeat import Heartbeat
-from serving.readiness import Readiness
-from serving.site import Site
-from telemetry.extender_metrics import ExtenderMetrics
-from telemetry.logging import get_logger
+from harbourmaster.kube.election import LeaderElection
+from harbourmaster.kube.events import EventRecorder
+from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.serving.background import running
+from harbourmaster.serving.health import health_app
+from harbourmaster.serving.heartbeat import Heartbeat
+from harbourmaster.serving.readiness import Readiness
+from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
-    from certs.reload import TlsOptions
-    from controller.dashboard.server import DashboardServer
-    from controller.evaluation.questions import Questions
-    from controller.job import Guard, Job
-    from controller.leaf import Leaf
-    from controller.settings import ControllerSettings
-    from evaluation.model import Metric
-    from kube.client import Client
-    from kube.definitions import DefinitionsWatch
-    from kube.reflector import Reflector
-    from telemetry.controller_metrics import ControllerMetrics
-    from telemetry.spans import Tracer
+    from harbourmaster.certs.reload import TlsOptions
+    from harbourmaster.controller.dashboard.server import DashboardServer
+    from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.controller.job import Guard, Job
+    from harbourmaster.controller.leaf import Leaf
+    from harbourmaster.controller.settings import ControllerSettings
+    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.definitions import DefinitionsWatch
+    from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.telemetry.spans import Tracer
 
 LABELS: Final = {
     "app.kubernetes.io/component": "controller",
@@ -320,9 +320,9 @@ class Manager:
 
     def _dashboard(self) -> DashboardServer:
         """Pages for people; loaded only where they are wanted."""
-        from controller.dashboard.mirrors import DashboardMirrors  # noqa: PLC0415
-        from controller.dashboard.server import CLIENTS as PEOPLE  # noqa: PLC0415
-        from controller.dashboard.server import DashboardServer  # noqa: PLC0415
+        from harbourmaster.controller.dashboard.mirrors import DashboardMirrors  # noqa: PLC0415
+        from harbourmaster.controller.dashboard.server import CLIENTS as PEOPLE  # noqa: PLC0415
+        from harbourmaster.controller.dashboard.server import DashboardServer  # noqa: PLC0415
 
         settings = self._settings
         mirrors = DashboardMirrors(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from providers.addresses import networks
+from harbourmaster.providers.addresses import networks
 
 
 class MetricsSettings(

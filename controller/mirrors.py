@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from kube.reflector import Reflector
-from kube.store import Store
-from telemetry.logging import get_logger
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.store import Store
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kube.client import Client
-    from kube.faults import WatchMetrics
-    from kube.resources import Resource
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.kube.resources import Resource
 
 T = TypeVar("T")
 

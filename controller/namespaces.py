@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from controller import settings
-from controller.job import Job
-from controller.references import reference
-from controller.registration.desired import ENABLED, GATES_LABEL
-from gates.metadata import OPT_IN, OPT_IN_KEY
-from kube.errors import ConflictError, InvalidError, NotFoundError
-from kube.patches import JsonPatch
-from kube.reflector import Reflector
-from kube.resources import NAMESPACES
-from telemetry.logging import get_logger
+from harbourmaster.controller import settings
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.references import reference
+from harbourmaster.controller.registration.desired import ENABLED, GATES_LABEL
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import NAMESPACES
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from kube.client import Client
-    from kube.events import EventRecorder
-    from kube.store import Store
-    from kube.workqueue import WorkQueue
-    from telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.store import Store
+    from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 ANNOTATION: Final = OPT_IN_KEY
 ANNOTATED: Final = OPT_IN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evaluation.objects import Metadata
+    from harbourmaster.evaluation.objects import Metadata
 
 
 class OwnWrites:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from providers.addresses import networks
+from harbourmaster.providers.addresses import networks
 
 
 class MemberSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from controller.placement_settings import MemberSettings
-from placement.rules import Rules
+from harbourmaster.controller.placement_settings import MemberSettings
+from harbourmaster.placement.rules import Rules
 
 
 class PlacementSettings(Rules, frozen=True, kw_only=True):

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
-from certs.hardening import disable_core_dumps
-from controller.manager import Manager
-from controller.validation import validate
-from kube.client import Client
-from kube.connection import connect, own_namespace
-from kube.errors import ConnectionSettingsError
-from policies.field_errors import reason
-from serving.drain import StopSignals
-from serving.settings import StartError
-from serving.site import AddressError
-from serving.tracing import start_tracing
-from telemetry.controller_metrics import create_controller_metrics
-from telemetry.logging import configure_logging
+from harbourmaster.certs.hardening import disable_core_dumps
+from harbourmaster.controller.manager import Manager
+from harbourmaster.controller.validation import validate
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect, own_namespace
+from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.policies.field_errors import reason
+from harbourmaster.serving.drain import StopSignals
+from harbourmaster.serving.settings import StartError
+from harbourmaster.serving.site import AddressError
+from harbourmaster.serving.tracing import start_tracing
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from harbourmaster.telemetry.logging import configure_logging
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from controller.settings import ControllerSettings
-    from kube.connection import Connection
+    from harbourmaster.controller.settings import ControllerSettings
+    from harbourmaster.kube.connection import Connection
 
 NAME: Final = "harbourmaster-controller"
 """In traces, and to the API server."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kube.event_series import ObjectReference
+from harbourmaster.kube.event_series import ObjectReference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kube.resources import Resource
+    from harbourmaster.kube.resources import Resource
 
 
 def reference(resource: Resource, metadata: Mapping[str, Any]) -> ObjectReference:

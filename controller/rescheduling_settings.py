@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from rescheduling.course import Times
-from rescheduling.limits import Backoff, Limits
-from rescheduling.model import TAINT_KEY
-from rescheduling.plans import Mode, NonDrainable, ScoreOrder
+from harbourmaster.rescheduling.course import Times
+from harbourmaster.rescheduling.limits import Backoff, Limits
+from harbourmaster.rescheduling.model import TAINT_KEY
+from harbourmaster.rescheduling.plans import Mode, NonDrainable, ScoreOrder
 
 _SPARE: Final = 30.0
 """Seconds that a pod may take beyond its grace."""

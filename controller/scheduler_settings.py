@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gates.gate import SCHEDULER_NAME
+from harbourmaster.gates.gate import SCHEDULER_NAME
 
 
 class SchedulerSettings(

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
-from controller.dashboard_settings import DashboardSettings
-from controller.lifecycle_settings import LifecycleSettings
-from controller.metrics_settings import MetricsSettings
-from controller.placing_settings import PlacementSettings
-from controller.rescheduling_settings import ReschedulingSettings
-from controller.scheduler_settings import SchedulerSettings
-from kube.settings import ClusterSettings
-from serving.settings import HealthSettings, LogSettings, TracingSettings
+from harbourmaster.controller.dashboard_settings import DashboardSettings
+from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.controller.placing_settings import PlacementSettings
+from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+from harbourmaster.controller.scheduler_settings import SchedulerSettings
+from harbourmaster.kube.settings import ClusterSettings
+from harbourmaster.serving.settings import HealthSettings, LogSettings, TracingSettings
 
 REGISTRATION: Final = "registration"
 NAMESPACES: Final = "namespaces"

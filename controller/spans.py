@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from telemetry.text import clean
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from telemetry.spans import Tracer
+    from harbourmaster.telemetry.spans import Tracer
 
     Reconcile = Callable[[str], Awaitable[float | None]]
 

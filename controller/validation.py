@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller.settings import (
+from harbourmaster.controller.settings import (
     CONTROLLERS,
     KINDS,
     LIFECYCLE,
@@ -14,25 +14,25 @@ from controller.settings import (
     OPERATIONS,
     REGISTRATION,
 )
-from policies.decoding import describe
-from policies.field_errors import forbidden, invalid, required, unsupported
-from policies.label_validation import label_selector
-from policies.merge import DEFAULT_SCHEDULER
-from policies.model import LabelSelector
-from policies.names import dns_label, dns_subdomain, qualified_name
+from harbourmaster.policies.decoding import describe
+from harbourmaster.policies.field_errors import forbidden, invalid, required, unsupported
+from harbourmaster.policies.label_validation import label_selector
+from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.policies.model import LabelSelector
+from harbourmaster.policies.names import dns_label, dns_subdomain, qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from controller.lifecycle_settings import LifecycleSettings
-    from controller.rescheduling_settings import ReschedulingSettings
-    from controller.settings import (
+    from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.controller.settings import (
         CertificateSettings,
         ControllerSettings,
         LeaderElectionSettings,
         RegistrationSettings,
     )
-    from policies.field_errors import FieldError
+    from harbourmaster.policies.field_errors import FieldError
 
 _SELECTOR_FIELDS: Final = ("matchLabels", "matchExpressions")
 _TRIES: Final = 2

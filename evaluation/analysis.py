@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from evaluation.criteria import Target, decode_target, is_fulfilled, wire
-from evaluation.go_json import dumps
-from evaluation.model import AnalysisObjective
-from evaluation.targets import parse_number
+from harbourmaster.evaluation.criteria import Target, decode_target, is_fulfilled, wire
+from harbourmaster.evaluation.go_json import dumps
+from harbourmaster.evaluation.model import AnalysisObjective
+from harbourmaster.evaluation.targets import parse_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from evaluation.model import ObjectReference, TotalScore
+    from harbourmaster.evaluation.model import ObjectReference, TotalScore
 
 _ALL: Final = 100.0
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from evaluation.durations import parse_duration
-from evaluation.model import Timeframe
-from evaluation.times import parse, stamp
+from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.evaluation.model import Timeframe
+from harbourmaster.evaluation.times import parse, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from evaluation.model import AnalysisObjective, ObjectReference, StoredValue
+    from harbourmaster.evaluation.model import AnalysisObjective, ObjectReference, StoredValue
 
 FIRST: Final = 10.0
 """Seconds before the second try, then twice as long each time."""

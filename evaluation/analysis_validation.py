@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from evaluation.criteria import FIXED, HIGH, LOW, OPERATORS
-from evaluation.durations import parse_duration
-from evaluation.faults import bad_name, forbidden, invalid, required
-from evaluation.metric_validation import MAX_ITEMS, bad_duration, bad_query
-from evaluation.quantities import parse_quantity
-from evaluation.targets import shortened
-from evaluation.templates import parse_template
-from evaluation.times import parse
+from harbourmaster.evaluation.criteria import FIXED, HIGH, LOW, OPERATORS
+from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.evaluation.faults import bad_name, forbidden, invalid, required
+from harbourmaster.evaluation.metric_validation import MAX_ITEMS, bad_duration, bad_query
+from harbourmaster.evaluation.quantities import parse_quantity
+from harbourmaster.evaluation.targets import shortened
+from harbourmaster.evaluation.templates import parse_template
+from harbourmaster.evaluation.times import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from evaluation.faults import Fault
-    from evaluation.model import (
+    from harbourmaster.evaluation.faults import Fault
+    from harbourmaster.evaluation.model import (
         Analysis,
         AnalysisDefinition,
         AnalysisObjective,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         ObjectReference,
         Timeframe,
     )
-    from evaluation.quantities import Quantity
+    from harbourmaster.evaluation.quantities import Quantity
 
 
 def validate_analysis(analysis: Analysis) -> list[Fault]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from evaluation.objectives import (
+from harbourmaster.evaluation.objectives import (
     FAILED,
     SUCCEEDED,
     Result,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from evaluation.objectives import Objective, Reading
+    from harbourmaster.evaluation.objectives import Objective, Reading
 
 PENDING: Final = "Pending"
 PROGRESSING: Final = "Progressing"

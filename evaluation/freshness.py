@@ -9,16 +9,16 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from evaluation.durations import format_duration
-from evaluation.metric_status import is_answered
-from evaluation.objectives import Reading
-from evaluation.targets import shortened
-from evaluation.times import parse
+from harbourmaster.evaluation.durations import format_duration
+from harbourmaster.evaluation.metric_status import is_answered
+from harbourmaster.evaluation.objectives import Reading
+from harbourmaster.evaluation.targets import shortened
+from harbourmaster.evaluation.times import parse
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from evaluation.model import Metric
+    from harbourmaster.evaluation.model import Metric
 
 GRACE: Final = 10.0
 """Seconds more that a value may have: for the query, its write, and clocks that differ."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from evaluation.model import IntervalResult, MetricRange, MetricStatus
-from evaluation.schedule import stable_hash
+from harbourmaster.evaluation.model import IntervalResult, MetricRange, MetricStatus
+from harbourmaster.evaluation.schedule import stable_hash
 
 if TYPE_CHECKING:
-    from evaluation.model import MetricSpec
+    from harbourmaster.evaluation.model import MetricSpec
 
 MAX_RAW: Final = 1024 * 1024
 """Bytes of what the provider said that are kept, before base64."""

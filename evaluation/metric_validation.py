@@ -10,8 +10,8 @@ import math
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from evaluation.durations import parse_duration
-from evaluation.faults import (
+from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.evaluation.faults import (
     bad_name,
     forbidden,
     invalid,
@@ -19,16 +19,16 @@ from evaluation.faults import (
     required,
     unsupported,
 )
-from evaluation.quantities import parse_quantity
-from evaluation.targets import shortened
-from evaluation.templates import LONGEST
+from harbourmaster.evaluation.quantities import parse_quantity
+from harbourmaster.evaluation.targets import shortened
+from harbourmaster.evaluation.templates import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from urllib.parse import SplitResult
 
-    from evaluation.faults import Fault
-    from evaluation.model import Metric, MetricRange, Provider, ProviderSpec
+    from harbourmaster.evaluation.faults import Fault
+    from harbourmaster.evaluation.model import Metric, MetricRange, Provider, ProviderSpec
 
 AGGREGATIONS: Final = ("p90", "p95", "p99", "max", "min", "avg", "median")
 KAFKA: Final = "kafka"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from evaluation.targets import is_met, parse_number, parse_target, shortened
+from harbourmaster.evaluation.targets import is_met, parse_number, parse_target, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from evaluation.targets import shortened
+from harbourmaster.evaluation.targets import shortened
 
 _CONTROL: Final = frozenset(("Cc", "Cs", "Zl", "Zp"))
 """Categories of characters that end lines, or are none."""

@@ -1,7 +1,7 @@
 """Queries with places for arguments: of Go's templates only ``{{.name}}`` (keptn.md 4.5).
 
 An unknown argument is a fault, where Go writes ``<no value>`` into the query; so is any other
-action of Go's. What a value may say is up to its place: see ``evaluation.places``.
+action of Go's. What a value may say is up to its place: see ``harbourmaster.evaluation.places``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from evaluation.places import Scanner, syntax_of
-from evaluation.targets import shortened
+from harbourmaster.evaluation.places import Scanner, syntax_of
+from harbourmaster.evaluation.targets import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gates.metadata import PARENT_KEY, UNRESOLVED
+from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gates.metadata import (
+from harbourmaster.gates.metadata import (
     APP_KEY,
     APP_TYPE_KEY,
     CONTAINER_KEY,
@@ -18,13 +18,13 @@ from gates.metadata import (
     WORKLOAD_KEY,
     inheritable,
 )
-from gates.version import version_of
+from harbourmaster.gates.version import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gates.metadata import Metadata
-    from gates.version import Container
+    from harbourmaster.gates.metadata import Metadata
+    from harbourmaster.gates.version import Container
 
 
 class Tracking(Struct, frozen=True):

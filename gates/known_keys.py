@@ -8,7 +8,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from gates.metadata import (
+from harbourmaster.gates.metadata import (
     APP_KEY,
     APP_TYPE_KEY,
     CONTAINER_KEY,
@@ -24,7 +24,13 @@ from gates.metadata import (
     VERSION_KEY,
     WORKLOAD_KEY,
 )
-from gates.release import CHECKS_KEY, OURS, RELEASED_BY_KEY, RELEASED_KEY, RELEASED_REASON_KEY
+from harbourmaster.gates.release import (
+    CHECKS_KEY,
+    OURS,
+    RELEASED_BY_KEY,
+    RELEASED_KEY,
+    RELEASED_REASON_KEY,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

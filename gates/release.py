@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from gates.gate import GATE
-from gates.metadata import REMOVED_KEY
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import REMOVED_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gates.metadata import (
+from harbourmaster.gates.metadata import (
     APP_KEY,
     APP_TYPE_KEY,
     METADATA_KEY,
@@ -21,7 +21,7 @@ from gates.metadata import (
     names_of,
     pairs_of,
 )
-from gates.names import sanitise
+from harbourmaster.gates.names import sanitise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from kube.depth import shallow
-from kube.errors import BadAnswerError, NotFoundError, UnreachableError, error_from
-from kube.streams import LineSplitter, LineTooLongError, WatchEvent
-from kube.transport import JSON, Request, Transport
+from harbourmaster.kube.depth import shallow
+from harbourmaster.kube.errors import BadAnswerError, NotFoundError, UnreachableError, error_from
+from harbourmaster.kube.streams import LineSplitter, LineTooLongError, WatchEvent
+from harbourmaster.kube.transport import JSON, Request, Transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from types import TracebackType
 
-    from kube.connection import Connection
-    from kube.patches import Patch
-    from kube.resources import Resource
-    from kube.transport import Observer
+    from harbourmaster.kube.connection import Connection
+    from harbourmaster.kube.patches import Patch
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.kube.transport import Observer
 
 T = TypeVar("T")
 
@@ -65,8 +65,8 @@ _decode_any: Final = msgspec.json.Decoder(msgspec.Raw).decode
 class Client:
     """A client of one API server: ``async with Client(connection) as client``.
 
-    Every method raises an ApiError of ``kube.errors``. Nothing of the environment (proxies,
-    netrc) is used, and no redirect is followed.
+    Every method raises an ApiError of ``harbourmaster.kube.errors``. Nothing of the environment
+    (proxies, netrc) is used, and no redirect is followed.
     """
 
     def __init__(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import BaseConnector
 from msgspec import Struct
 
-from kube.credentials import TokenFile, read_text, subject_of
-from kube.errors import ConnectionSettingsError
-from kube.trust import TrustFile
+from harbourmaster.kube.credentials import TokenFile, read_text, subject_of
+from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.kube.trust import TrustFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,6 +123,6 @@ def _no_service_account(environment: Mapping[str, str], directory: Path) -> str 
 
 def _from_kubeconfig(paths: str, context: str | None) -> Connection:
     # Importing the module below it costs 60 MB and up to two seconds; a pod has no use for it.
-    from kube.kubeconfig import connection_from  # noqa: PLC0415
+    from harbourmaster.kube.kubeconfig import connection_from  # noqa: PLC0415
 
     return connection_from(paths, context)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from kube.errors import ConnectionSettingsError
-from telemetry.text import reason
+from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

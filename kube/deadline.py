@@ -10,7 +10,7 @@ import types
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from telemetry.logging import get_logger
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from kube.errors import BadAnswerError, NotFoundError
-from kube.resources import Resource
+from harbourmaster.kube.errors import BadAnswerError, NotFoundError
+from harbourmaster.kube.resources import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kube.client import Client
+    from harbourmaster.kube.client import Client
 
 T = TypeVar("T")
 

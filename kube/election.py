@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from kube.backoff import Backoff
-from kube.deadline import Deadman, elapsed, run_while
-from kube.errors import ApiError, ConflictError, NotFoundError
-from kube.lease import (
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.kube.deadline import Deadman, elapsed, run_while
+from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
+from harbourmaster.kube.lease import (
     StepDown,
     Timing,
     Wait,
@@ -35,15 +35,15 @@ from kube.lease import (
     released,
     renewed,
 )
-from kube.lease_calls import LeaseCalls
-from telemetry.logging import get_logger
-from telemetry.text import reason
+from harbourmaster.kube.lease_calls import LeaseCalls
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-    from kube.client import Client
-    from kube.lease import Lease, LeaseSpec, Observation
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.lease import Lease, LeaseSpec, Observation
 
 _T = TypeVar("_T")
 

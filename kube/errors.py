@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from telemetry.text import clean
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kube.backoff import Backoff
-from kube.errors import AlreadyExistsError, ApiError, NotFoundError
-from kube.event_series import (
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.kube.errors import AlreadyExistsError, ApiError, NotFoundError
+from harbourmaster.kube.event_series import (
     MAX_TEXT,
     Allowance,
     Details,
@@ -30,17 +30,17 @@ from kube.event_series import (
     occurrence,
     shortened,
 )
-from kube.lease import micro_time
-from kube.patches import MergePatch
-from kube.resources import EVENTS
-from telemetry.logging import get_logger
-from telemetry.text import reason
+from harbourmaster.kube.lease import micro_time
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import EVENTS
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kube.client import Client
-    from kube.event_series import EventType, Occurrence
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.event_series import EventType, Occurrence
 
 __all__ = ["EventRecorder", "ObjectReference"]
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import aiohttp
 
-from telemetry.text import reason
+from harbourmaster.telemetry.text import reason
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
-from kube.errors import ForbiddenError, GoneError, NotFoundError, UnauthorizedError
+from harbourmaster.kube.errors import ForbiddenError, GoneError, NotFoundError, UnauthorizedError
 
 if TYPE_CHECKING:
-    from kube.errors import ApiError
+    from harbourmaster.kube.errors import ApiError
 
 RELIST_AFTER: Final = 8
 """Attempts in vain after which a watch is not resumed any more: its version may be the fault."""

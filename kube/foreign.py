@@ -14,12 +14,12 @@ import yaml
 from msgspec import Struct
 from yarl import URL
 
-from certs.bundle import parse_certificates
-from certs.errors import CertificateError
-from kube.connection import Connection
-from kube.credentials import checked_token, claims_of
-from kube.errors import ConnectionSettingsError, one_line
-from kube.trust import client_context, load_authorities, load_pair
+from harbourmaster.certs.bundle import parse_certificates
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.kube.connection import Connection
+from harbourmaster.kube.credentials import checked_token, claims_of
+from harbourmaster.kube.errors import ConnectionSettingsError, one_line
+from harbourmaster.kube.trust import client_context, load_authorities, load_pair
 
 if TYPE_CHECKING:
     import ssl

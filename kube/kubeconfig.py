@@ -21,13 +21,13 @@ from kubernetes_asyncio.config.exec_provider import ExecProvider
 from kubernetes_asyncio.config.kube_config import ConfigNode, FileOrData, KubeConfigMerger
 from yarl import URL
 
-from kube.connection import Connection
-from kube.credentials import TokenFile, checked_token
-from kube.errors import ConnectionSettingsError, one_line
-from kube.oidc import OidcToken, Provider
-from kube.plugins import Command, PluginToken
-from kube.trust import client_context, load_authorities, load_pair
-from telemetry.text import reason
+from harbourmaster.kube.connection import Connection
+from harbourmaster.kube.credentials import TokenFile, checked_token
+from harbourmaster.kube.errors import ConnectionSettingsError, one_line
+from harbourmaster.kube.oidc import OidcToken, Provider
+from harbourmaster.kube.plugins import Command, PluginToken
+from harbourmaster.kube.trust import client_context, load_authorities, load_pair
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

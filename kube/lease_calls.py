@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kube.errors import BadAnswerError, NotFoundError
-from kube.lease import decode_lease, encode_lease
-from kube.resources import LEASES
+from harbourmaster.kube.errors import BadAnswerError, NotFoundError
+from harbourmaster.kube.lease import decode_lease, encode_lease
+from harbourmaster.kube.resources import LEASES
 
 if TYPE_CHECKING:
-    from kube.client import Client
-    from kube.lease import Lease, LeaseSpec
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.lease import Lease, LeaseSpec
 
 
 class LeaseCalls:

@@ -17,9 +17,9 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from kube.credentials import checked_token, claims_of
-from kube.errors import ConnectionSettingsError
-from kube.failures import explain
+from harbourmaster.kube.credentials import checked_token, claims_of
+from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.kube.failures import explain
 
 if TYPE_CHECKING:
     import ssl

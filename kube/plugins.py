@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from kube.credentials import checked_token
-from kube.errors import ConnectionSettingsError, one_line
-from kube.trust import load_pair
-from telemetry.text import reason
+from harbourmaster.kube.credentials import checked_token
+from harbourmaster.kube.errors import ConnectionSettingsError, one_line
+from harbourmaster.kube.trust import load_pair
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     import ssl

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from telemetry.text import reason
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from structlog.typing import FilteringBoundLogger
 
-    from kube.faults import WatchMetrics
+    from harbourmaster.kube.faults import WatchMetrics
 
 T = TypeVar("T")
 

@@ -14,28 +14,28 @@ import math
 import random
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from kube.backoff import Backoff, Pace
-from kube.errors import (
+from harbourmaster.kube.backoff import Backoff, Pace
+from harbourmaster.kube.errors import (
     ApiError,
     BadAnswerError,
     NotFoundError,
     TooLargeError,
     UnreachableError,
 )
-from kube.faults import NoWatchMetrics, after_fault
-from kube.reading import Reader
-from kube.store import Store
-from telemetry.logging import get_logger
+from harbourmaster.kube.faults import NoWatchMetrics, after_fault
+from harbourmaster.kube.reading import Reader
+from harbourmaster.kube.store import Store
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import msgspec
 
-    from kube.client import Client
-    from kube.faults import WatchMetrics
-    from kube.resources import Resource
-    from kube.streams import WatchEvent
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.kube.streams import WatchEvent
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from kube.errors import BadAnswerError
+from harbourmaster.kube.errors import BadAnswerError
 
 if TYPE_CHECKING:
-    from kube.client import Client
+    from harbourmaster.kube.client import Client
 
 _PATH: Final = "/version"
 _NUMBER: Final = re.compile(r"([0-9]{1,4})(?![0-9])")

@@ -15,7 +15,7 @@ import aiohttp
 from msgspec import Struct
 from yarl import URL
 
-from kube.errors import (
+from harbourmaster.kube.errors import (
     ApiError,
     ConnectionSettingsError,
     TooLargeError,
@@ -23,12 +23,12 @@ from kube.errors import (
     UnreachableError,
     error_from,
 )
-from kube.failures import explain, was_cut_off
+from harbourmaster.kube.failures import explain, was_cut_off
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable
 
-    from kube.connection import Connection
+    from harbourmaster.kube.connection import Connection
 
 Observer: TypeAlias = Callable[[str, int, float], None]
 """Told of each answer: verb, status (0 for none), seconds until its head."""

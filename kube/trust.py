@@ -6,8 +6,8 @@ import os
 import ssl
 from typing import TYPE_CHECKING
 
-from kube.credentials import read_text
-from kube.errors import ConnectionSettingsError
+from harbourmaster.kube.credentials import read_text
+from harbourmaster.kube.errors import ConnectionSettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path

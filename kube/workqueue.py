@@ -12,9 +12,9 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kube.backoff import Backoff
-from kube.errors import ApiError
-from telemetry.logging import get_logger
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

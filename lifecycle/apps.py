@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
-from evaluation.objects import Metadata
-from gates.names import app_version_name, generation_hash, workload_name
-from lifecycle.model import (
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.gates.names import app_version_name, generation_hash, workload_name
+from harbourmaster.lifecycle.model import (
     DEPRECATED,
     App,
     AppSpec,
@@ -24,7 +24,7 @@ from lifecycle.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lifecycle.model import AppContext, AppVersionStatus, Workload
+    from harbourmaster.lifecycle.model import AppContext, AppVersionStatus, Workload
 
 MANAGED_KEY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "keptn"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
-from evaluation.course import Course, allowed
-from evaluation.freshness import newest, read
-from evaluation.metric_status import value_time
-from evaluation.model import Metric
-from evaluation.objectives import Objective, Result, keyed
-from evaluation.times import parse, stamp
-from lifecycle.check_report import CheckReport, ObjectiveReport
-from lifecycle.evaluations import RETRIES, course_of, interval_of
-from lifecycle.model import (
+from harbourmaster.evaluation.course import Course, allowed
+from harbourmaster.evaluation.freshness import newest, read
+from harbourmaster.evaluation.metric_status import value_time
+from harbourmaster.evaluation.model import Metric
+from harbourmaster.evaluation.objectives import Objective, Result, keyed
+from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.lifecycle.check_report import CheckReport, ObjectiveReport
+from harbourmaster.lifecycle.evaluations import RETRIES, course_of, interval_of
+from harbourmaster.lifecycle.model import (
     COMPLETED,
     PENDING,
     SUCCEEDED,
@@ -29,14 +29,14 @@ from lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
-from lifecycle.phases import TASK, phases_of
+from harbourmaster.lifecycle.phases import TASK, phases_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lifecycle.check_report import Kind
-    from lifecycle.model import Version
-    from lifecycle.phases import Phase
+    from harbourmaster.lifecycle.check_report import Kind
+    from harbourmaster.lifecycle.model import Version
+    from harbourmaster.lifecycle.phases import Phase
 
 _BEFORE: Final = 2
 STALE_AFTER: Final = 2.0

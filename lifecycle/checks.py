@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from evaluation.times import stamp
-from lifecycle.model import COMPLETED, FAILED, PENDING, WARNING, ItemStatus
-from lifecycle.overall import overall
-from lifecycle.phases import EVALUATION, SETTLED, TASK
-from lifecycle.steps import Creation, Step, Told
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, WARNING, ItemStatus
+from harbourmaster.lifecycle.overall import overall
+from harbourmaster.lifecycle.phases import EVALUATION, SETTLED, TASK
+from harbourmaster.lifecycle.steps import Creation, Step, Told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from lifecycle.model import Version
-    from lifecycle.phases import Phase, Status
-    from lifecycle.steps import Rules, World
+    from harbourmaster.lifecycle.model import Version
+    from harbourmaster.lifecycle.phases import Phase, Status
+    from harbourmaster.lifecycle.steps import Rules, World
 
 _WORDS: Final = {TASK: "Task", EVALUATION: "Evaluation"}
 

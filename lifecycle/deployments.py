@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from evaluation.times import parse, stamp
-from lifecycle.model import (
+from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.lifecycle.model import (
     FAILED,
     PENDING,
     PROGRESSING,
     SUCCEEDED,
     WorkloadState,
 )
-from lifecycle.overall import overall
-from lifecycle.phases import WORKLOAD_DEPLOY
-from lifecycle.steps import Step, Told
+from harbourmaster.lifecycle.overall import overall
+from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
+from harbourmaster.lifecycle.steps import Step, Told
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lifecycle.model import AppVersion, AppVersionStatus, WorkloadVersionStatus
-    from lifecycle.steps import Rules, World
+    from harbourmaster.lifecycle.model import AppVersion, AppVersionStatus, WorkloadVersionStatus
+    from harbourmaster.lifecycle.steps import Rules, World
 
 
 def deploy_app(version: AppVersion, status: AppVersionStatus, world: World) -> Step:

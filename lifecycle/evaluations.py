@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from evaluation.course import Course
-from evaluation.durations import format_duration, parse_duration
-from evaluation.objectives import Result
-from evaluation.times import parse
-from gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
-from lifecycle.model import SUCCEEDED, AppVersion
+from harbourmaster.evaluation.course import Course
+from harbourmaster.evaluation.durations import format_duration, parse_duration
+from harbourmaster.evaluation.objectives import Result
+from harbourmaster.evaluation.times import parse
+from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
+from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lifecycle.model import (
+    from harbourmaster.lifecycle.model import (
         Evaluation,
         EvaluationDefinition,
         EvaluationStatus,

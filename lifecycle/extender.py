@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from gates.owners import OwnerReference
-from lifecycle.scheduling import Candidate
+from harbourmaster.gates.owners import OwnerReference
+from harbourmaster.lifecycle.scheduling import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lifecycle.scheduling import Permission
+    from harbourmaster.lifecycle.scheduling import Permission
 
 Node = TypeVar("Node")
 

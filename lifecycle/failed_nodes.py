@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
-from evaluation.times import parse, stamp
-from gates.release import OURS
-from lifecycle.model import FAILED, FailedNode
+from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.gates.release import OURS
+from harbourmaster.lifecycle.model import FAILED, FailedNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lifecycle.model import WorkloadVersion
+    from harbourmaster.lifecycle.model import WorkloadVersion
 
 CLEAR_KEY: Final = f"{OURS}clear-failed-nodes"
 """On a workload version: until when failures do not count; any other text asks us for that."""

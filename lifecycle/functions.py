@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from gates.names import NAME_LEAST, NAME_LIMIT, resource_name
-from lifecycle.model import RuntimeSpec, TaskDefinition
+from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, resource_name
+from harbourmaster.lifecycle.model import RuntimeSpec, TaskDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluation.objects import Metadata
-    from lifecycle.model import Task
+    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.lifecycle.model import Task
 
 DENO: Final = "deno"
 PYTHON: Final = "python"

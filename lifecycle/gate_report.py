@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from evaluation.times import parse, stamp
-from gates.gate import GATE
-from gates.workload import workload_of
-from lifecycle.check_facts import check_reports, expected
-from lifecycle.check_report import CheckReport
-from lifecycle.gate_verdict import Case, Code, Place, verdict_on
-from lifecycle.phases import WORKLOAD_PHASES
-from lifecycle.workloads import names_of_pod, version_of_pod
+from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.check_facts import check_reports, expected
+from harbourmaster.lifecycle.check_report import CheckReport
+from harbourmaster.lifecycle.gate_verdict import Case, Code, Place, verdict_on
+from harbourmaster.lifecycle.phases import WORKLOAD_PHASES
+from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gates.workload import WorkloadMetadata
-    from lifecycle.check_facts import Facts
-    from lifecycle.gate_verdict import GatedPod, GateRules
-    from lifecycle.model import WorkloadVersion
+    from harbourmaster.gates.workload import WorkloadMetadata
+    from harbourmaster.lifecycle.check_facts import Facts
+    from harbourmaster.lifecycle.gate_verdict import GatedPod, GateRules
+    from harbourmaster.lifecycle.model import WorkloadVersion
 
 _PRE_TASKS, _PRE_EVALUATIONS = WORKLOAD_PHASES[:2]
 

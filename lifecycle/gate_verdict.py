@@ -25,29 +25,29 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlia
 
 from msgspec import Struct
 
-from gates.gate import GATE
-from gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
-from gates.owners import supported_owner
-from gates.release import (
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
+from harbourmaster.gates.owners import supported_owner
+from harbourmaster.gates.release import (
     EXPIRED,
     RELEASED_BY_KEY,
     RELEASED_KEY,
     RELEASED_REASON_KEY,
     may_go,
 )
-from lifecycle.check_facts import STALE_AFTER
-from lifecycle.gate_waits import Owned, pre_checks, wait_of, why_orphaned
-from lifecycle.model import FAILED
-from lifecycle.phases import APP_PRE_EVALUATIONS, state_of
-from lifecycle.waiting import may_begin
-from lifecycle.workloads import approval
+from harbourmaster.lifecycle.check_facts import STALE_AFTER
+from harbourmaster.lifecycle.gate_waits import Owned, pre_checks, wait_of, why_orphaned
+from harbourmaster.lifecycle.model import FAILED
+from harbourmaster.lifecycle.phases import APP_PRE_EVALUATIONS, state_of
+from harbourmaster.lifecycle.waiting import may_begin
+from harbourmaster.lifecycle.workloads import approval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gates.workload import WorkloadMetadata
-    from lifecycle.check_facts import Facts
-    from lifecycle.model import WorkloadVersion
+    from harbourmaster.gates.workload import WorkloadMetadata
+    from harbourmaster.lifecycle.check_facts import Facts
+    from harbourmaster.lifecycle.model import WorkloadVersion
 
 Code: TypeAlias = Literal[
     "ending",
@@ -72,7 +72,7 @@ _PATIENCE: Final = 60
 
 
 class GatedPod(Owned, Protocol):
-    """A pod as far as its gate matters, as ``controller.lifecycle.gated_pods`` decodes it."""
+    """A pod as far as its gate matters; the controller's ``gated_pods`` decodes it."""
 
     @property
     def namespace(self) -> str: ...  # noqa: D102 - as the API has it

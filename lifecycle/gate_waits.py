@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from gates.metadata import PARENT_KEY, UNRESOLVED
-from gates.owners import supported_owner
-from gates.release import may_go
-from gates.workload import workload_of
-from lifecycle.model import FAILED, PENDING, SUCCEEDED, WARNING
-from lifecycle.workloads import approval
+from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
+from harbourmaster.gates.owners import supported_owner
+from harbourmaster.gates.release import may_go
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.model import FAILED, PENDING, SUCCEEDED, WARNING
+from harbourmaster.lifecycle.workloads import approval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from evaluation.objects import OwnerReference
-    from lifecycle.model import AppVersion, ItemStatus, WorkloadVersion
+    from harbourmaster.evaluation.objects import OwnerReference
+    from harbourmaster.lifecycle.model import AppVersion, ItemStatus, WorkloadVersion
 
 Code: TypeAlias = Literal[
     "waits-for-version",

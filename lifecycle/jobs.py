@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from evaluation.durations import parse_duration
-from gates.names import JOB_NAME_LIMIT, digits, resource_name
-from lifecycle.functions import PYTHON, Container
-from lifecycle.model import FAILED, SUCCEEDED
-from lifecycle.task_context import context_text, parameters_text
-from lifecycle.tasks import RETRIES, TIMEOUT, inherited
+from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.gates.names import JOB_NAME_LIMIT, digits, resource_name
+from harbourmaster.lifecycle.functions import PYTHON, Container
+from harbourmaster.lifecycle.model import FAILED, SUCCEEDED
+from harbourmaster.lifecycle.task_context import context_text, parameters_text
+from harbourmaster.lifecycle.tasks import RETRIES, TIMEOUT, inherited
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lifecycle.functions import Function
-    from lifecycle.model import Task, TaskDefinition
+    from harbourmaster.lifecycle.functions import Function
+    from harbourmaster.lifecycle.model import Task, TaskDefinition
 
 TTL: Final = 300
 """Seconds that a finished Job stays: the schema's default."""

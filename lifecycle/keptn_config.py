@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from evaluation.durations import format_duration, parse_duration
-from lifecycle.configuration import Configuration
+from harbourmaster.evaluation.durations import format_duration, parse_duration
+from harbourmaster.lifecycle.configuration import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lifecycle.model import Config
+    from harbourmaster.lifecycle.model import Config
 
 IN_FORCE: Final = "in force"
 _DEFAULTS: Final = Configuration()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from evaluation.times import stamp
-from lifecycle.checks import run_checks
-from lifecycle.deployments import deploy_app, deploy_workload
-from lifecycle.model import (
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.lifecycle.checks import run_checks
+from harbourmaster.lifecycle.deployments import deploy_app, deploy_workload
+from harbourmaster.lifecycle.model import (
     COMPLETED,
     DEPRECATED,
     FAILED,
@@ -23,16 +23,16 @@ from lifecycle.model import (
     AppVersionStatus,
     WorkloadVersionStatus,
 )
-from lifecycle.phases import COMPLETED_PHASE, PASSED, PROMOTION, phases_of, state_of
-from lifecycle.steps import Outcome, Told
+from harbourmaster.lifecycle.phases import COMPLETED_PHASE, PASSED, PROMOTION, phases_of, state_of
+from harbourmaster.lifecycle.steps import Outcome, Told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from lifecycle.model import Version
-    from lifecycle.phases import Phase, Status
-    from lifecycle.steps import Rules, Step, World
+    from harbourmaster.lifecycle.model import Version
+    from harbourmaster.lifecycle.phases import Phase, Status
+    from harbourmaster.lifecycle.steps import Rules, Step, World
 
 
 def advance(version: Version, world: World, rules: Rules, now: datetime) -> Outcome:

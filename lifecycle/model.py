@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
-from evaluation.objects import Metadata
+from harbourmaster.evaluation.objects import Metadata
 
 PENDING: Final = "Pending"
 PROGRESSING: Final = "Progressing"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.model import (
+from harbourmaster.lifecycle.model import (
     DEPRECATED,
     FAILED,
     PENDING,

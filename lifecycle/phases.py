@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from lifecycle.model import (
+from harbourmaster.lifecycle.model import (
     DEPRECATED,
     FAILED,
     SUCCEEDED,
@@ -20,7 +20,7 @@ from lifecycle.model import (
 )
 
 if TYPE_CHECKING:
-    from lifecycle.model import Version
+    from harbourmaster.lifecycle.model import Version
 
 Status: TypeAlias = AppVersionStatus | WorkloadVersionStatus
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from evaluation.times import parse, stamp
-from gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
-from gates.owners import OwnerReference, supported_owner
-from gates.release import (
+from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
+from harbourmaster.gates.owners import OwnerReference, supported_owner
+from harbourmaster.gates.release import (
     CHECKING,
     CHECKS_KEY,
     LATE,
@@ -25,17 +25,17 @@ from gates.release import (
     WAITING,
     may_go,
 )
-from gates.release import FAILED as HAVE_FAILED
-from gates.workload import workload_of
-from lifecycle.model import FAILED, SUCCEEDED, WARNING
-from lifecycle.workloads import approval, is_version_of, names_of_pod
+from harbourmaster.gates.release import FAILED as HAVE_FAILED
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.model import FAILED, SUCCEEDED, WARNING
+from harbourmaster.lifecycle.workloads import approval, is_version_of, names_of_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from gates.workload import WorkloadMetadata
-    from lifecycle.model import ItemStatus, WorkloadVersion
+    from harbourmaster.gates.workload import WorkloadMetadata
+    from harbourmaster.lifecycle.model import ItemStatus, WorkloadVersion
 
 CHECK_AGAIN: Final = "check again later"
 MOST_TEXT: Final = 600

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from lifecycle.model import WorkloadEntry
-from lifecycle.phases import Phase, Status
+from harbourmaster.lifecycle.model import WorkloadEntry
+from harbourmaster.lifecycle.phases import Phase, Status
 
 Carrier: TypeAlias = Callable[[Mapping[str, str], str, str], dict[str, str]]
 """From the parent's carrier, a uid and a phase to the carrier of that phase."""

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from lifecycle.model import (
+from harbourmaster.lifecycle.model import (
     App,
     AppCreationRequest,
     AppVersion,

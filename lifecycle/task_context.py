@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from lifecycle.model import AppVersion, TaskContext
+from harbourmaster.lifecycle.model import AppVersion, TaskContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lifecycle.model import Version
+    from harbourmaster.lifecycle.model import Version
 
 APP: Final = "App"
 WORKLOAD: Final = "Workload"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from evaluation.durations import parse_duration
-from evaluation.faults import Fault, bad_name, invalid, required
+from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.evaluation.faults import Fault, bad_name, invalid, required
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lifecycle.model import RuntimeSpec, TaskDefinition, TaskDefinitionSpec
+    from harbourmaster.lifecycle.model import RuntimeSpec, TaskDefinition, TaskDefinitionSpec
 
 RUNTIMES: Final = ("container", "python", "deno")
 

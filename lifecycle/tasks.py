@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from evaluation.durations import format_duration, parse_duration
-from gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
-from lifecycle.model import AppVersion
-from lifecycle.task_context import context_fields, context_of
+from harbourmaster.evaluation.durations import format_duration, parse_duration
+from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
+from harbourmaster.lifecycle.model import AppVersion
+from harbourmaster.lifecycle.task_context import context_fields, context_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lifecycle.model import TaskDefinition, Version
+    from harbourmaster.lifecycle.model import TaskDefinition, Version
 
 API: Final = "lifecycle.keptn.sh/v1"
 RETRIES: Final = 10

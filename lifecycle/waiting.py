@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from gates.names import workload_name
-from lifecycle.model import DEPRECATED, FAILED
-from lifecycle.phases import APP_DEPLOY, APP_PRE_EVALUATIONS, PASSED, state_of
-from lifecycle.steps import Told
+from harbourmaster.gates.names import workload_name
+from harbourmaster.lifecycle.model import DEPRECATED, FAILED
+from harbourmaster.lifecycle.phases import APP_DEPLOY, APP_PRE_EVALUATIONS, PASSED, state_of
+from harbourmaster.lifecycle.steps import Told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lifecycle.model import AppVersion, WorkloadVersion
+    from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 
 NO_APP: Final = "AppVersionNotFound"
 APP_FAILED: Final = "Failed"

@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
-from evaluation.objects import Metadata, OwnerReference
-from gates.names import NAME_LEAST, NAME_LIMIT, resource_name, version_name, workload_name
-from gates.release import OURS, Approval, annotation
-from lifecycle.model import (
+from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.gates.names import (
+    NAME_LEAST,
+    NAME_LIMIT,
+    resource_name,
+    version_name,
+    workload_name,
+)
+from harbourmaster.gates.release import OURS, Approval, annotation
+from harbourmaster.lifecycle.model import (
     ResourceReference,
     Workload,
     WorkloadSpec,
@@ -25,7 +31,7 @@ from lifecycle.model import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gates.workload import WorkloadMetadata
+    from harbourmaster.gates.workload import WorkloadMetadata
 
 OWNERS_KEY: Final = f"{OURS}owners"
 """On a workload version: uids of the owners whose pods are of it, the newest last, by commas."""

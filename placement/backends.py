@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from placement.course import (
+from harbourmaster.placement.course import (
     changed,
     moment,
     next_try,
@@ -17,9 +17,9 @@ from placement.course import (
     stamp,
     tries_left,
 )
-from placement.decision import Decision, Verdict, best_of, nothing_suits
-from placement.filters import InvalidConstraintError, compile_constraints
-from placement.model import (
+from harbourmaster.placement.decision import Decision, Verdict, best_of, nothing_suits
+from harbourmaster.placement.filters import InvalidConstraintError, compile_constraints
+from harbourmaster.placement.model import (
     DEGRADED,
     FAILED,
     FALSE,
@@ -29,15 +29,15 @@ from placement.model import (
     Reference,
     condition,
 )
-from placement.scores import best, drawn, score
+from harbourmaster.placement.scores import best, drawn, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from evaluation.objects import Metadata
-    from placement.candidates import Candidate
-    from placement.model import (
+    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.placement.candidates import Candidate
+    from harbourmaster.placement.model import (
         Cluster,
         ClusterStatus,
         Condition,
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
         MetricReference,
         Project,
     )
-    from placement.passes import Pass
-    from placement.world import Place
+    from harbourmaster.placement.passes import Pass
+    from harbourmaster.placement.world import Place
 
 CLOUD_AT: Final = "spec.constraints.cloud"
 PROJECT_AT: Final = "spec.constraints.project"

@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from placement.filters import InvalidConstraintError, compile_constraints
-from placement.measuring import Measured
-from placement.model import FALSE, NO_ANSWER, NODES_READY, REACHABLE, TRUE, condition
+from harbourmaster.placement.filters import InvalidConstraintError, compile_constraints
+from harbourmaster.placement.measuring import Measured
+from harbourmaster.placement.model import FALSE, NO_ANSWER, NODES_READY, REACHABLE, TRUE, condition
 
 if TYPE_CHECKING:
-    from placement.measuring import Measuring
-    from placement.model import Cloud, Cluster, Condition, MetricReference, Project, Reference
-    from placement.world import World
+    from harbourmaster.placement.measuring import Measuring
+    from harbourmaster.placement.model import (
+        Cloud,
+        Cluster,
+        Condition,
+        MetricReference,
+        Project,
+        Reference,
+    )
+    from harbourmaster.placement.world import World
 
 _ANSWERING = ("Online", "FailingMetrics")
 """States of a cluster that answers and whose nodes are ready."""

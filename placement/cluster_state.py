@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from placement.model import FALSE, NO_ANSWER, NODES_READY, REACHABLE, TRUE, Condition, condition
+from harbourmaster.placement.model import (
+    FALSE,
+    NO_ANSWER,
+    NODES_READY,
+    REACHABLE,
+    TRUE,
+    Condition,
+    condition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

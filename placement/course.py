@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from evaluation.times import parse
-from evaluation.times import stamp as stamped
-from placement.model import (
+from harbourmaster.evaluation.times import parse
+from harbourmaster.evaluation.times import stamp as stamped
+from harbourmaster.placement.model import (
     DEGRADED,
     FAILED,
     FALSE,
@@ -29,15 +29,20 @@ from placement.model import (
     Reference,
     condition,
 )
-from placement.rules import MOST_MOVES, MOVE_WINDOW
+from harbourmaster.placement.rules import MOST_MOVES, MOVE_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from placement.decision import Decision
-    from placement.model import Application, ApplicationStatus, Backoff, DecisionRecord
-    from placement.rules import Rules
+    from harbourmaster.placement.decision import Decision
+    from harbourmaster.placement.model import (
+        Application,
+        ApplicationStatus,
+        Backoff,
+        DecisionRecord,
+    )
+    from harbourmaster.placement.rules import Rules
 
 INVALID: Final = "InvalidConstraint"
 LEAST_WAIT: Final = 1.0
@@ -48,7 +53,7 @@ _ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 
 
 stamp: Final = lru_cache(maxsize=256)(stamped)
-"""As in ``evaluation.times``: one pass has one time, which thousands of objects get."""
+"""As in ``harbourmaster.evaluation.times``: one pass has one time for thousands of objects."""
 
 
 def moment(text: str) -> datetime | None:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from placement.candidates import Candidate
+from harbourmaster.placement.candidates import Candidate
 
 Outcome = Literal["Placed", "Moved", "Stayed", "NoSuitableTarget", "InvalidConstraint", "Waiting"]
 _SHOWN: Final = 3

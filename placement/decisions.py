@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from placement.course import held_until, moment, not_now, recent_times, stamp
-from placement.decision import Decision, best_of, nothing_suits
-from placement.filters import Compiled, InvalidConstraintError, compile_constraints, mismatches
-from placement.model import MIGRATION_VOLUMES, RECREATE
-from placement.scores import best, drawn, score
+from harbourmaster.placement.course import held_until, moment, not_now, recent_times, stamp
+from harbourmaster.placement.decision import Decision, best_of, nothing_suits
+from harbourmaster.placement.filters import (
+    Compiled,
+    InvalidConstraintError,
+    compile_constraints,
+    mismatches,
+)
+from harbourmaster.placement.model import MIGRATION_VOLUMES, RECREATE
+from harbourmaster.placement.scores import best, drawn, score
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from placement.candidates import Candidate
-    from placement.decision import Verdict
-    from placement.model import Application
-    from placement.passes import Pass, View
+    from harbourmaster.placement.candidates import Candidate
+    from harbourmaster.placement.decision import Verdict
+    from harbourmaster.placement.model import Application
+    from harbourmaster.placement.passes import Pass, View
 
 AT: Final = "spec.constraints.cluster"
 _VOLUMES: Final = (

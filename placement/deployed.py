@@ -1,6 +1,6 @@
 """Applications and Clusters as the deployer reads and writes them (krake.md 7.1).
 
-Projections like those of ``placement.model``, of the fields that reach member clusters.
+Projections like those of ``model``, of the fields that reach member clusters.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from evaluation.objects import Metadata
-from evaluation.times import parse, stamp
-from placement.inventory import ObjectRef
-from placement.model import Condition, Reference, SecretKey
-from placement.rollout import Migration, MigrationOrder, Record
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.placement.inventory import ObjectRef
+from harbourmaster.placement.model import Condition, Reference, SecretKey
+from harbourmaster.placement.rollout import Migration, MigrationOrder, Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from placement.inventory import Inventory
+    from harbourmaster.placement.inventory import Inventory
 
 FINALIZER: Final = "placement.harbourmaster.dev/deployed"
 DEPLOYED: Final = "Deployed"

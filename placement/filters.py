@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from placement.custom_resources import CustomResourceConstraint, parse_custom_resource
-from placement.errors import ConstraintError
-from placement.labels import LabelConstraint, parse_label
-from placement.metrics import MetricConstraint, parse_metric
+from harbourmaster.placement.custom_resources import CustomResourceConstraint, parse_custom_resource
+from harbourmaster.placement.errors import ConstraintError
+from harbourmaster.placement.labels import LabelConstraint, parse_label
+from harbourmaster.placement.metrics import MetricConstraint, parse_metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeVar
 
-    from placement.candidates import Candidate
-    from placement.languages import Constraint
-    from placement.model import TargetConstraints, Term
-    from placement.rules import ConstraintValue
+    from harbourmaster.placement.candidates import Candidate
+    from harbourmaster.placement.languages import Constraint
+    from harbourmaster.placement.model import TargetConstraints, Term
+    from harbourmaster.placement.rules import ConstraintValue
 
     Parsed = TypeVar("Parsed")
 

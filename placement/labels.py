@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from placement.lexer import Kind, Reader
+from harbourmaster.placement.lexer import Kind, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from placement.custom_resources import CustomResourceConstraint, parse_custom_resource
-from placement.labels import LabelConstraint, parse_label
-from placement.metrics import MetricConstraint, parse_metric
+from harbourmaster.placement.custom_resources import CustomResourceConstraint, parse_custom_resource
+from harbourmaster.placement.labels import LabelConstraint, parse_label
+from harbourmaster.placement.metrics import MetricConstraint, parse_metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable

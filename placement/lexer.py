@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from placement.errors import ConstraintError
+from harbourmaster.placement.errors import ConstraintError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from placement.inventory import ObjectRef
+from harbourmaster.placement.inventory import ObjectRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from placement.inventory import Inventory
+    from harbourmaster.placement.inventory import Inventory
 
 DOMAIN: Final = "placement.harbourmaster.dev"
 FIELD_MANAGER: Final = f"{DOMAIN}/deployer"

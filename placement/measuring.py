@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from placement.model import Term
-from placement.world import Fault
+from harbourmaster.placement.model import Term
+from harbourmaster.placement.world import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from placement.model import MetricReference, MetricSpec
-    from placement.world import Place, Reading, World
+    from harbourmaster.placement.model import MetricReference, MetricSpec
+    from harbourmaster.placement.world import Place, Reading, World
 
 STATIC = "static"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from placement.lexer import Reader
+from harbourmaster.placement.lexer import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

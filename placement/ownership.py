@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from placement.inventory import ADOPTED, MADE
-from placement.manifests import DOMAIN, FIELD_MANAGER, UID_LABEL
+from harbourmaster.placement.inventory import ADOPTED, MADE
+from harbourmaster.placement.manifests import DOMAIN, FIELD_MANAGER, UID_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from placement.inventory import ObjectRef
-    from placement.manifests import Owner
+    from harbourmaster.placement.inventory import ObjectRef
+    from harbourmaster.placement.manifests import Owner
 
 ADOPTED_ANNOTATION: Final = f"{DOMAIN}/adopted"
 """On an object that was there before: a process that dies before it records that finds it here."""

@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from placement.candidates import Candidate, cloud_candidate, cluster_candidate, project_candidate
-from placement.decision import Verdict
-from placement.filters import Compiled, mismatch, mismatches
-from placement.measuring import Measuring
-from placement.rules import Rules
-from placement.scores import ranked, score
+from harbourmaster.placement.candidates import (
+    Candidate,
+    cloud_candidate,
+    cluster_candidate,
+    project_candidate,
+)
+from harbourmaster.placement.decision import Verdict
+from harbourmaster.placement.filters import Compiled, mismatch, mismatches
+from harbourmaster.placement.measuring import Measuring
+from harbourmaster.placement.rules import Rules
+from harbourmaster.placement.scores import ranked, score
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from placement.languages import Constraint
-    from placement.world import World
+    from harbourmaster.placement.languages import Constraint
+    from harbourmaster.placement.world import World
 
 
 class View(Struct, frozen=True, gc=False):

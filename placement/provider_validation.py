@@ -8,15 +8,15 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from evaluation.faults import bad_name, forbidden, invalid, required, unsupported
-from placement.model import MetricsProvider, ProviderSpec
+from harbourmaster.evaluation.faults import bad_name, forbidden, invalid, required, unsupported
+from harbourmaster.placement.model import MetricsProvider, ProviderSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from urllib.parse import SplitResult
 
-    from evaluation.faults import Fault
-    from placement.model import StaticValues
+    from harbourmaster.evaluation.faults import Fault
+    from harbourmaster.placement.model import StaticValues
 
 PROMETHEUS: Final = "prometheus"
 KAFKA: Final = "kafka"

@@ -11,17 +11,17 @@ from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from placement.course import stamp
-from placement.model import CandidateRecord, DecisionRecord, RunnerUp
+from harbourmaster.placement.course import stamp
+from harbourmaster.placement.model import CandidateRecord, DecisionRecord, RunnerUp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from placement.candidates import Candidate
-    from placement.decision import Decision, Verdict
-    from placement.model import Term
-    from placement.passes import Pass
-    from placement.world import Place
+    from harbourmaster.placement.candidates import Candidate
+    from harbourmaster.placement.decision import Decision, Verdict
+    from harbourmaster.placement.model import Term
+    from harbourmaster.placement.passes import Pass
+    from harbourmaster.placement.world import Place
 
 MOST_CANDIDATES: Final = 16
 MOST_TERMS: Final = 16

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from placement.inventory import Inventory, merged, placed, stale, without
+from harbourmaster.placement.inventory import Inventory, merged, placed, stale, without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from evaluation.schedule import stable_hash
+from harbourmaster.evaluation.schedule import stable_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from placement.candidates import Candidate
-    from placement.measuring import Measured
+    from harbourmaster.placement.candidates import Candidate
+    from harbourmaster.placement.measuring import Measured
 
 TOLERANCE: Final = 1e-12
 """Scores that differ by less are equal: sums of the same numbers may, by their rounding."""

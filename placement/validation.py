@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from evaluation.faults import Fault, bad_name, forbidden, invalid, required, unsupported
-from placement.errors import ConstraintError
-from placement.languages import PARSERS
-from placement.lexer import LONGEST_NAME
-from placement.manifests import DEEPEST, is_too_deep
-from placement.model import (
+from harbourmaster.evaluation.faults import (
+    Fault,
+    bad_name,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
+from harbourmaster.placement.errors import ConstraintError
+from harbourmaster.placement.languages import PARSERS
+from harbourmaster.placement.lexer import LONGEST_NAME
+from harbourmaster.placement.manifests import DEEPEST, is_too_deep
+from harbourmaster.placement.model import (
     Application,
     ApplicationSpec,
     Cloud,
@@ -26,14 +33,14 @@ from placement.model import (
     Metric,
     Project,
 )
-from placement.provider_validation import SubmittedProvider, provider_faults
-from policies.names import dns_label
+from harbourmaster.placement.provider_validation import SubmittedProvider, provider_faults
+from harbourmaster.policies.names import dns_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from placement.languages import Language
-    from placement.model import Backoff, MetricReference, TargetConstraints
+    from harbourmaster.placement.languages import Language
+    from harbourmaster.placement.model import Backoff, MetricReference, TargetConstraints
 
 GLOBAL: Final = "Global"
 _LABELS: Final = "labels"

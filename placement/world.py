@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from placement.model import (
+from harbourmaster.placement.model import (
     Application,
     Cloud,
     Cluster,
@@ -20,8 +20,8 @@ from placement.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from evaluation.objects import Metadata
-    from placement.model import (
+    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.placement.model import (
         Object,
     )
 

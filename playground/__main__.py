@@ -1,4 +1,4 @@
-"""``python -m playground up|down|status --dir DIR``, ``build`` for the binaries alone, and demos.
+"""``python -m harbourmaster.playground up|down|status --dir DIR``; ``build`` and demos.
 
 Progress goes to stderr and the final export line to stdout, so ``eval "$(... up ...)"`` works.
 """
@@ -12,13 +12,18 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from playground import demo, tour
-from playground.browser import ensure_axe, ensure_browser
-from playground.build import CONTROL_PLANE, PROMETHEUS, ensure_binaries, ensure_prometheus
-from playground.commands import OPTIONAL, REQUIRED, Layout
-from playground.control_plane import ControlPlane, shut_down, survey
-from playground.errors import PlaygroundError
-from serving.process import failure
+from harbourmaster.playground import demo, tour
+from harbourmaster.playground.browser import ensure_axe, ensure_browser
+from harbourmaster.playground.build import (
+    CONTROL_PLANE,
+    PROMETHEUS,
+    ensure_binaries,
+    ensure_prometheus,
+)
+from harbourmaster.playground.commands import OPTIONAL, REQUIRED, Layout
+from harbourmaster.playground.control_plane import ControlPlane, shut_down, survey
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.serving.process import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -139,7 +144,8 @@ def _build(suite: str | None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m playground", description="A real Kubernetes control plane on this machine."
+        prog="python -m harbourmaster.playground",
+        description="A real Kubernetes control plane on this machine.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="build if need be, start, and wait until it is ready")

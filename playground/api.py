@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from playground.errors import PlaygroundError
-from telemetry.text import reason
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

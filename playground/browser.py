@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from playground.build import MODULES, cache_directory, locked
-from playground.errors import PlaygroundError
+from harbourmaster.playground.build import MODULES, cache_directory, locked
+from harbourmaster.playground.errors import PlaygroundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

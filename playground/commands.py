@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from playground.pki import FRONT_PROXY
+from harbourmaster.playground.pki import FRONT_PROXY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Self
 
-from playground import api
-from playground.build import ensure_binaries, find_kubectl
-from playground.commands import (
+from harbourmaster.playground import api
+from harbourmaster.playground.build import ensure_binaries, find_kubectl
+from harbourmaster.playground.commands import (
     OPTIONAL,
     REQUIRED,
     SCHEDULER,
@@ -19,11 +19,11 @@ from playground.commands import (
     further_scheduler,
     write_configurations,
 )
-from playground.errors import PlaygroundError
-from playground.group import Group, lives, living
-from playground.pki import write_kubeconfig, write_pki
-from playground.ports import free_ports
-from playground.processes import read_records, write_records
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.group import Group, lives, living
+from harbourmaster.playground.pki import write_kubeconfig, write_pki
+from harbourmaster.playground.ports import free_ports
+from harbourmaster.playground.processes import read_records, write_records
 
 if TYPE_CHECKING:
     import ssl
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from playground.commands import Component
+    from harbourmaster.playground.commands import Component
 
 READY_SECONDS = 60.0
 GRACE_SECONDS = 5.0
@@ -238,7 +238,7 @@ def claim(layout: Layout) -> None:
     if alive:
         raise PlaygroundError(
             f"{layout.directory}: {', '.join(alive)} of an earlier start still running: "
-            f"python -m playground down --dir {layout.directory}"
+            f"python -m harbourmaster.playground down --dir {layout.directory}"
         )
     layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_records(layout.records, [])

@@ -9,13 +9,13 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from playground.build import ensure_binaries, ensure_prometheus
-from playground.control_plane import ControlPlane
-from playground.errors import PlaygroundError
-from playground.installation import Installation
-from playground.manifests import DEPLOY
-from playground.prometheus import Prometheus
-from playground.workloads import LOOPBACK
+from harbourmaster.playground.build import ensure_binaries, ensure_prometheus
+from harbourmaster.playground.control_plane import ControlPlane
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.installation import Installation
+from harbourmaster.playground.manifests import DEPLOY
+from harbourmaster.playground.prometheus import Prometheus
+from harbourmaster.playground.workloads import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import structs
 
-from playground.errors import PlaygroundError
-from playground.processes import Process, end_all, read_records, spawn, write_records
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.processes import Process, end_all, read_records, spawn, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from playground.processes import Record
+    from harbourmaster.playground.processes import Record
 
 # A wait also ends when its process does, so this only paces the questions.
 PROBE_SECONDS = 0.05

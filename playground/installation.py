@@ -11,20 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from playground import api, manifests
-from playground.errors import PlaygroundError
-from playground.group import Group, living
-from playground.kubelet import Duties, write_duties
-from playground.ports import free_ports
-from playground.registration import CONFIGURATIONS, Trial, missing
-from playground.volumes import is_mounted
-from playground.workloads import KUBELET, Files, Workload, workload_name
+from harbourmaster.playground import api, manifests
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.group import Group, living
+from harbourmaster.playground.kubelet import Duties, write_duties
+from harbourmaster.playground.ports import free_ports
+from harbourmaster.playground.registration import CONFIGURATIONS, Trial, missing
+from harbourmaster.playground.volumes import is_mounted
+from harbourmaster.playground.workloads import KUBELET, Files, Workload, workload_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from playground.control_plane import ControlPlane
-    from playground.workloads import Role
+    from harbourmaster.playground.control_plane import ControlPlane
+    from harbourmaster.playground.workloads import Role
 
 READY_SECONDS = 120.0
 # The controller makes the certificate meanwhile.
@@ -126,7 +126,13 @@ class Installation:
         plane = self._control_plane
         volumes = [volume for one in self.workloads.values() for volume in one.volumes()]
         write_duties(self.files.duties, Duties(plane.port, str(plane.layout.pki), volumes))
-        command = [sys.executable, "-P", "-m", "playground.kubelet", str(self.files.duties)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "harbourmaster.playground.kubelet",
+            str(self.files.duties),
+        ]
         self._group.start(KUBELET, command, os.environ)
 
     def launch(self, name: str, arguments: Sequence[str] | None = None) -> None:

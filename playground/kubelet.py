@@ -1,4 +1,4 @@
-"""Mounts volumes for processes of this machine: ``python -m playground.kubelet DUTIES``.
+"""Mounts volumes for local processes: ``python -m harbourmaster.playground.kubelet DUTIES``.
 
 As the kubelet does, it asks for a token for each service account, asks again after 80 % of the
 token's life, and mirrors Secrets when they change. Tokens are bound to no pod, for there is none.
@@ -17,11 +17,11 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from playground import api
-from playground.errors import PlaygroundError
-from playground.pki import write_private
-from playground.volumes import publish
-from telemetry.text import reason
+from harbourmaster.playground import api
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.pki import write_private
+from harbourmaster.playground.volumes import publish
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     import ssl

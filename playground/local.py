@@ -1,6 +1,6 @@
 """``harbourmaster local up|down|status``: a control plane and Harbourmaster on it, one command.
 
-Progress goes to stderr and the export line to stdout, as with ``python -m playground``.
+Progress goes to stderr and the export line to stdout, as with the playground's own command.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from playground import api
-from playground.build import ensure_binaries
-from playground.commands import Layout
-from playground.control_plane import ControlPlane, shut_down
-from playground.errors import PlaygroundError
-from playground.group import Group, lives
-from playground.installation import ROLES, Installation, end_in_order, step
-from playground.manifests import DEPLOY
-from playground.processes import read_records
-from playground.workloads import KUBELET, Files
-from serving.process import failure
+from harbourmaster.playground import api
+from harbourmaster.playground.build import ensure_binaries
+from harbourmaster.playground.commands import Layout
+from harbourmaster.playground.control_plane import ControlPlane, shut_down
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.group import Group, lives
+from harbourmaster.playground.installation import ROLES, Installation, end_in_order, step
+from harbourmaster.playground.manifests import DEPLOY
+from harbourmaster.playground.processes import read_records
+from harbourmaster.playground.workloads import KUBELET, Files
+from harbourmaster.serving.process import failure
 
 if TYPE_CHECKING:
     import ssl
     from argparse import Namespace as Arguments
     from pathlib import Path
 
-    from playground.processes import Record
+    from harbourmaster.playground.processes import Record
 
 
 def run(arguments: Arguments) -> int:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 
-from playground.errors import PlaygroundError
-from playground.workloads import METRICS, WEBHOOK
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.workloads import METRICS, WEBHOOK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

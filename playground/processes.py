@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from playground.errors import PlaygroundError
-from playground.pki import write_private
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.pki import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

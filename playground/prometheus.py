@@ -11,12 +11,12 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from playground import api
-from playground.build import ensure_prometheus
-from playground.errors import PlaygroundError
-from playground.group import Group, living
-from playground.ports import free_ports
-from telemetry.text import reason
+from harbourmaster.playground import api
+from harbourmaster.playground.build import ensure_prometheus
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.group import Group, living
+from harbourmaster.playground.ports import free_ports
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

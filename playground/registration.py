@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from playground import api
-from playground.errors import PlaygroundError
-from playground.workloads import REGISTRATION
+from harbourmaster.playground import api
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.workloads import REGISTRATION
 
 if TYPE_CHECKING:
     import ssl

@@ -16,10 +16,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from playground import api
-from playground.build import ensure_binaries, ensure_prometheus, find_kubectl
-from playground.control_plane import ControlPlane
-from playground.demo import (
+from harbourmaster.playground import api
+from harbourmaster.playground.build import ensure_binaries, ensure_prometheus, find_kubectl
+from harbourmaster.playground.control_plane import ControlPlane
+from harbourmaster.playground.demo import (
     CONTROLLER_FLAGS,
     FIRST,
     NAME,
@@ -29,12 +29,12 @@ from playground.demo import (
     end_in_order_when_told,
     shown,
 )
-from playground.errors import PlaygroundError
-from playground.installation import Installation, step
-from playground.manifests import DEPLOY
-from playground.ports import free_ports
-from playground.prometheus import Prometheus
-from playground.workloads import LOOPBACK
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.installation import Installation, step
+from harbourmaster.playground.manifests import DEPLOY
+from harbourmaster.playground.ports import free_ports
+from harbourmaster.playground.prometheus import Prometheus
+from harbourmaster.playground.workloads import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -248,7 +248,7 @@ class Tour(Demo):
         """What a command of ours prints, run as the administrator. Raises PlaygroundError."""
         result = subprocess.run(  # noqa: S603 -- ours
             # -P: a folder named cli may lie where the user stands.
-            [sys.executable, "-P", "-m", "cli.main", *arguments],
+            [sys.executable, "-P", "-m", "harbourmaster.cli.main", *arguments],
             env={**os.environ, "KUBECONFIG": str(self._plane.kubeconfig)},
             capture_output=True,
             text=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from playground.kubelet import SecretVolume, TokenVolume
+from harbourmaster.playground.kubelet import SecretVolume, TokenVolume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ class Workload(NamedTuple):
         """The command line, ``flags`` before our own; of two equal flags the later one counts."""
         # -P: a folder named webhook may lie where the user stands.
         command = [
-            *(sys.executable, "-P", "-m", self.role),
+            *(sys.executable, "-P", "-m", f"harbourmaster.{self.role}"),
             *flags,
             f"--host={LOOPBACK}",
             f"--health-port={self.health_port}",

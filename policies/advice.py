@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from policies import keys
-from policies.field_errors import quoted
-from policies.label_validation import label_selector, label_selector_values
-from policies.model import PREFERRED, REQUIRED, PolicySpec
-from policies.names import dns_subdomain, label_value
-from policies.requirements import integer, is_contradictory
+from harbourmaster.policies import keys
+from harbourmaster.policies.field_errors import quoted
+from harbourmaster.policies.label_validation import label_selector, label_selector_values
+from harbourmaster.policies.model import PREFERRED, REQUIRED, PolicySpec
+from harbourmaster.policies.names import dns_subdomain, label_value
+from harbourmaster.policies.requirements import integer, is_contradictory
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-    from policies.model import (
+    from harbourmaster.policies.model import (
         Affinity,
         LabelSelector,
         LabelSelectorRequirement,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         PodAffinityTerm,
         Policy,
     )
-    from policies.requirements import Constraint
+    from harbourmaster.policies.requirements import Constraint
 
     Requirements: TypeAlias = Sequence[LabelSelectorRequirement | NodeSelectorRequirement]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from policies.compiled import NODE_TERMS, SLOTS
-from policies.model import PREFERRED, REQUIRED
-from policies.patch import AFFINITY, add
-from policies.product import conjunction, node_terms
+from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
+from harbourmaster.policies.model import PREFERRED, REQUIRED
+from harbourmaster.policies.patch import AFFINITY, add
+from harbourmaster.policies.product import conjunction, node_terms
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from policies.compiled import CompiledPolicy, Entries
-    from policies.patch import Operation
-    from policies.product import Conflict, Requirement
+    from harbourmaster.policies.compiled import CompiledPolicy, Entries
+    from harbourmaster.policies.patch import Operation
+    from harbourmaster.policies.product import Conflict, Requirement
 
     Json = dict[str, Any]
 

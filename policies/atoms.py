@@ -6,11 +6,17 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from policies.affinity import required_terms
-from policies.compiled import NODE_TERMS, SLOTS
-from policies.field_errors import quoted
-from policies.model import REQUIRED
-from policies.patch import AFFINITY, NODE_NAME, NODE_SELECTOR, SCHEDULER_NAME, TOLERATIONS
+from harbourmaster.policies.affinity import required_terms
+from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
+from harbourmaster.policies.field_errors import quoted
+from harbourmaster.policies.model import REQUIRED
+from harbourmaster.policies.patch import (
+    AFFINITY,
+    NODE_NAME,
+    NODE_SELECTOR,
+    SCHEDULER_NAME,
+    TOLERATIONS,
+)
 
 Json: TypeAlias = "dict[str, Any]"
 

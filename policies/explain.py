@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from policies.atoms import REQUIRED_TERMS, Fields, label_path, list_path
-from policies.compiled import SLOTS, CompiledPolicy
-from policies.index import policy_set
-from policies.keys import node_term_key, toleration_key
-from policies.merge import Note, merge
-from policies.model import Policy
-from policies.patch import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Operation, apply
-from policies.pods import PodSpec
-from policies.unmatched import Mismatch, Place, why_unmatched
+from harbourmaster.policies.atoms import REQUIRED_TERMS, Fields, label_path, list_path
+from harbourmaster.policies.compiled import SLOTS, CompiledPolicy
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.keys import node_term_key, toleration_key
+from harbourmaster.policies.merge import Note, merge
+from harbourmaster.policies.model import Policy
+from harbourmaster.policies.patch import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Operation, apply
+from harbourmaster.policies.pods import PodSpec
+from harbourmaster.policies.unmatched import Mismatch, Place, why_unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from policies.merge import MergeOptions
-    from policies.pods import PodView
-    from policies.product import Requirement
+    from harbourmaster.policies.merge import MergeOptions
+    from harbourmaster.policies.pods import PodView
+    from harbourmaster.policies.product import Requirement
 
     Json = dict[str, Any]
 

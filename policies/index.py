@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from policies.compiled import CompiledPolicy
+from harbourmaster.policies.compiled import CompiledPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from policies.selectors import Matcher
+    from harbourmaster.policies.selectors import Matcher
 
 _POD: Final = "pod"
 _NAMESPACE: Final = "namespace"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from policies import patch
-from policies.merge import DEFAULT_SCHEDULER
-from policies.model import REQUIRED
+from harbourmaster.policies import patch
+from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.policies.model import REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policies.compiled import CompiledPolicy
+    from harbourmaster.policies.compiled import CompiledPolicy
 
 Path: TypeAlias = "tuple[str, ...]"
 """Names of fields below a pod spec, outermost first."""

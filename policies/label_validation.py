@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policies.field_errors import forbidden, invalid, required
-from policies.names import label_value, qualified_name
+from harbourmaster.policies.field_errors import forbidden, invalid, required
+from harbourmaster.policies.names import label_value, qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policies.field_errors import FieldError
-    from policies.model import LabelSelector, LabelSelectorRequirement, NodeSelectorRequirement
+    from harbourmaster.policies.field_errors import FieldError
+    from harbourmaster.policies.model import (
+        LabelSelector,
+        LabelSelectorRequirement,
+        NodeSelectorRequirement,
+    )
 
 
 def labels(found: Mapping[str, str] | None, path: str) -> Iterator[FieldError]:

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from policies import patch
-from policies.affinity import AffinityDraft, required_terms
-from policies.keys import toleration_key
-from policies.patch import Operation, add, escape
-from policies.pods import PodSpec, is_absent
-from policies.product import TooLargeError, selector_conflict
-from policies.requirements import EXPRESSIONS, constraints_of, describe
+from harbourmaster.policies import patch
+from harbourmaster.policies.affinity import AffinityDraft, required_terms
+from harbourmaster.policies.keys import toleration_key
+from harbourmaster.policies.patch import Operation, add, escape
+from harbourmaster.policies.pods import PodSpec, is_absent
+from harbourmaster.policies.product import TooLargeError, selector_conflict
+from harbourmaster.policies.requirements import EXPRESSIONS, constraints_of, describe
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from policies.compiled import CompiledPolicy
-    from policies.pods import PodView
-    from policies.product import Conflict, Requirement
-    from policies.requirements import ConstraintKey
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.pods import PodView
+    from harbourmaster.policies.product import Conflict, Requirement
+    from harbourmaster.policies.requirements import ConstraintKey
 
     Json = dict[str, Any]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from policies.decoding import MalformedError, decode, decode_anything
-from policies.model import Affinity, Toleration
+from harbourmaster.policies.decoding import MalformedError, decode, decode_anything
+from harbourmaster.policies.model import Affinity, Toleration
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from policies.keys import node_term_key, requirement_key
-from policies.requirements import (
+from harbourmaster.policies.keys import node_term_key, requirement_key
+from harbourmaster.policies.requirements import (
     EXPRESSIONS,
     SCOPES,
     Constraint,

@@ -12,7 +12,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policies.model import LabelSelector
+    from harbourmaster.policies.model import LabelSelector
 
 
 class Matcher(Struct, frozen=True, gc=False):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import inspect
 
-from policies.model import (
+from harbourmaster.policies.model import (
     CLUSTER_POLICY,
     ManagedFieldsEntry,
     PodAffinityTerm,

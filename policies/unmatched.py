@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from policies.field_errors import quoted
-from policies.model import LabelSelector, PolicySpec
-from policies.selectors import compile_selector
+from harbourmaster.policies.field_errors import quoted
+from harbourmaster.policies.model import LabelSelector, PolicySpec
+from harbourmaster.policies.selectors import compile_selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policies.compiled import CompiledPolicy
-    from policies.model import LabelSelectorRequirement, Policy
-    from policies.selectors import Matcher
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.model import LabelSelectorRequirement, Policy
+    from harbourmaster.policies.selectors import Matcher
 
 _SHOWN: Final = 5
 """Values of one expression that are written out."""

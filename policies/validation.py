@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policies.advice import warn
-from policies.field_errors import FieldError, invalid, reason, required, unsupported
-from policies.label_validation import (
+from harbourmaster.policies.advice import warn
+from harbourmaster.policies.field_errors import FieldError, invalid, reason, required, unsupported
+from harbourmaster.policies.label_validation import (
     label_key,
     label_selector,
     labels,
     unknown_operator,
     value_count,
 )
-from policies.metadata_validation import object_metadata
-from policies.model import (
+from harbourmaster.policies.metadata_validation import object_metadata
+from harbourmaster.policies.model import (
     PREFERRED,
     REQUIRED,
     NodeSelectorTerm,
     PodAffinityTerm,
     PolicySpec,
 )
-from policies.names import dns_label, dns_subdomain, label_value
+from harbourmaster.policies.names import dns_label, dns_subdomain, label_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policies.model import (
+    from harbourmaster.policies.model import (
         Affinity,
         NodeAffinity,
         NodeSelectorRequirement,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from yarl import URL
 
-from providers.errors import BadProviderError, ForbiddenAddressError
+from harbourmaster.providers.errors import BadProviderError, ForbiddenAddressError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,25 +7,25 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from providers.addresses import shown
-from providers.errors import (
+from harbourmaster.providers.addresses import shown
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadProviderError,
     ProviderError,
     ThrottledError,
     TimedOutError,
 )
-from providers.http import BLOT, SHORTEST_SECRET
-from providers.model import Answer
-from providers.registry import PROVIDERS
-from providers.replies import words
-from telemetry.logging import get_logger
+from harbourmaster.providers.http import BLOT, SHORTEST_SECRET
+from harbourmaster.providers.model import Answer
+from harbourmaster.providers.registry import PROVIDERS
+from harbourmaster.providers.replies import words
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from providers.http import Http
-    from providers.model import Provider, Question, Target
+    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.model import Provider, Question, Target
 
 ANSWERED: Final = "Answered"
 """The outcome of a question that has an answer; else it is the reason of the error."""

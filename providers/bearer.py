@@ -12,15 +12,15 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
-from providers.errors import BadCredentialsError, UnauthorizedError
-from providers.replies import decoded, raise_for_status
-from providers.targets import credential
+from harbourmaster.providers.errors import BadCredentialsError, UnauthorizedError
+from harbourmaster.providers.replies import decoded, raise_for_status
+from harbourmaster.providers.targets import credential
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from providers.http import Http
-    from providers.model import Target
+    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.model import Target
 
 SSO: Final = "https://sso.dynatrace.com/sso/oauth2/token"
 SCOPE: Final = "storage:buckets:read storage:metrics:read"

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import aiohttp
 from aiohttp.abc import AbstractResolver
 
-from providers.errors import ForbiddenAddressError
+from harbourmaster.providers.errors import ForbiddenAddressError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiohttp.abc import ResolveResult
 
-    from providers.addresses import Addresses
+    from harbourmaster.providers.addresses import Addresses
 
 KEEP_SECONDS: Final = 75.0
 """Longer than the usual interval, so that it finds the connection of the one before."""

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from providers.errors import BadCredentialsError, BadQueryError, NoValuesError
-from providers.model import Answer
-from providers.numbers import go_general
-from providers.replies import decoded, raise_for_status, words
-from providers.series import mean, samples, window
-from providers.targets import complaint, credential, endpoint
+from harbourmaster.providers.errors import BadCredentialsError, BadQueryError, NoValuesError
+from harbourmaster.providers.model import Answer
+from harbourmaster.providers.numbers import go_general
+from harbourmaster.providers.replies import decoded, raise_for_status, words
+from harbourmaster.providers.series import mean, samples, window
+from harbourmaster.providers.targets import complaint, credential, endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from providers.http import Http
-    from providers.model import Question, Target
+    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.model import Question, Target
 
 API_KEY: Final = "DD_CLIENT_API_KEY"
 APP_KEY: Final = "DD_CLIENT_APP_KEY"

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from providers.bearer import Tokens
-from providers.errors import BadAnswerError, TimedOutError, TooLargeError
-from providers.model import Answer
-from providers.numbers import fixed6
-from providers.records import RecordTypes, points
-from providers.replies import decoded, raise_for_status, words
-from providers.series import MAX_SAMPLES, samples
-from providers.targets import complaint, endpoint
+from harbourmaster.providers.bearer import Tokens
+from harbourmaster.providers.errors import BadAnswerError, TimedOutError, TooLargeError
+from harbourmaster.providers.model import Answer
+from harbourmaster.providers.numbers import fixed6
+from harbourmaster.providers.records import RecordTypes, points
+from harbourmaster.providers.replies import decoded, raise_for_status, words
+from harbourmaster.providers.series import MAX_SAMPLES, samples
+from harbourmaster.providers.targets import complaint, endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from providers.http import Http, Reply
-    from providers.model import Question, Target
+    from harbourmaster.providers.http import Http, Reply
+    from harbourmaster.providers.model import Question, Target
 
 WAIT: Final = 50
 """Seconds for which a query may run, as with Keptn; the asker's time-out mostly ends it before."""

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from providers.errors import BadAnswerError, BadQueryError, TooManyValuesError
-from providers.model import Answer
-from providers.numbers import fixed6
-from providers.replies import decoded, raise_for_status
-from providers.series import mean, samples
-from providers.targets import complaint, credential, endpoint
+from harbourmaster.providers.errors import BadAnswerError, BadQueryError, TooManyValuesError
+from harbourmaster.providers.model import Answer
+from harbourmaster.providers.numbers import fixed6
+from harbourmaster.providers.replies import decoded, raise_for_status
+from harbourmaster.providers.series import mean, samples
+from harbourmaster.providers.targets import complaint, credential, endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from providers.http import Http
-    from providers.model import Question, Target
+    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.model import Question, Target
 
 LATEST: Final = "now-5m"
 """From when on the points count, for a question without a start."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from providers.errors import (
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     BadQueryError,
@@ -18,18 +18,18 @@ from providers.errors import (
     TimedOutError,
     TooManyValuesError,
 )
-from providers.leaves import named, numbers
-from providers.model import Answer
-from providers.numbers import fixed6
-from providers.replies import decoded, raise_for_status, words
-from providers.series import samples, window
-from providers.targets import basic, complaint, credential, endpoint
+from harbourmaster.providers.leaves import named, numbers
+from harbourmaster.providers.model import Answer
+from harbourmaster.providers.numbers import fixed6
+from harbourmaster.providers.replies import decoded, raise_for_status, words
+from harbourmaster.providers.series import samples, window
+from harbourmaster.providers.targets import basic, complaint, credential, endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from providers.http import Http
-    from providers.model import Question, Target
+    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.model import Question, Target
 
 FROM: Final = "$from"
 TO: Final = "$to"

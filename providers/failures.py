@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from providers.errors import ProviderError, TimedOutError, UnreachableError
-from providers.replies import words
-from telemetry.text import reason
+from harbourmaster.providers.errors import ProviderError, TimedOutError, UnreachableError
+from harbourmaster.providers.replies import words
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
-    from providers.errors import ProviderError
+    from harbourmaster.providers.errors import ProviderError
 
 
 def error_from(error: Exception, place: str) -> ProviderError:

@@ -14,23 +14,23 @@ import aiohttp
 from msgspec import Struct
 from yarl import URL
 
-from providers.addresses import Addresses, literal, parsed, place
-from providers.connecting import connector
-from providers.errors import (
+from harbourmaster.providers.addresses import Addresses, literal, parsed, place
+from harbourmaster.providers.connecting import connector
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     RedirectedError,
     TooLargeError,
     UnreachableError,
 )
-from providers.failures import error_from, was_cut_off
-from providers.replies import words
+from harbourmaster.providers.failures import error_from, was_cut_off
+from harbourmaster.providers.replies import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    from providers.connecting import Lookup
+    from harbourmaster.providers.connecting import Lookup
 
 MAX_BYTES: Final = 1024 * 1024
 """Of an answer, by default."""

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from providers.errors import (
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadProviderError,
     BadQueryError,
     NoValuesError,
     TooManyValuesError,
 )
-from providers.model import Answer, Sample
-from providers.numbers import finite, go_shortest
-from providers.replies import decoded, raise_for_status, words
-from providers.targets import basic, complaint, endpoint
+from harbourmaster.providers.model import Answer, Sample
+from harbourmaster.providers.numbers import finite, go_shortest
+from harbourmaster.providers.replies import decoded, raise_for_status, words
+from harbourmaster.providers.targets import basic, complaint, endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from providers.http import Http, Reply
-    from providers.model import Question, Table, Target
+    from harbourmaster.providers.http import Http, Reply
+    from harbourmaster.providers.model import Question, Table, Target
 
 _TYPE: Final = "application/vnd.ksql.v1+json"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`")

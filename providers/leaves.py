@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from providers.errors import TooLargeError
-from providers.series import MAX_SAMPLES
+from harbourmaster.providers.errors import TooLargeError
+from harbourmaster.providers.series import MAX_SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from providers.http import Http
+    from harbourmaster.providers.http import Http
 
 
 class Question(Struct, frozen=True, gc=False):

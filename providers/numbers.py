@@ -7,8 +7,8 @@ import re
 from decimal import Decimal
 from typing import Final
 
-from providers.errors import BadAnswerError, NotFiniteError
-from telemetry.text import clean
+from harbourmaster.providers.errors import BadAnswerError, NotFiniteError
+from harbourmaster.telemetry.text import clean
 
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NON_FINITE: Final = re.compile(r"([+-]?)(?:(nan)|inf(?:inity)?)", re.IGNORECASE)

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
-from providers.errors import (
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadQueryError,
     NoValuesError,
@@ -18,17 +18,17 @@ from providers.errors import (
     TooManyValuesError,
     UnreachableError,
 )
-from providers.model import Answer
-from providers.numbers import go_shortest
-from providers.replies import decoded, raise_for_status, words
-from providers.series import samples
-from providers.targets import basic, endpoint
+from harbourmaster.providers.model import Answer
+from harbourmaster.providers.numbers import go_shortest
+from harbourmaster.providers.replies import decoded, raise_for_status, words
+from harbourmaster.providers.series import samples
+from harbourmaster.providers.targets import basic, endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from providers.http import Http, Reply
-    from providers.model import Question, Target
+    from harbourmaster.providers.http import Http, Reply
+    from harbourmaster.providers.model import Question, Target
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _JSON: Final = "application/json"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from providers.errors import NoValuesError, TooManyValuesError
-from providers.replies import words
+from harbourmaster.providers.errors import NoValuesError, TooManyValuesError
+from harbourmaster.providers.replies import words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

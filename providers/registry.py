@@ -5,20 +5,20 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from providers.cortex import Cortex
-from providers.datadog import Datadog
-from providers.dql import Dql
-from providers.dynatrace import Dynatrace
-from providers.elastic import Elastic
-from providers.kafka import Kafka
-from providers.prometheus import Prometheus
-from providers.static import Static
-from providers.thanos import Thanos
+from harbourmaster.providers.cortex import Cortex
+from harbourmaster.providers.datadog import Datadog
+from harbourmaster.providers.dql import Dql
+from harbourmaster.providers.dynatrace import Dynatrace
+from harbourmaster.providers.elastic import Elastic
+from harbourmaster.providers.kafka import Kafka
+from harbourmaster.providers.prometheus import Prometheus
+from harbourmaster.providers.static import Static
+from harbourmaster.providers.thanos import Thanos
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from providers.model import Provider
+    from harbourmaster.providers.model import Provider
 
 PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType(
     {

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from providers.errors import (
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadQueryError,
     ThrottledError,
     UnauthorizedError,
     UnreachableError,
 )
-from telemetry.text import clean
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
-    from providers.errors import ProviderError
-    from providers.http import Reply
+    from harbourmaster.providers.errors import ProviderError
+    from harbourmaster.providers.http import Reply
 
 _T = TypeVar("_T")
 

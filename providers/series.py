@@ -5,14 +5,19 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING, Final
 
-from providers.errors import BadAnswerError, NotFiniteError, NoValuesError, TooLargeError
-from providers.model import Sample
-from providers.numbers import finite
+from harbourmaster.providers.errors import (
+    BadAnswerError,
+    NotFiniteError,
+    NoValuesError,
+    TooLargeError,
+)
+from harbourmaster.providers.model import Sample
+from harbourmaster.providers.numbers import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from providers.model import Question
+    from harbourmaster.providers.model import Question
 
 MAX_SAMPLES: Final = 10_000
 _YEAR_10000: Final = 253_402_300_800

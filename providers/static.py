@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from providers.errors import NoValuesError
-from providers.model import Answer, Sample
-from providers.numbers import finite, go_shortest, quantity
-from providers.replies import words
+from harbourmaster.providers.errors import NoValuesError
+from harbourmaster.providers.model import Answer, Sample
+from harbourmaster.providers.numbers import finite, go_shortest, quantity
+from harbourmaster.providers.replies import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from providers.http import Http
-    from providers.model import Question, Target
+    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.model import Question, Target
 
 
 class Static:

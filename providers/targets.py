@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from providers.errors import BadCredentialsError, BadProviderError
+from harbourmaster.providers.errors import BadCredentialsError, BadProviderError
 
 if TYPE_CHECKING:
-    from providers.http import Reply
-    from providers.model import Target
+    from harbourmaster.providers.http import Reply
+    from harbourmaster.providers.model import Target
 
 _COMPLAINTS: Final = (
     "error",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from providers.prometheus import Prometheus
+from harbourmaster.providers.prometheus import Prometheus
 
 
 class Thanos(Prometheus):

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rescheduling.classes import flags_of, is_required, rank_of
-from rescheduling.model import PendingPod
-from rescheduling.plans import PlannerSettings
-from rescheduling.roster import COMMON
-from rescheduling.spaces import Entry, Group, Space
-from rescheduling.stands import usual
-from rescheduling.vectors import Scale
+from harbourmaster.rescheduling.classes import flags_of, is_required, rank_of
+from harbourmaster.rescheduling.model import PendingPod
+from harbourmaster.rescheduling.plans import PlannerSettings
+from harbourmaster.rescheduling.roster import COMMON
+from harbourmaster.rescheduling.spaces import Entry, Group, Space
+from harbourmaster.rescheduling.stands import usual
+from harbourmaster.rescheduling.vectors import Scale
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-    from rescheduling.model import AntiAffinityTerm, Budget, Node, Pod
+    from harbourmaster.rescheduling.model import AntiAffinityTerm, Budget, Node, Pod
 
 _SCALES: Final = 4
 """Sets of resources that critical pods ask for, which are remembered."""

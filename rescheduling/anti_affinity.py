@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from policies.selectors import EVERYTHING
+from harbourmaster.policies.selectors import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policies.selectors import Matcher
-    from rescheduling.model import AntiAffinityTerm, Node, Pod
+    from harbourmaster.policies.selectors import Matcher
+    from harbourmaster.rescheduling.model import AntiAffinityTerm, Node, Pod
 
 Namespaces: TypeAlias = Mapping[str, Mapping[str, str]]
 """The labels of the namespaces that are known, by name."""

@@ -10,15 +10,15 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from rescheduling.budgets import BLOCKED
-from rescheduling.vectors import MILLION, UNBEARABLE
-from rescheduling.victims import SHORTENING, VIOLATING
+from harbourmaster.rescheduling.budgets import BLOCKED
+from harbourmaster.rescheduling.vectors import MILLION, UNBEARABLE
+from harbourmaster.rescheduling.victims import SHORTENING, VIOLATING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rescheduling.budgets import Ledger
-    from rescheduling.stands import Stand
+    from harbourmaster.rescheduling.budgets import Ledger
+    from harbourmaster.rescheduling.stands import Stand
 
 _NEVER: Final = 1 << 62
 """More than any pod has of a node, in millionths."""

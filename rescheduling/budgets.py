@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rescheduling.model import Budget
-    from rescheduling.roster import Roster
-    from rescheduling.spaces import Entry
+    from harbourmaster.rescheduling.model import Budget
+    from harbourmaster.rescheduling.roster import Roster
+    from harbourmaster.rescheduling.spaces import Entry
 
 FREE: Final = ""
 BLOCKED: Final = "blocked"

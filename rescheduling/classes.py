@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from rescheduling.model import Pod
-    from rescheduling.plans import PlannerSettings
+    from harbourmaster.rescheduling.model import Pod
+    from harbourmaster.rescheduling.plans import PlannerSettings
 
 SHORT: Final = 8
 """Of the flags of a pod: it would get less grace than it asks for."""

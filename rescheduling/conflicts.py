@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rescheduling import anti_affinity, ports
-from rescheduling.fit import KEPT_APART, KEPT_APART_ELSEWHERE, UNKNOWN_NAMESPACE
-from rescheduling.model import Node
+from harbourmaster.rescheduling import anti_affinity, ports
+from harbourmaster.rescheduling.fit import KEPT_APART, KEPT_APART_ELSEWHERE, UNKNOWN_NAMESPACE
+from harbourmaster.rescheduling.model import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rescheduling.accounting import Cluster
-    from rescheduling.model import Pod
-    from rescheduling.spaces import Group
+    from harbourmaster.rescheduling.accounting import Cluster
+    from harbourmaster.rescheduling.model import Pod
+    from harbourmaster.rescheduling.spaces import Group
 
 _NOBODY: Final[Mapping[str, str]] = {}
 

@@ -11,24 +11,24 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from policies.decoding import MalformedError, decode
-from policies.model import REQUIRED, Affinity, LabelSelectorRequirement, PodAffinity
-from policies.model import Toleration as GivenToleration
-from policies.selectors import compile_selector
-from rescheduling.model import AntiAffinityTerm, NodeRequirement, NodeTerm, Toleration
-from rescheduling.node_affinity import is_readable, is_readable_field
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.policies.model import REQUIRED, Affinity, LabelSelectorRequirement, PodAffinity
+from harbourmaster.policies.model import Toleration as GivenToleration
+from harbourmaster.policies.selectors import compile_selector
+from harbourmaster.rescheduling.model import AntiAffinityTerm, NodeRequirement, NodeTerm, Toleration
+from harbourmaster.rescheduling.node_affinity import is_readable, is_readable_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policies.model import (
+    from harbourmaster.policies.model import (
         LabelSelector,
         NodeSelector,
         NodeSelectorRequirement,
         NodeSelectorTerm,
         PodAffinityTerm,
     )
-    from policies.selectors import Matcher
+    from harbourmaster.policies.selectors import Matcher
 
 NOTHING: Final = Raw(b"")
 """A field that is absent."""

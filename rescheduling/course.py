@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rescheduling.plans import Victim
+from harbourmaster.rescheduling.plans import Victim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rescheduling.model import PendingPod, Pod
+    from harbourmaster.rescheduling.model import PendingPod, Pod
 
 WAIT_FIT_SECONDS: Final = 60.0
 """How long the scheduler may leave a pod waiting that fits somewhere as it is."""

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rescheduling import anti_affinity, node_affinity, ports, taints
-from rescheduling.model import TAINT_KEY, Verdict
-from rescheduling.requests import PODS
+from harbourmaster.rescheduling import anti_affinity, node_affinity, ports, taints
+from harbourmaster.rescheduling.model import TAINT_KEY, Verdict
+from harbourmaster.rescheduling.requests import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rescheduling.anti_affinity import Namespaces, Rivals
-    from rescheduling.model import Node, PendingPod, Pod, Requests
+    from harbourmaster.rescheduling.anti_affinity import Namespaces, Rivals
+    from harbourmaster.rescheduling.model import Node, PendingPod, Pod, Requests
 
 NOT_READY: Final = "node is not ready"
 DELETING: Final = "node is being deleted"

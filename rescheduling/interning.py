@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from rescheduling.model import Requests
+from harbourmaster.rescheduling.model import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

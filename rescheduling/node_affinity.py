@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policies.names import label_value, qualified_name
+from harbourmaster.policies.names import label_value, qualified_name
 
 if TYPE_CHECKING:
-    from rescheduling.model import Node, NodeRequirement, NodeTerm, PendingPod
+    from harbourmaster.rescheduling.model import Node, NodeRequirement, NodeTerm, PendingPod
 
 _NAME: Final = "metadata.name"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
-from rescheduling.classes import BARE, NON_DRAINABLE, new_grace
-from rescheduling.plans import Candidate, Circumstances, Plan, Victim
-from rescheduling.relocation import Places, resources_of
-from rescheduling.score import LEADING
-from rescheduling.search import Search
-from rescheduling.spaces import Space
+from harbourmaster.rescheduling.classes import BARE, NON_DRAINABLE, new_grace
+from harbourmaster.rescheduling.plans import Candidate, Circumstances, Plan, Victim
+from harbourmaster.rescheduling.relocation import Places, resources_of
+from harbourmaster.rescheduling.score import LEADING
+from harbourmaster.rescheduling.search import Search
+from harbourmaster.rescheduling.spaces import Space
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from typing import Unpack
 
-    from rescheduling.accounting import Cluster
-    from rescheduling.model import Node, PendingPod, Pod
-    from rescheduling.plans import Given, PlannerSettings
-    from rescheduling.search import Found
-    from rescheduling.stands import Row
+    from harbourmaster.rescheduling.accounting import Cluster
+    from harbourmaster.rescheduling.model import Node, PendingPod, Pod
+    from harbourmaster.rescheduling.plans import Given, PlannerSettings
+    from harbourmaster.rescheduling.search import Found
+    from harbourmaster.rescheduling.stands import Row
 
 _SHOWN: Final = 6
 """The best node, and five others."""

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias, TypedDict
 
 from msgspec import Struct
 
-from rescheduling.model import TAINT_KEY, Pod
+from harbourmaster.rescheduling.model import TAINT_KEY, Pod
 
 NonDrainable: TypeAlias = Literal["avoid", "forbid", "ignore"]
 ScoreOrder: TypeAlias = Literal["documented", "priorityFirst", "random"]

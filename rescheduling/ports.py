@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rescheduling.model import HostPort
+from harbourmaster.rescheduling.model import HostPort
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rescheduling.requests import Container
+    from harbourmaster.rescheduling.requests import Container
 
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - compared, not listened on
 """As good as no address; ``::`` is an address like any other to the scheduler."""

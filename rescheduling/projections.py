@@ -9,10 +9,10 @@ from datetime import datetime
 
 from msgspec import Raw, Struct, field
 
-from policies.model import LabelSelector
-from rescheduling.constraints import NOTHING
-from rescheduling.model import NEVER_EVICT, RESERVATIONS
-from rescheduling.requests import Container, Given, Held, Resources
+from harbourmaster.policies.model import LabelSelector
+from harbourmaster.rescheduling.constraints import NOTHING
+from harbourmaster.rescheduling.model import NEVER_EVICT, RESERVATIONS
+from harbourmaster.rescheduling.requests import Container, Given, Held, Resources
 
 
 class Owner(Struct, frozen=True, gc=False):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rescheduling import conflicts
-from rescheduling.fit import static_reasons
-from rescheduling.model import PendingPod, Pod
-from rescheduling.stands import usual
+from harbourmaster.rescheduling import conflicts
+from harbourmaster.rescheduling.fit import static_reasons
+from harbourmaster.rescheduling.model import PendingPod, Pod
+from harbourmaster.rescheduling.stands import usual
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from rescheduling.accounting import Cluster
-    from rescheduling.model import Node, Requests
-    from rescheduling.vectors import Scale
+    from harbourmaster.rescheduling.accounting import Cluster
+    from harbourmaster.rescheduling.model import Node, Requests
+    from harbourmaster.rescheduling.vectors import Scale
 
 _ANYBODY: Final = PendingPod(pod=Pod(uid="", namespace="", name=""))
 _SLICE: Final = 200

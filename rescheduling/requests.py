@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct, field
 
-from evaluation.quantities import parse_quantity
-from policies.decoding import MalformedError
+from harbourmaster.evaluation.quantities import parse_quantity
+from harbourmaster.policies.decoding import MalformedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rescheduling.model import Requests
+    from harbourmaster.rescheduling.model import Requests
 
 CPU: Final = "cpu"
 PODS: Final = "pods"

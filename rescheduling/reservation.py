@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from evaluation.times import parse as parse_time
-from rescheduling.model import RESERVATIONS, TAINT_KEY
-from rescheduling.taints import NO_SCHEDULE
+from harbourmaster.evaluation.times import parse as parse_time
+from harbourmaster.rescheduling.model import RESERVATIONS, TAINT_KEY
+from harbourmaster.rescheduling.taints import NO_SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

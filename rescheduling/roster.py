@@ -6,13 +6,13 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rescheduling.classes import NON_DRAINABLE, SHORT
+from harbourmaster.rescheduling.classes import NON_DRAINABLE, SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from rescheduling.model import Pod, Requests
-    from rescheduling.spaces import Entry
+    from harbourmaster.rescheduling.model import Pod, Requests
+    from harbourmaster.rescheduling.spaces import Entry
 
 COMMON: Final = ("cpu", "memory")
 """What nearly all pods ask for."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from rescheduling.classes import BARE, SHORT
+from harbourmaster.rescheduling.classes import BARE, SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rescheduling.bounds import Least
-    from rescheduling.model import Node
-    from rescheduling.plans import ScoreOrder, Term
-    from rescheduling.stands import Stand
-    from rescheduling.victims import Choice
+    from harbourmaster.rescheduling.bounds import Least
+    from harbourmaster.rescheduling.model import Node
+    from harbourmaster.rescheduling.plans import ScoreOrder, Term
+    from harbourmaster.rescheduling.stands import Stand
+    from harbourmaster.rescheduling.victims import Choice
 
 Values: TypeAlias = tuple[int | str, ...]
 """A score without its names; those of one order compare with each other."""

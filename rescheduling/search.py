@@ -11,24 +11,24 @@ from collections import Counter
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rescheduling import conflicts
-from rescheduling.bounds import close, quick
-from rescheduling.budgets import Ledger
-from rescheduling.fit import TOO_MANY_PODS, static_reasons
-from rescheduling.score import Scorer
-from rescheduling.stands import Sorter, usual
-from rescheduling.victims import Choice, choose
+from harbourmaster.rescheduling import conflicts
+from harbourmaster.rescheduling.bounds import close, quick
+from harbourmaster.rescheduling.budgets import Ledger
+from harbourmaster.rescheduling.fit import TOO_MANY_PODS, static_reasons
+from harbourmaster.rescheduling.score import Scorer
+from harbourmaster.rescheduling.stands import Sorter, usual
+from harbourmaster.rescheduling.victims import Choice, choose
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Hashable, Iterable
 
-    from rescheduling.accounting import Cluster
-    from rescheduling.conflicts import Conflicts
-    from rescheduling.model import Node, PendingPod, Pod
-    from rescheduling.plans import Circumstances, PlannerSettings
-    from rescheduling.score import Values
-    from rescheduling.spaces import Space
-    from rescheduling.stands import Stand
+    from harbourmaster.rescheduling.accounting import Cluster
+    from harbourmaster.rescheduling.conflicts import Conflicts
+    from harbourmaster.rescheduling.model import Node, PendingPod, Pod
+    from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings
+    from harbourmaster.rescheduling.score import Values
+    from harbourmaster.rescheduling.spaces import Space
+    from harbourmaster.rescheduling.stands import Stand
 
 SLICE: Final = 200
 """Nodes that are looked at in one go."""

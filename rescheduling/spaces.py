@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rescheduling.model import Pod
-from rescheduling.roster import Roster
+from harbourmaster.rescheduling.model import Pod
+from harbourmaster.rescheduling.roster import Roster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rescheduling.model import Node
-    from rescheduling.stands import Stand
+    from harbourmaster.rescheduling.model import Node
+    from harbourmaster.rescheduling.stands import Stand
 
 
 class Group:

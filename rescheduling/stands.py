@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from rescheduling.classes import (
+from harbourmaster.rescheduling.classes import (
     NON_DRAINABLE,
     RUNNING,
     SHORT,
@@ -15,17 +15,17 @@ from rescheduling.classes import (
     is_as_good_as_gone,
     rank_of,
 )
-from rescheduling.requests import PODS
-from rescheduling.roster import Roster
-from rescheduling.vectors import UNBEARABLE, largest_parts, millionths
+from harbourmaster.rescheduling.requests import PODS
+from harbourmaster.rescheduling.roster import Roster
+from harbourmaster.rescheduling.vectors import UNBEARABLE, largest_parts, millionths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from rescheduling.model import Node, Pod, Requests
-    from rescheduling.plans import Circumstances, PlannerSettings
-    from rescheduling.spaces import Entry, Space
-    from rescheduling.vectors import Scale
+    from harbourmaster.rescheduling.model import Node, Pod, Requests
+    from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings
+    from harbourmaster.rescheduling.spaces import Entry, Space
+    from harbourmaster.rescheduling.vectors import Scale
 
 
 class Row(NamedTuple):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rescheduling.model import TAINT_KEY, Taint
+from harbourmaster.rescheduling.model import TAINT_KEY, Taint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rescheduling.model import Toleration
+    from harbourmaster.rescheduling.model import Toleration
 
 NO_SCHEDULE: Final = "NoSchedule"
 _KEEPING_AWAY: Final = frozenset((NO_SCHEDULE, "NoExecute"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rescheduling.model import Requests
+    from harbourmaster.rescheduling.model import Requests
 
 _WIDTH: Final = 80
 """Bits; amounts have 63 at most, and thousands of them may be added."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rescheduling.budgets import BLOCKED
-from rescheduling.classes import SHORT
-from rescheduling.vectors import largest_part
+from harbourmaster.rescheduling.budgets import BLOCKED
+from harbourmaster.rescheduling.classes import SHORT
+from harbourmaster.rescheduling.vectors import largest_part
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from rescheduling.budgets import Ledger
-    from rescheduling.stands import Row, Stand
+    from harbourmaster.rescheduling.budgets import Ledger
+    from harbourmaster.rescheduling.stands import Row, Stand
 
 SHORTENING: Final = 2
 """The tier in which graces are not kept."""

@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from policies.decoding import decode
-from rescheduling import constraints, taints
-from rescheduling.anti_affinity import NAME_LABEL
-from rescheduling.interning import shared_labels, shared_requests, shared_text
-from rescheduling.model import NEVER_EVICT, Budget, Criteria, Node, PendingPod, Pod, Taint
-from rescheduling.ports import host_ports
-from rescheduling.projections import (
+from harbourmaster.policies.decoding import decode
+from harbourmaster.rescheduling import constraints, taints
+from harbourmaster.rescheduling.anti_affinity import NAME_LABEL
+from harbourmaster.rescheduling.interning import shared_labels, shared_requests, shared_text
+from harbourmaster.rescheduling.model import (
+    NEVER_EVICT,
+    Budget,
+    Criteria,
+    Node,
+    PendingPod,
+    Pod,
+    Taint,
+)
+from harbourmaster.rescheduling.ports import host_ports
+from harbourmaster.rescheduling.projections import (
     BudgetMeta,
     BudgetSpec,
     BudgetStatus,
@@ -35,16 +43,16 @@ from rescheduling.projections import (
     PodSpec,
     PodStatus,
 )
-from rescheduling.requests import Asking, Held, allocatable, effective
+from harbourmaster.rescheduling.requests import Asking, Held, allocatable, effective
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from msgspec import Raw
 
-    from policies.model import Affinity
-    from rescheduling.model import AntiAffinityTerm
-    from rescheduling.projections import Condition
+    from harbourmaster.policies.model import Affinity
+    from harbourmaster.rescheduling.model import AntiAffinityTerm
+    from harbourmaster.rescheduling.projections import Condition
 
 _ANTI_AFFINITY: Final = b"podAntiAffinity"
 _ESCAPE: Final = b"\\u"

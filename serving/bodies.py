@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 
-from serving.refusals import Refusal
+from harbourmaster.serving.refusals import Refusal
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
 
-    from serving.limits import Admission
+    from harbourmaster.serving.limits import Admission
 
 _JSON: Final = "application/json"
 _CHARSET: Final = frozenset(("charset=utf-8", 'charset="utf-8"'))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from serving.protocol import Protocol
-from serving.refusals import Refusal
+from harbourmaster.serving.protocol import Protocol
+from harbourmaster.serving.refusals import Refusal
 
 if TYPE_CHECKING:
     from aiohttp import web

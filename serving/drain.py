@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from serving.readiness import Readiness
-    from serving.site import Site
+    from harbourmaster.serving.readiness import Readiness
+    from harbourmaster.serving.site import Site
 
 WAIT: Final = 5.0
 """Seconds for the removal of the endpoint to reach every node."""

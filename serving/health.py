@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from serving.readiness import Readiness
+    from harbourmaster.serving.readiness import Readiness
 
 
 def health_app(readiness: Readiness, registry: CollectorRegistry) -> web.Application:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Self
 
-from serving.heartbeat import Heartbeat
-from serving.refusals import Refusal
+from harbourmaster.serving.heartbeat import Heartbeat
+from harbourmaster.serving.refusals import Refusal
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from telemetry.metrics import Metrics
+    from harbourmaster.telemetry.metrics import Metrics
 
 MAX_REQUESTS: Final = 1024
 # A request in flight is one whose body is on its way, for deciding takes no turn of the loop: many

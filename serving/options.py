@@ -21,7 +21,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
 
-from serving.documents import DocumentError, parse_value, read_settings
+from harbourmaster.serving.documents import DocumentError, parse_value, read_settings
 
 if TYPE_CHECKING:
     import argparse

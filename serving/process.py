@@ -7,9 +7,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from serving.options import SettingsError, add_settings, settings_from
-from serving.settings import StartError
-from telemetry.text import reason
+from harbourmaster.serving.options import SettingsError, add_settings, settings_from
+from harbourmaster.serving.settings import StartError
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

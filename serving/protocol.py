@@ -15,8 +15,8 @@ from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from msgspec import Struct
 
-from serving.refusals import NamelessResponse, Refusal
-from telemetry.logging import get_logger
+from harbourmaster.serving.refusals import NamelessResponse, Refusal
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -7,10 +7,10 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from telemetry.text import reason
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
-    from serving.site import Site
+    from harbourmaster.serving.site import Site
 
 Probe: TypeAlias = Callable[[], Awaitable[str | None]]
 """Returns why it fails, in one line, or None."""

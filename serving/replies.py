@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
 
-from serving.refusals import NamelessResponse
+from harbourmaster.serving.refusals import NamelessResponse
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import hdrs
 
-from serving.refusals import Refusal
+from harbourmaster.serving.refusals import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

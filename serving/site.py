@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from serving.protocol import Connections, Protocol, Timeouts, remove_server_header
-from telemetry.text import reason
+from harbourmaster.serving.protocol import Connections, Protocol, Timeouts, remove_server_header
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     import ssl
 
-    from serving.routes import Handler
+    from harbourmaster.serving.routes import Handler
 
 BACKLOG: Final = 1024
 """Connections that may wait for their handshake, as after a rollout."""

@@ -6,14 +6,14 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from serving.settings import StartError
-from telemetry.tracing import TracingError, create_tracer
+from harbourmaster.serving.settings import StartError
+from harbourmaster.telemetry.tracing import TracingError, create_tracer
 
 if TYPE_CHECKING:
     from prometheus_client import Counter
 
-    from serving.settings import TracingSettings
-    from telemetry.spans import Tracer
+    from harbourmaster.serving.settings import TracingSettings
+    from harbourmaster.telemetry.spans import Tracer
 
 
 def start_tracing(

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 from yarl import URL
 
-from telemetry.logging import get_logger
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

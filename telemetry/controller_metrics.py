@@ -16,9 +16,14 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from telemetry.api_calls import ApiCalls
-from telemetry.metrics import BUILD_INFO, CERTIFICATE_EXPIRY, event_loop_lag, span_counter
-from telemetry.watches import WatchTallies
+from harbourmaster.telemetry.api_calls import ApiCalls
+from harbourmaster.telemetry.metrics import (
+    BUILD_INFO,
+    CERTIFICATE_EXPIRY,
+    event_loop_lag,
+    span_counter,
+)
+from harbourmaster.telemetry.watches import WatchTallies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from telemetry.spans import SEND_TIMEOUT
+from harbourmaster.telemetry.spans import SEND_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
-from telemetry.tallies import Distribution
+from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
+from harbourmaster.telemetry.tallies import Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

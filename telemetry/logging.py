@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal, TypeAlias, TypeVar
 import msgspec
 import structlog
 
-from telemetry.text import clean
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from telemetry.logging import get_logger
-from telemetry.span_queue import CAPACITY, QUEUE_FULL, SHUTDOWN
-from telemetry.text import reason
-from telemetry.tracing import TracingError, check_collector, create_collector_tracer
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.span_queue import CAPACITY, QUEUE_FULL, SHUTDOWN
+from harbourmaster.telemetry.text import reason
+from harbourmaster.telemetry.tracing import TracingError, check_collector, create_collector_tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from telemetry.spans import Tracer
+    from harbourmaster.telemetry.spans import Tracer
 
 SERVICE: Final = "lifecycle-operator"
 """Keptn's name in traces, for its dashboards."""

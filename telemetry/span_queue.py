@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from telemetry.logging import get_logger
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -30,17 +30,17 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from telemetry.span_queue import SpanQueue
-from telemetry.text import reason
-from telemetry.trace_context import SAMPLED, Caller, caller_from
+from harbourmaster.telemetry.span_queue import SpanQueue
+from harbourmaster.telemetry.text import reason
+from harbourmaster.telemetry.trace_context import SAMPLED, Caller, caller_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from telemetry.phase_spans import PhaseSpan
-    from telemetry.span_queue import Sender
+    from harbourmaster.telemetry.phase_spans import PhaseSpan
+    from harbourmaster.telemetry.span_queue import Sender
 
 SEND_TIMEOUT: Final = 5.0
 """Seconds for one batch, its repetitions included."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from telemetry.spans import Tracer
+    from harbourmaster.telemetry.spans import Tracer
 
 _SETTING: Final = "--tracing-endpoint"
 _COLLECTOR: Final = "OTelCollectorUrl"
@@ -34,7 +34,7 @@ def create_tracer(
     """
     _check(endpoint, _SETTING)
     try:
-        from telemetry.spans import CollectorSender, Tracer  # noqa: PLC0415 - 12 MB and 0.2 s
+        from harbourmaster.telemetry.spans import CollectorSender, Tracer  # noqa: PLC0415 - 12 MB and 0.2 s
     except ImportError as error:
         raise _missing(error) from None
     return Tracer(CollectorSender(endpoint), resource, ratio, on_outcome)
@@ -56,10 +56,10 @@ def create_collector_tracer(
     """
     check_collector(url)
     try:
-        from telemetry.spans import CollectorSender, Tracer  # noqa: PLC0415 - as above
+        from harbourmaster.telemetry.spans import CollectorSender, Tracer  # noqa: PLC0415 - as above
 
         if _HOST_AND_PORT.fullmatch(url):
-            from telemetry.grpc_sender import GrpcSender  # noqa: PLC0415 - 20 MB more
+            from harbourmaster.telemetry.grpc_sender import GrpcSender  # noqa: PLC0415 - 20 MB more
 
             return Tracer(GrpcSender(url), resource, 1.0, on_outcome)
     except ImportError as error:

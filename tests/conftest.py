@@ -11,6 +11,11 @@ import aiohttp
 import pytest
 
 import helpers.properties  # noqa: F401 - before any test module, for its profiles
+from harbourmaster.playground import api as playground_api
+from harbourmaster.playground.browser import ensure_axe, ensure_browser
+from harbourmaster.playground.build import ensure_binaries, ensure_prometheus
+from harbourmaster.playground.control_plane import ControlPlane
+from harbourmaster.playground.errors import PlaygroundError
 from helpers.cluster import (
     SERVED,
     delete_namespace,
@@ -24,11 +29,6 @@ from helpers.gate import divide
 from helpers.objects import cluster_policy, policy
 from helpers.prometheus import scraped
 from helpers.server import Server
-from playground import api as playground_api
-from playground.browser import ensure_axe, ensure_browser
-from playground.build import ensure_binaries, ensure_prometheus
-from playground.control_plane import ControlPlane
-from playground.errors import PlaygroundError
 
 CRDS = Path(__file__).parents[1] / "deploy/crds"
 HERE = Path(__file__).parent

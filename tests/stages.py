@@ -47,7 +47,7 @@ ENVIRONMENT = {
 
 def build(run):
     """Start to build what is not in the cache, one after the other; return the process."""
-    playground = [sys.executable, "-m", "playground"]
+    playground = [sys.executable, "-m", "harbourmaster.playground"]
     code = "import subprocess, sys; [subprocess.run(a, check=True) for a in eval(sys.argv[1])]"
     wanted = [CONTROL_PLANE, BROWSER] if run == "gate" else [EVERYTHING, BROWSER]
     commands = [[*playground, *one] for one in wanted]

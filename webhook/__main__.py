@@ -1,13 +1,13 @@
-"""``python -m webhook``: the admission process, as ``harbourmaster webhook``."""
+"""``python -m harbourmaster.webhook``: the process of ``harbourmaster webhook``."""
 
 from __future__ import annotations
 
 import sys
 
-from policies.decoding import describe
-from serving.process import run_process
-from webhook.process import run
-from webhook.settings import WebhookSettings
+from harbourmaster.policies.decoding import describe
+from harbourmaster.serving.process import run_process
+from harbourmaster.webhook.process import run
+from harbourmaster.webhook.settings import WebhookSettings
 
 if __name__ == "__main__":
-    sys.exit(run_process("python -m webhook", run, WebhookSettings, describe))
+    sys.exit(run_process("python -m harbourmaster.webhook", run, WebhookSettings, describe))

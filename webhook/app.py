@@ -7,26 +7,26 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from serving.bodies import read_body
-from serving.clients import check_client
-from serving.deadline import request_budget
-from serving.replies import json_reply
-from serving.routes import post_routes
-from telemetry.logging import get_logger
-from webhook.handlers import NAMESPACE_UNKNOWN, answer, answer_failed
-from webhook.review import MAX_BODY_BYTES
+from harbourmaster.serving.bodies import read_body
+from harbourmaster.serving.clients import check_client
+from harbourmaster.serving.deadline import request_budget
+from harbourmaster.serving.replies import json_reply
+from harbourmaster.serving.routes import post_routes
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.webhook.handlers import NAMESPACE_UNKNOWN, answer, answer_failed
+from harbourmaster.webhook.review import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from serving.limits import Limits
-    from serving.routes import Handler
-    from serving.settings import ServerSettings
-    from webhook.conversion import Conversions
-    from webhook.engine import Engine, EngineHolder
-    from webhook.handlers import Decision
-    from webhook.recording import Recorder
-    from webhook.records import Records
+    from harbourmaster.serving.limits import Limits
+    from harbourmaster.serving.routes import Handler
+    from harbourmaster.serving.settings import ServerSettings
+    from harbourmaster.webhook.conversion import Conversions
+    from harbourmaster.webhook.engine import Engine, EngineHolder
+    from harbourmaster.webhook.handlers import Decision
+    from harbourmaster.webhook.recording import Recorder
+    from harbourmaster.webhook.records import Records
 
 MUTATE_PATHS: Final = ("/mutate", "/webhook", "/mutate-v1-pod")
 """Our own path, kupid's and Keptn's; on all the object's kind decides what happens."""

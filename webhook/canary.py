@@ -11,8 +11,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
-from policies.compiled import compile_policy
-from policies.model import (
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.model import (
     API_VERSION,
     CLUSTER_POLICY,
     LabelSelector,
@@ -25,8 +25,8 @@ from policies.model import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policies.compiled import CompiledPolicy
-    from webhook.review import RequestHead
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.webhook.review import RequestHead
 
 CANARY: Final = "doctor.harbourmaster.dev/canary"
 """Label of the pod that is tried, and key of the toleration that it gets."""

@@ -10,15 +10,15 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from policies.decoding import MalformedError, decode
-from policies.index import policy_set
-from webhook.engine import Engine
-from webhook.handlers import answer
-from webhook.parents import ParentObject, parents_of
-from webhook.review import MAX_BODY_BYTES
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import NamespaceObject, Snapshot
-from webhook.sources import namespaces_of, read_policy
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.parents import ParentObject, parents_of
+from harbourmaster.webhook.review import MAX_BODY_BYTES
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
+from harbourmaster.webhook.sources import namespaces_of, read_policy
 
 HTTP_OK: Final = 200
 HTTP_TOO_LARGE: Final = 413

@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from evaluation.analysis_validation import (
+from harbourmaster.evaluation.analysis_validation import (
     validate_analysis,
     validate_definition,
     validate_template,
 )
-from evaluation.faults import Fault, message
-from evaluation.metric_validation import validate_metric, validate_provider
-from evaluation.model import (
+from harbourmaster.evaluation.faults import Fault, message
+from harbourmaster.evaluation.metric_validation import validate_metric, validate_provider
+from harbourmaster.evaluation.model import (
     Analysis,
     AnalysisDefinition,
     AnalysisValueTemplate,
     Metric,
     Provider,
 )
-from lifecycle.model import TaskDefinition
-from lifecycle.task_definition_validation import validate
-from placement.model import GROUP as PLACEMENT
-from placement.validation import CHECKS as PLACEMENT_CHECKS
-from placement.validation import ConstraintFault
-from policies.decoding import MalformedError, decode
-from policies.merge import Note
-from webhook.review import MAX_REASON, allowed, cut, refused
+from harbourmaster.lifecycle.model import TaskDefinition
+from harbourmaster.lifecycle.task_definition_validation import validate
+from harbourmaster.placement.model import GROUP as PLACEMENT
+from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
+from harbourmaster.placement.validation import ConstraintFault
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.policies.merge import Note
+from harbourmaster.webhook.review import MAX_REASON, allowed, cut, refused
 
 if TYPE_CHECKING:
-    from webhook.review import Request, Response
+    from harbourmaster.webhook.review import Request, Response
 
 _CHECKED: Final = frozenset(("CREATE", "UPDATE", "", None))
 _MAX_CAUSES: Final = 32

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from lifecycle.conversion import ConversionError, convert
-from serving.bodies import read_body
-from serving.clients import check_client
-from serving.deadline import request_budget
-from serving.replies import json_reply
-from telemetry.logging import get_logger
-from webhook.review import MAX_WARNING, cut
+from harbourmaster.lifecycle.conversion import ConversionError, convert
+from harbourmaster.serving.bodies import read_body
+from harbourmaster.serving.clients import check_client
+from harbourmaster.serving.deadline import request_budget
+from harbourmaster.serving.replies import json_reply
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.webhook.review import MAX_WARNING, cut
 
 if TYPE_CHECKING:
     from aiohttp import web
     from prometheus_client import Counter
 
-    from serving.limits import Limits
-    from serving.settings import ServerSettings
+    from harbourmaster.serving.limits import Limits
+    from harbourmaster.serving.settings import ServerSettings
 
 KIND: Final = "ConversionReview"
 V1: Final = "apiextensions.k8s.io/v1"

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gates.owners import SUPPORTED
-from policies.merge import Note, merge
-from webhook.gate_memory import GateMemory
-from webhook.gating import AT_GATE, WITH_SCHEDULER
-from webhook.review import Response, allowed, denied, patched, patched_with
+from harbourmaster.gates.owners import SUPPORTED
+from harbourmaster.policies.merge import Note, merge
+from harbourmaster.webhook.gate_memory import GateMemory
+from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
+from harbourmaster.webhook.review import Response, allowed, denied, patched, patched_with
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from policies.compiled import CompiledPolicy
-    from policies.merge import Merged
-    from policies.pods import Kind, PodSpec, PodView
-    from webhook.gate_memory import Remembered
-    from webhook.gating import Gating
-    from webhook.settings import AdmissionSettings
-    from webhook.snapshot import Namespace, Snapshot
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.merge import Merged
+    from harbourmaster.policies.pods import Kind, PodSpec, PodView
+    from harbourmaster.webhook.gate_memory import Remembered
+    from harbourmaster.webhook.gating import Gating
+    from harbourmaster.webhook.settings import AdmissionSettings
+    from harbourmaster.webhook.snapshot import Namespace, Snapshot
 
 MUTATED: Final = "mutated"
 """A patch was sent."""

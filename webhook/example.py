@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from serving.site import Site
+    from harbourmaster.serving.site import Site
 
 _INDENT: Final = 2
 

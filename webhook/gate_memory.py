@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gates.critical import SYSTEM_NAMESPACES
-from webhook.gating import gate
-from webhook.key_notes import pod_notes
-from webhook.reviewed import container_texts
+from harbourmaster.gates.critical import SYSTEM_NAMESPACES
+from harbourmaster.webhook.gating import gate
+from harbourmaster.webhook.key_notes import pod_notes
+from harbourmaster.webhook.reviewed import container_texts
 
 if TYPE_CHECKING:
-    from policies.merge import Note
-    from webhook.engine import Verdict
-    from webhook.gating import GateRules, Gating
-    from webhook.parents import Parents
-    from webhook.reviewed import Reviewed, ReviewedSpec
+    from harbourmaster.policies.merge import Note
+    from harbourmaster.webhook.engine import Verdict
+    from harbourmaster.webhook.gating import GateRules, Gating
+    from harbourmaster.webhook.parents import Parents
+    from harbourmaster.webhook.reviewed import Reviewed, ReviewedSpec
 
     _Key: TypeAlias = tuple[str, bytes, bytes, bytes, str | None]
 

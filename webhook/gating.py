@@ -13,17 +13,17 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from gates.critical import SYSTEM_NAMESPACES, is_critical
-from gates.gate import PROVISIONAL, SCHEDULER_NAME, is_gated, placement
-from gates.inheritance import inherit, own
-from gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
-from gates.owners import supported_owner
-from policies.decoding import MalformedError, decode
-from policies.merge import DEFAULT_SCHEDULER, Note
-from policies.pods import is_absent
-from webhook.parents import Lineage
-from webhook.review import MAX_WARNING, cut
-from webhook.reviewed import (
+from harbourmaster.gates.critical import SYSTEM_NAMESPACES, is_critical
+from harbourmaster.gates.gate import PROVISIONAL, SCHEDULER_NAME, is_gated, placement
+from harbourmaster.gates.inheritance import inherit, own
+from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
+from harbourmaster.gates.owners import supported_owner
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.policies.merge import DEFAULT_SCHEDULER, Note
+from harbourmaster.policies.pods import is_absent
+from harbourmaster.webhook.parents import Lineage
+from harbourmaster.webhook.review import MAX_WARNING, cut
+from harbourmaster.webhook.reviewed import (
     ReviewedMeta,
     ReviewedSpec,
     annotations_of,
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from gates.inheritance import Tracking
-    from gates.owners import OwnerReference
-    from gates.version import Container
-    from webhook.parents import Parents
-    from webhook.reviewed import Reviewed
+    from harbourmaster.gates.inheritance import Tracking
+    from harbourmaster.gates.owners import OwnerReference
+    from harbourmaster.gates.version import Container
+    from harbourmaster.webhook.parents import Parents
+    from harbourmaster.webhook.reviewed import Reviewed
 
     Part = TypeVar("Part")
     Value = TypeVar("Value")

@@ -11,18 +11,18 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Final
 
-from kube.backoff import Backoff
-from kube.errors import ApiError
-from kube.server_version import server_version
-from telemetry.logging import get_logger
-from webhook.gating_version import gating_of
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.server_version import server_version
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.webhook.gating_version import gating_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kube.client import Client
-    from kube.server_version import ServerVersion
-    from webhook.engine import EngineHolder
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.server_version import ServerVersion
+    from harbourmaster.webhook.engine import EngineHolder
 
 _BACKOFF: Final = Backoff(limit=10.0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from kube.server_version import ServerVersion
+from harbourmaster.kube.server_version import ServerVersion
 
 FIRST_WITH_GATES: Final = ServerVersion(1, 27)
 """Scheduling gates are there without a feature gate from this version on."""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from policies.decoding import MalformedError
-from policies.merge import Note
-from policies.model import is_policy_kind
-from policies.pods import KINDS
-from policies.validation import reason, validate, warn
-from webhook.canary import canary_policy, is_canary
-from webhook.checked_objects import is_checked, review_object
-from webhook.engine import (
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.policies.merge import Note
+from harbourmaster.policies.model import is_policy_kind
+from harbourmaster.policies.pods import KINDS
+from harbourmaster.policies.validation import reason, validate, warn
+from harbourmaster.webhook.canary import canary_policy, is_canary
+from harbourmaster.webhook.checked_objects import is_checked, review_object
+from harbourmaster.webhook.engine import (
     DENIED,
     GATED,
     MUTATED,
@@ -29,10 +29,10 @@ from webhook.engine import (
     fused,
     noted,
 )
-from webhook.gating import fixed
-from webhook.key_notes import object_notes
-from webhook.policy_objects import OversizedError, decode_policy
-from webhook.review import (
+from harbourmaster.webhook.gating import fixed
+from harbourmaster.webhook.key_notes import object_notes
+from harbourmaster.webhook.policy_objects import OversizedError, decode_policy
+from harbourmaster.webhook.review import (
     MAX_REASON,
     MAX_WARNING,
     GroupVersionKind,
@@ -49,12 +49,12 @@ from webhook.review import (
     errored,
     remarked,
 )
-from webhook.reviewed import read_object
+from harbourmaster.webhook.reviewed import read_object
 
 if TYPE_CHECKING:
-    from policies.pods import Kind
-    from webhook.engine import Engine
-    from webhook.reviewed import Reviewed
+    from harbourmaster.policies.pods import Kind
+    from harbourmaster.webhook.engine import Engine
+    from harbourmaster.webhook.reviewed import Reviewed
 
 VALID: Final = "valid"
 INVALID: Final = "invalid"

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gates.known_keys import PREFIXES, meant, unknown_keys
-from gates.metadata import OPT_IN, OPT_IN_KEY
-from policies.decoding import MalformedError, decode
-from policies.merge import Note
-from webhook.review import MAX_WARNING, cut
+from harbourmaster.gates.known_keys import PREFIXES, meant, unknown_keys
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.policies.merge import Note
+from harbourmaster.webhook.review import MAX_WARNING, cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from msgspec import Raw
 
-    from policies.pods import Kind, PodView
-    from webhook.parents import Lineage
-    from webhook.reviewed import Reviewed
+    from harbourmaster.policies.pods import Kind, PodView
+    from harbourmaster.webhook.parents import Lineage
+    from harbourmaster.webhook.reviewed import Reviewed
 
 MAX_TOLD: Final = 3
 """Unknown keys of one place that are named; of the others only the number is told."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from gates.owners import ROLLOUT
-from kube.backoff import Backoff
-from kube.definitions import DefinitionWatch
-from kube.reflector import Reflector
-from kube.resources import (
+from harbourmaster.gates.owners import ROLLOUT
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.kube.definitions import DefinitionWatch
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import (
     CLUSTER_POLICIES,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -26,26 +26,26 @@ from kube.resources import (
     ROLLOUTS,
     STATEFUL_SETS,
 )
-from policies.compiled import compile_policy, undecodable_policy
-from policies.decoding import MalformedError
-from policies.index import policy_set
-from webhook.parents import Parents, decode_parent
-from webhook.policy_objects import decode_policy, source_of
-from webhook.snapshot import NamespaceObject, Snapshot
+from harbourmaster.policies.compiled import compile_policy, undecodable_policy
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.parents import Parents, decode_parent
+from harbourmaster.webhook.policy_objects import decode_policy, source_of
+from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from typing import TypeAlias
 
-    from kube.client import Client
-    from kube.faults import WatchMetrics
-    from kube.resources import Resource
-    from policies.compiled import CompiledPolicy
-    from policies.index import PolicySet
-    from webhook.engine import EngineHolder
-    from webhook.parents import Parent
-    from webhook.settings import WatchSettings
-    from webhook.snapshot import Namespace
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.index import PolicySet
+    from harbourmaster.webhook.engine import EngineHolder
+    from harbourmaster.webhook.parents import Parent
+    from harbourmaster.webhook.settings import WatchSettings
+    from harbourmaster.webhook.snapshot import Namespace
 
     _Watch: TypeAlias = Reflector[Namespace] | Reflector[CompiledPolicy] | Reflector[Parent]
 

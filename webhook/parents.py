@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from gates.known_keys import unknown_keys
-from gates.metadata import READ_KEYS, Metadata
-from gates.owners import (
+from harbourmaster.gates.known_keys import unknown_keys
+from harbourmaster.gates.metadata import READ_KEYS, Metadata
+from harbourmaster.gates.owners import (
     DAEMON_SET,
     DEPLOYMENT,
     REPLICA_SET,
@@ -24,7 +24,7 @@ from gates.owners import (
     is_replica_set,
     parent_of,
 )
-from webhook.key_notes import MAX_TOLD
+from harbourmaster.webhook.key_notes import MAX_TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

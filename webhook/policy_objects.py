@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from policies.decoding import MalformedError, decode, describe
-from policies.model import Policy
+from harbourmaster.policies.decoding import MalformedError, decode, describe
+from harbourmaster.policies.model import Policy
 
 MAX_SPEC_BYTES: Final = 128 * 1024
 """Of the JSON of ``spec``; managed fields and annotations are no matter."""

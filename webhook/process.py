@@ -13,33 +13,33 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
-from certs.errors import CertificateError
-from certs.hardening import disable_core_dumps
-from certs.watch import keep_current, wait_for
-from kube.client import Client
-from kube.connection import connect, own_namespace
-from kube.errors import ConnectionSettingsError
-from serving.background import running
-from serving.drain import StopSignals
-from serving.settings import StartError
-from serving.site import AddressError
-from telemetry.api_calls import ApiCalls
-from telemetry.logging import configure_logging, get_logger
-from telemetry.watches import WatchTallies
-from webhook.engine import Engine, EngineHolder
-from webhook.gating_choice import GatingChoice
-from webhook.knowledge import Knowledge
-from webhook.server import ReviewServer
-from webhook.snapshot import Snapshot, describe
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.hardening import disable_core_dumps
+from harbourmaster.certs.watch import keep_current, wait_for
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect, own_namespace
+from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.serving.background import running
+from harbourmaster.serving.drain import StopSignals
+from harbourmaster.serving.settings import StartError
+from harbourmaster.serving.site import AddressError
+from harbourmaster.telemetry.api_calls import ApiCalls
+from harbourmaster.telemetry.logging import configure_logging, get_logger
+from harbourmaster.telemetry.watches import WatchTallies
+from harbourmaster.webhook.engine import Engine, EngineHolder
+from harbourmaster.webhook.gating_choice import GatingChoice
+from harbourmaster.webhook.knowledge import Knowledge
+from harbourmaster.webhook.server import ReviewServer
+from harbourmaster.webhook.snapshot import Snapshot, describe
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Coroutine, Iterator
     from typing import BinaryIO
 
-    from certs.bundle import Bundle
-    from kube.connection import Connection
-    from webhook.settings import WebhookSettings
+    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.kube.connection import Connection
+    from harbourmaster.webhook.settings import WebhookSettings
 
 CERTIFICATE_DIRECTORY: Final = "/etc/harbourmaster/certs"
 """Where the manifests mount the Secret."""

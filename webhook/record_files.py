@@ -10,8 +10,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from serving.settings import StartError
-from telemetry.text import reason
+from harbourmaster.serving.settings import StartError
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from pathlib import Path

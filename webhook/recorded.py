@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from gates.metadata import OPT_IN, OPT_IN_KEY
-from gates.owners import supported_owner
-from gates.version import hash_of
-from policies.decoding import MalformedError
-from policies.pods import KINDS
-from telemetry.metrics import NOT_KEPT, TOO_LARGE, UNFAITHFUL, WRITTEN
-from webhook.cases import Failure, answer_case, read_case, response_of
-from webhook.engine import Engine
-from webhook.handlers import Decision
-from webhook.parents import Parent
-from webhook.redaction import redacted
-from webhook.review import GroupVersionKind, Request, WorkloadRequest
-from webhook.reviewed import containers_of, owners_of, read_object
-from webhook.settings import AdmissionSettings
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.owners import supported_owner
+from harbourmaster.gates.version import hash_of
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.policies.pods import KINDS
+from harbourmaster.telemetry.metrics import NOT_KEPT, TOO_LARGE, UNFAITHFUL, WRITTEN
+from harbourmaster.webhook.cases import Failure, answer_case, read_case, response_of
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import Decision
+from harbourmaster.webhook.parents import Parent
+from harbourmaster.webhook.redaction import redacted
+from harbourmaster.webhook.review import GroupVersionKind, Request, WorkloadRequest
+from harbourmaster.webhook.reviewed import containers_of, owners_of, read_object
+from harbourmaster.webhook.settings import AdmissionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policies.compiled import CompiledPolicy
-    from webhook.review import RequestHead
-    from webhook.reviewed import Reviewed
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.webhook.review import RequestHead
+    from harbourmaster.webhook.reviewed import Reviewed
 
 MAX_POLICIES: Final = 64 * 1024
 """Bytes of the policies that matched, together; the line's replay reads and merges them anew, and

@@ -13,20 +13,27 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from telemetry.logging import get_logger
-from telemetry.metrics import FAILED, NOT_KEPT, QUEUE_FULL, TOO_LARGE, UNFAITHFUL, WRITTEN
-from telemetry.text import reason
-from webhook.handlers import MALFORMED
-from webhook.recorded import Taken, line_of, parents_now
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.metrics import (
+    FAILED,
+    NOT_KEPT,
+    QUEUE_FULL,
+    TOO_LARGE,
+    UNFAITHFUL,
+    WRITTEN,
+)
+from harbourmaster.telemetry.text import reason
+from harbourmaster.webhook.handlers import MALFORMED
+from harbourmaster.webhook.recorded import Taken, line_of, parents_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from prometheus_client import Counter
 
-    from webhook.engine import Engine
-    from webhook.handlers import Decision
-    from webhook.record_files import RecordFiles
+    from harbourmaster.webhook.engine import Engine
+    from harbourmaster.webhook.handlers import Decision
+    from harbourmaster.webhook.record_files import RecordFiles
 
 MAX_REVIEW: Final = 256 * 1024
 """Bytes of a review and its answer, if they are kept; more would hold up others when they are

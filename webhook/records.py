@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from telemetry.logging import get_logger
-from telemetry.text import clean
-from webhook.engine import DENIED, GATED, MUTATED
-from webhook.handlers import INVALID
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.text import clean
+from harbourmaster.webhook.engine import DENIED, GATED, MUTATED
+from harbourmaster.webhook.handlers import INVALID
 
 if TYPE_CHECKING:
     import asyncio
     from typing import BinaryIO
 
-    from telemetry.metrics import Metrics
-    from telemetry.spans import Tracer
-    from webhook.engine import Verdict
-    from webhook.handlers import Decision
-    from webhook.review import RequestHead
+    from harbourmaster.telemetry.metrics import Metrics
+    from harbourmaster.telemetry.spans import Tracer
+    from harbourmaster.webhook.engine import Verdict
+    from harbourmaster.webhook.handlers import Decision
+    from harbourmaster.webhook.review import RequestHead
 
 MOMENT: Final = 0.05
 """Seconds that a record may wait; so much of the log is lost if the process is killed."""

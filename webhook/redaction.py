@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from gates.metadata import APP_TYPE_KEY, PARENT_KEY, READ_KEYS, REMOVED_KEY
-from policies.model import is_policy_kind
-from policies.pods import KINDS, MIRROR_ANNOTATION
-from webhook.checked_objects import is_checked
+from harbourmaster.gates.metadata import APP_TYPE_KEY, PARENT_KEY, READ_KEYS, REMOVED_KEY
+from harbourmaster.policies.model import is_policy_kind
+from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
+from harbourmaster.webhook.checked_objects import is_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from policies.decoding import MalformedError, decode
-from webhook.reviewed import Reviewed
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.webhook.reviewed import Reviewed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policies.merge import Note
-    from policies.patch import Operation
+    from harbourmaster.policies.merge import Note
+    from harbourmaster.policies.patch import Operation
 
 KIND: Final = "AdmissionReview"
 V1: Final = "admission.k8s.io/v1"

@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from gates.critical import Importance, Toleration
-from gates.owners import OwnerReference
-from gates.version import Container
-from policies.decoding import decode
-from policies.pods import ObjectMeta, Workload, WorkloadSpec, is_absent
+from harbourmaster.gates.critical import Importance, Toleration
+from harbourmaster.gates.owners import OwnerReference
+from harbourmaster.gates.version import Container
+from harbourmaster.policies.decoding import decode
+from harbourmaster.policies.pods import ObjectMeta, Workload, WorkloadSpec, is_absent
 
 _EMPTY: Final = Raw(b"")
 

@@ -7,35 +7,35 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from certs.errors import CertificateError
-from certs.reload import CertificateHolder, TlsOptions
-from policies.model import CLUSTER_POLICY, POLICY
-from serving.drain import drain
-from serving.health import health_app
-from serving.limits import Limits
-from serving.readiness import Readiness, tls_probe
-from serving.site import Site
-from serving.tracing import start_tracing
-from telemetry.logging import get_logger
-from telemetry.metrics import create_metrics, set_certificate_expiry
-from telemetry.text import reason
-from webhook.app import Reviews, create_app
-from webhook.conversion import Conversions
-from webhook.handlers import OUTCOMES
-from webhook.record_files import RecordFiles
-from webhook.recording import Recorder
-from webhook.records import Records
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.reload import CertificateHolder, TlsOptions
+from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
+from harbourmaster.serving.drain import drain
+from harbourmaster.serving.health import health_app
+from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.readiness import Readiness, tls_probe
+from harbourmaster.serving.site import Site
+from harbourmaster.serving.tracing import start_tracing
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
+from harbourmaster.telemetry.text import reason
+from harbourmaster.webhook.app import Reviews, create_app
+from harbourmaster.webhook.conversion import Conversions
+from harbourmaster.webhook.handlers import OUTCOMES
+from harbourmaster.webhook.record_files import RecordFiles
+from harbourmaster.webhook.recording import Recorder
+from harbourmaster.webhook.records import Records
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from certs.bundle import Bundle
-    from policies.index import PolicySet
-    from serving.settings import ServerSettings
-    from telemetry.metrics import Metrics
-    from webhook.app import Arrival
-    from webhook.engine import EngineHolder
-    from webhook.settings import RecordSettings, Settings
+    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.policies.index import PolicySet
+    from harbourmaster.serving.settings import ServerSettings
+    from harbourmaster.telemetry.metrics import Metrics
+    from harbourmaster.webhook.app import Arrival
+    from harbourmaster.webhook.engine import EngineHolder
+    from harbourmaster.webhook.settings import RecordSettings, Settings
 
 _LAST_CONNECTIONS: Final = 3
 """Times the drain that connections may take in all to end by themselves; then they are cut."""

@@ -9,12 +9,12 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from gates.gate import SCHEDULER_NAME
-from kube.settings import ClusterSettings
-from policies.merge import DEFAULT_SCHEDULER, MergeOptions
-from policies.names import dns_subdomain
-from serving.settings import LogSettings, ServerSettings, TracingSettings
-from webhook.gating import AT_GATE, WITH_SCHEDULER, GateRules
+from harbourmaster.gates.gate import SCHEDULER_NAME
+from harbourmaster.kube.settings import ClusterSettings
+from harbourmaster.policies.merge import DEFAULT_SCHEDULER, MergeOptions
+from harbourmaster.policies.names import dns_subdomain
+from harbourmaster.serving.settings import LogSettings, ServerSettings, TracingSettings
+from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER, GateRules
 
 FEATURES: Final = ("policies", "gates")
 

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from gates.known_keys import mistaken_opt_in
-from gates.metadata import OPT_IN, OPT_IN_KEY
-from policies.index import PolicySet, policy_set
-from policies.merge import Note
-from webhook.key_notes import opt_in_notes
-from webhook.parents import NO_PARENTS, Parents
-from webhook.review import MAX_WARNING, cut
+from harbourmaster.gates.known_keys import mistaken_opt_in
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.policies.index import PolicySet, policy_set
+from harbourmaster.policies.merge import Note
+from harbourmaster.webhook.key_notes import opt_in_notes
+from harbourmaster.webhook.parents import NO_PARENTS, Parents
+from harbourmaster.webhook.review import MAX_WARNING, cut
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 

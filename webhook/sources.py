@@ -12,25 +12,25 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.compiled import compile_policy, undecodable_policy
-from policies.decoding import MalformedError, describe
-from policies.index import policy_set
-from policies.model import API_VERSION, CLUSTER_POLICY, POLICY
-from policies.unknown_fields import unknown_fields
-from policies.validation import validate
-from serving.documents import Problem, files_in, read_documents
-from serving.settings import StartError
-from telemetry.text import reason
-from webhook.parents import ParentObject, parents_of
-from webhook.policy_objects import convert_policy, source_of
-from webhook.snapshot import NamespaceObject, Snapshot
+from harbourmaster.policies.compiled import compile_policy, undecodable_policy
+from harbourmaster.policies.decoding import MalformedError, describe
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
+from harbourmaster.policies.unknown_fields import unknown_fields
+from harbourmaster.policies.validation import validate
+from harbourmaster.serving.documents import Problem, files_in, read_documents
+from harbourmaster.serving.settings import StartError
+from harbourmaster.telemetry.text import reason
+from harbourmaster.webhook.parents import ParentObject, parents_of
+from harbourmaster.webhook.policy_objects import convert_policy, source_of
+from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policies.compiled import CompiledPolicy
-    from serving.documents import Document
-    from webhook.snapshot import Namespace
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.serving.documents import Document
+    from harbourmaster.webhook.snapshot import Namespace
 
 DEFAULT_NAMESPACE: Final = "default"
 # What commonly lies beside policies and is no mistake there.

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 from watchfiles import awatch
 
-from certs.errors import CertificateError
-from certs.hardening import disable_core_dumps
-from certs.store import ensure
-from certs.watch import keep_current
-from serving.background import running
-from serving.documents import SUFFIXES
-from serving.drain import StopSignals
-from serving.settings import StartError
-from serving.site import AddressError
-from telemetry.logging import configure_logging, get_logger
-from webhook.engine import Engine, EngineHolder
-from webhook.example import try_review
-from webhook.server import ReviewServer
-from webhook.snapshot import Snapshot, describe
-from webhook.sources import Sources, load
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.hardening import disable_core_dumps
+from harbourmaster.certs.store import ensure
+from harbourmaster.certs.watch import keep_current
+from harbourmaster.serving.background import running
+from harbourmaster.serving.documents import SUFFIXES
+from harbourmaster.serving.drain import StopSignals
+from harbourmaster.serving.settings import StartError
+from harbourmaster.serving.site import AddressError
+from harbourmaster.telemetry.logging import configure_logging, get_logger
+from harbourmaster.webhook.engine import Engine, EngineHolder
+from harbourmaster.webhook.example import try_review
+from harbourmaster.webhook.server import ReviewServer
+from harbourmaster.webhook.snapshot import Snapshot, describe
+from harbourmaster.webhook.sources import Sources, load
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from watchfiles import Change
 
-    from serving.settings import ServerSettings
-    from webhook.settings import Settings
-    from webhook.sources import Loaded
+    from harbourmaster.serving.settings import ServerSettings
+    from harbourmaster.webhook.settings import Settings
+    from harbourmaster.webhook.sources import Loaded
 
 
 _MOUNTED_DATA: Final = "..data"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from cli.doctor.selecting import covers_pods, labels_for, selects
-from cli.installed import OUR_DOMAIN
-from kube.errors import ApiError
-from kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, PODS, TASK_DEFINITIONS
-from webhook.canary import CANARY, VERSION
+from harbourmaster.cli.doctor.selecting import covers_pods, labels_for, selects
+from harbourmaster.cli.installed import OUR_DOMAIN
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, PODS, TASK_DEFINITIONS
+from harbourmaster.webhook.canary import CANARY, VERSION
 
 if TYPE_CHECKING:
-    from cli.doctor.context import Context
-    from cli.metadata import Metadata
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.metadata import Metadata
 
 _FAVOURITE: Final = "default"
 _CALL: Final = re.compile(r'failed calling webhook "([^"]+)": (?:failed to call webhook: )?(.*)')

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from cli.connection import add_installation
-from telemetry.text import clean
+from harbourmaster.cli.connection import add_installation
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
-    from cli.connection import Commands
+    from harbourmaster.cli.connection import Commands
 
 LONGEST_REASON: Final = 512
 """Characters of a reason: it stands in an annotation and in an event."""
@@ -50,17 +50,17 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="how to print it [text]"
     )
-    parser.set_defaults(command="cli.doctor.commands:run", settings_type=None)
+    parser.set_defaults(command="harbourmaster.cli.doctor.commands:run", settings_type=None)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, or break the glass, or put a new one in."""
     # What looks takes a while to import, and glass is broken in haste.
     if arguments.break_glass is not None:
-        from cli.doctor.glass import run as change  # noqa: PLC0415
+        from harbourmaster.cli.doctor.glass import run as change  # noqa: PLC0415
 
         return change(arguments)
-    from cli.doctor.run import run as look  # noqa: PLC0415
+    from harbourmaster.cli.doctor.run import run as look  # noqa: PLC0415
 
     return look(arguments)
 

@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from cli.cluster import collect, complain
-from cli.doctor.objects import decode_deployment, decode_secret
-from cli.doctor.settings import UnknownSettingsError, running_settings
-from cli.installed import CONTROLLER, WEBHOOK
-from cli.metadata import metadata_in
-from controller.registration.configurations import RESOURCES
-from controller.registration.desired import NAME
-from controller.settings import ControllerSettings
-from kube.errors import ApiError, ForbiddenError, NotFoundError
-from kube.lease import decode_lease
-from kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, SECRETS
-from webhook.settings import WebhookSettings
+from harbourmaster.cli.cluster import collect, complain
+from harbourmaster.cli.doctor.objects import decode_deployment, decode_secret
+from harbourmaster.cli.doctor.settings import UnknownSettingsError, running_settings
+from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.controller.registration.configurations import RESOURCES
+from harbourmaster.controller.registration.desired import NAME
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.kube.lease import decode_lease
+from harbourmaster.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, SECRETS
+from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from cli.doctor.objects import (
+    from harbourmaster.cli.doctor.objects import (
         Deployment,
     )
-    from cli.metadata import Metadata
-    from kube.client import Client
-    from kube.lease import Lease
-    from kube.resources import Resource
+    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.lease import Lease
+    from harbourmaster.kube.resources import Resource
 
     T = TypeVar("T")
 

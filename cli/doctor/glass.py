@@ -12,19 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cli.caller import caller
-from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
-from controller.registration.break_glass import Glass, broken, is_open, mended, standing
-from controller.registration.desired import NAME
-from kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
-from kube.lease import micro_time
-from kube.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from harbourmaster.cli.caller import caller
+from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.controller.registration.break_glass import (
+    Glass,
+    broken,
+    is_open,
+    mended,
+    standing,
+)
+from harbourmaster.controller.registration.desired import NAME
+from harbourmaster.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
+from harbourmaster.kube.lease import micro_time
+from harbourmaster.kube.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from kube.client import Client
-    from kube.resources import Resource
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.resources import Resource
 
 TRIES: Final = 5
 """Times that a configuration is looked at anew after it changed under our hands."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from cli.metadata import Metadata
+from harbourmaster.cli.metadata import Metadata
 
 _COMMANDS: Final = frozenset(("controller", "webhook"))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from cli.batches import many
+from harbourmaster.cli.batches import many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cli.doctor.model import Finding, Report, Severity
+    from harbourmaster.cli.doctor.model import Finding, Report, Severity
 
 _LABELS: Final[dict[Severity, str]] = {
     "fault": "FAULT",

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
-from cli.doctor.checks import CHECKS
-from cli.doctor.checks.installation import absent
-from cli.doctor.checks.rights import OWN, own_lacks
-from cli.doctor.context import Context, Options, together, unread_by_check
-from cli.doctor.model import Report, ok, ordered, unread
-from cli.doctor.rendering import lines, summary
-from cli.terminal import json_text
-from kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
-from telemetry.text import reason
-from webhook.canary import our_version
+from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.doctor.checks import CHECKS
+from harbourmaster.cli.doctor.checks.installation import absent
+from harbourmaster.cli.doctor.checks.rights import OWN, own_lacks
+from harbourmaster.cli.doctor.context import Context, Options, together, unread_by_check
+from harbourmaster.cli.doctor.model import Report, ok, ordered, unread
+from harbourmaster.cli.doctor.rendering import lines, summary
+from harbourmaster.cli.terminal import json_text
+from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
+from harbourmaster.telemetry.text import reason
+from harbourmaster.webhook.canary import our_version
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from cli.doctor.checks import Check
-    from cli.doctor.model import Finding
-    from kube.client import Client
+    from harbourmaster.cli.doctor.checks import Check
+    from harbourmaster.cli.doctor.model import Finding
+    from harbourmaster.kube.client import Client
 
 PATIENCE: Final = 30.0
 """Seconds that one check may take."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from policies.model import LabelSelector
-from policies.selectors import EVERYTHING, compile_selector
+from harbourmaster.policies.model import LabelSelector
+from harbourmaster.policies.selectors import EVERYTHING, compile_selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cli.metadata import Metadata
-    from policies.selectors import Matcher
+    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.policies.selectors import Matcher
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 

@@ -7,17 +7,17 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
-from cli.doctor.objects import decode_config_map, decode_deployment
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS
-from policies.decoding import describe
-from serving.options import SettingsError, add_settings, settings_from
+from harbourmaster.cli.doctor.objects import decode_config_map, decode_deployment
+from harbourmaster.kube.resources import CONFIG_MAPS, DEPLOYMENTS
+from harbourmaster.policies.decoding import describe
+from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from msgspec import Struct
 
-    from kube.resources import Resource
+    from harbourmaster.kube.resources import Resource
 
     Find = Callable[[Resource, str, str | None], Awaitable[bytes | None]]
     Settings = TypeVar("Settings", bound=Struct)

@@ -1,17 +1,17 @@
-"""The arguments of ``harbourmaster gate``; what it does stands in ``cli.gate``."""
+"""The arguments of ``harbourmaster gate``; what it does stands in ``harbourmaster.cli.gate``."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from cli.connection import add_connection
-from gates.gate import SCHEDULER_NAME
+from harbourmaster.cli.connection import add_connection
+from harbourmaster.gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from cli.connection import Commands
+    from harbourmaster.cli.connection import Commands
 
 LONGEST_REASON: Final = 512
 """Characters of a reason: it stands in an annotation and in an event."""
@@ -39,7 +39,7 @@ def add_parser(commands: Commands) -> None:
     show.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="how to print it [text]"
     )
-    show.set_defaults(command="cli.gate.show:show", settings_type=None)
+    show.set_defaults(command="harbourmaster.cli.gate.show:show", settings_type=None)
     release = actions.add_parser("release", help="let one pod go, whatever its checks say")
     add_connection(release)
     _add_scheduler(release)
@@ -51,13 +51,13 @@ def add_parser(commands: Commands) -> None:
         metavar="TEXT",
         help="why; it is kept on the pod and told by an event, with your name",
     )
-    release.set_defaults(command="cli.gate.show:release", settings_type=None)
+    release.set_defaults(command="harbourmaster.cli.gate.show:release", settings_type=None)
     clear = actions.add_parser(
         "clear-nodes", help="have a workload version forget the nodes on which it failed"
     )
     add_connection(clear)
     clear.add_argument("version", type=_version, metavar="NAMESPACE/KEPTNWORKLOADVERSION")
-    clear.set_defaults(command="cli.gate.nodes:clear", settings_type=None)
+    clear.set_defaults(command="harbourmaster.cli.gate.nodes:clear", settings_type=None)
 
 
 def _add_scheduler(parser: ArgumentParser) -> None:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cli.cluster import DONE, LEFT, complain, run_with_client, say
-from kube.errors import ApiError, ForbiddenError, NotFoundError
-from kube.patches import MergePatch
-from kube.resources import WORKLOAD_VERSIONS
-from lifecycle.failed_nodes import CLEAR_KEY
-from lifecycle.model import WorkloadVersion
+from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import WORKLOAD_VERSIONS
+from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
+from harbourmaster.lifecycle.model import WorkloadVersion
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from kube.client import Client
+    from harbourmaster.kube.client import Client
 
 _WANTED: Final = "wanted"
 _decode: Final = msgspec.json.Decoder(WorkloadVersion).decode

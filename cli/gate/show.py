@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from cli.caller import caller
-from cli.cluster import DONE, LEFT, collect, complain, run_with_client, say
-from cli.terminal import json_text
-from controller.lifecycle.gated_pods import PENDING_PODS, decode_pod
-from gates.gate import GATE
-from gates.metadata import PARENT_KEY
-from gates.release import (
+from harbourmaster.cli.caller import caller
+from harbourmaster.cli.cluster import DONE, LEFT, collect, complain, run_with_client, say
+from harbourmaster.cli.terminal import json_text
+from harbourmaster.controller.lifecycle.gated_pods import PENDING_PODS, decode_pod
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import PARENT_KEY
+from harbourmaster.gates.release import (
     BY_HAND,
     RELEASED_BY_KEY,
     RELEASED_KEY,
@@ -28,23 +28,29 @@ from gates.release import (
     nudge,
     removal,
 )
-from gates.workload import workload_of
-from kube.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
-from kube.lease import micro_time
-from kube.patches import JsonPatch
-from kube.resources import EVENTS, PODS, WORKLOAD_VERSIONS
-from lifecycle.check_facts import Facts
-from lifecycle.gate_report import gate_report
-from lifecycle.gate_verdict import Code, GateRules
-from lifecycle.model import WorkloadVersion
-from lifecycle.workloads import names_of_pod
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.kube.errors import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
+from harbourmaster.kube.lease import micro_time
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import EVENTS, PODS, WORKLOAD_VERSIONS
+from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.gate_report import gate_report
+from harbourmaster.lifecycle.gate_verdict import Code, GateRules
+from harbourmaster.lifecycle.model import WorkloadVersion
+from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable, Sequence
 
-    from controller.lifecycle.gated_pods import Pod
-    from kube.client import Client
+    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.kube.client import Client
 
 TRIES: Final = 3
 """Times that a pod is looked at anew after it changed under our hands."""

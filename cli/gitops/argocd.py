@@ -13,9 +13,9 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cli.gitops.rules import Scope
-    from policies.injected import Injected, Path
-    from policies.pods import Kind
+    from harbourmaster.cli.gitops.rules import Scope
+    from harbourmaster.policies.injected import Injected, Path
+    from harbourmaster.policies.pods import Kind
 
 _CA_BUNDLE: Final = ".webhooks[]?.clientConfig.caBundle"
 INSTALLATION: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (

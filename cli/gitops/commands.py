@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli.connection import add_connection
-from policies.pods import KINDS
+from harbourmaster.cli.connection import add_connection
+from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from cli.connection import Commands
+    from harbourmaster.cli.connection import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster gitops argocd
@@ -45,7 +45,10 @@ def add_parser(commands: Commands) -> None:
             help=f"where the rules are to stand [{forms[0]}]",
         )
         action.set_defaults(
-            command="cli.gitops.run:run", settings_type=None, tool=tool, installation=False
+            command="harbourmaster.cli.gitops.run:run",
+            settings_type=None,
+            tool=tool,
+            installation=False,
         )
         if tool == "argocd":
             action.add_argument(

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from policies.patch import escape
+from harbourmaster.policies.patch import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cli.gitops.rules import Scope
-    from policies.injected import Injected
-    from policies.pods import Kind
+    from harbourmaster.cli.gitops.rules import Scope
+    from harbourmaster.policies.injected import Injected
+    from harbourmaster.policies.pods import Kind
 
 
 def rules(scopes: Sequence[Scope], kinds: Sequence[Kind]) -> list[dict[str, Any]]:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from policies.injected import Injected, injected
-from policies.pods import KINDS
+from harbourmaster.policies.injected import Injected, injected
+from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from policies.compiled import CompiledPolicy
-    from policies.pods import Kind
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.pods import Kind
 
 HANDLED: Final[tuple[Kind, ...]] = tuple(
     {(kind.group, kind.name): kind for kind in reversed(KINDS.values())}.values()

@@ -13,23 +13,23 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from cli.batches import many
-from cli.cluster import DONE, LEFT, collect, complain, run_with_client
-from cli.gitops import argocd, flux
-from cli.gitops.rules import HANDLED, joined, kinds_of, scopes
-from cli.terminal import json_text
-from kube.errors import ApiError, ForbiddenError, NotFoundError
-from kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
-from policies.decoding import MalformedError, decode
-from telemetry.text import clean
-from webhook.sources import load_policies, read_policy
+from harbourmaster.cli.batches import many
+from harbourmaster.cli.cluster import DONE, LEFT, collect, complain, run_with_client
+from harbourmaster.cli.gitops import argocd, flux
+from harbourmaster.cli.gitops.rules import HANDLED, joined, kinds_of, scopes
+from harbourmaster.cli.terminal import json_text
+from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.telemetry.text import clean
+from harbourmaster.webhook.sources import load_policies, read_policy
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from kube.client import Client
-    from policies.compiled import CompiledPolicy
-    from policies.pods import Kind
+    from harbourmaster.kube.client import Client
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.pods import Kind
 
 _CONFIGURATION: Final = "harbourmaster"
 _NOTHING: Final = "nothing has to be ignored: "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.migrate.model import (
+from harbourmaster.cli.migrate.model import (
     KUPID,
     SEVERITIES,
     Command,
@@ -16,12 +16,12 @@ from cli.migrate.model import (
     delete,
     kubectl,
 )
-from cli.migrate.plan import conversion_off, forgotten, kept, released
+from harbourmaster.cli.migrate.plan import conversion_off, forgotten, kept, released
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from cli.migrate.model import (
+    from harbourmaster.cli.migrate.model import (
         Definition,
         Observed,
         Policy,

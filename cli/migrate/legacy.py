@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cli.migrate.model import KEPTN, KUPID
-from gates.metadata import OPT_IN_KEY
+from harbourmaster.cli.migrate.model import KEPTN, KUPID
+from harbourmaster.gates.metadata import OPT_IN_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cli.metadata import Metadata
-    from cli.migrate.model import System
+    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.cli.migrate.model import System
 
 SCHEDULER: Final = "keptn-scheduler"
 INJECTED: Final = "keptn.sh/inject-cert"

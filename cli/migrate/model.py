@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from gates.workload import WorkloadMetadata
+from harbourmaster.gates.workload import WorkloadMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection

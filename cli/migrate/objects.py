@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.metadata import Metadata
-from cli.migrate.legacy import (
+from harbourmaster.cli.metadata import Metadata
+from harbourmaster.cli.migrate.legacy import (
     INJECTED,
     OF_CERTMANAGER,
     SCHEDULER,
@@ -17,20 +17,20 @@ from cli.migrate.legacy import (
     system_of_group,
     system_of_webhooks,
 )
-from cli.migrate.model import Definition, Ref, Registration, Service, StuckPod
-from cli.migrate.plan import KEEP_OBJECT
-from controller.lifecycle.gated_pods import decode_whole
-from gates.gate import GATE
-from gates.metadata import PARENT_KEY, UNRESOLVED
-from gates.workload import workload_of
-from lifecycle.gate_waits import pre_checks, wait_of
-from lifecycle.model import FAILED
-from lifecycle.waiting import obstacle
+from harbourmaster.cli.migrate.model import Definition, Ref, Registration, Service, StuckPod
+from harbourmaster.cli.migrate.plan import KEEP_OBJECT
+from harbourmaster.controller.lifecycle.gated_pods import decode_whole
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.gate_waits import pre_checks, wait_of
+from harbourmaster.lifecycle.model import FAILED
+from harbourmaster.lifecycle.waiting import obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lifecycle.model import AppVersion, WorkloadVersion
+    from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 
 _CONVERTED: Final = "Webhook"
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cli.migrate.legacy import INJECTED
-from cli.migrate.model import KEPTN, KUPID, Command, Ref, Step, delete, kubectl
-from gates.gate import GATE
-from gates.metadata import REMOVED_KEY
+from harbourmaster.cli.migrate.legacy import INJECTED
+from harbourmaster.cli.migrate.model import KEPTN, KUPID, Command, Ref, Step, delete, kubectl
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import REMOVED_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from cli.migrate.model import (
+    from harbourmaster.cli.migrate.model import (
         Definition,
         Leftover,
         Observed,

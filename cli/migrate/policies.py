@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.migrate.legacy import KUPID_EXCLUDED
-from cli.migrate.model import Policy, Ref
-from controller.settings import EXCLUDED_NAMESPACES
-from policies.compiled import compile_policy
-from policies.decoding import MalformedError, decode
-from policies.field_errors import reason
-from policies.model import CLUSTER_POLICY, POLICY
-from policies.model import Policy as StoredPolicy
-from policies.validation import validate
+from harbourmaster.cli.migrate.legacy import KUPID_EXCLUDED
+from harbourmaster.cli.migrate.model import Policy, Ref
+from harbourmaster.controller.settings import EXCLUDED_NAMESPACES
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.policies.field_errors import reason
+from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
+from harbourmaster.policies.model import Policy as StoredPolicy
+from harbourmaster.policies.validation import validate
 
 if TYPE_CHECKING:
-    from policies.compiled import CompiledPolicy
+    from harbourmaster.policies.compiled import CompiledPolicy
 
 _PLURALS: Final = {CLUSTER_POLICY: "clusterpodschedulingpolicy", POLICY: "podschedulingpolicy"}
 _decoder: Final = msgspec.json.Decoder(StoredPolicy)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.bindings import decode_binding
-from cli.cluster import collect, count, metadata_of
-from cli.installed import (
+from harbourmaster.cli.bindings import decode_binding
+from harbourmaster.cli.cluster import collect, count, metadata_of
+from harbourmaster.cli.installed import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
@@ -16,10 +16,10 @@ from cli.installed import (
     ROLE_BINDINGS,
     ROLES,
 )
-from cli.migrate.legacy import role_of, system_of, system_of_namespace
-from cli.migrate.model import KEPTN, Leftover, OldNamespace, Ref, Release, Service
-from cli.migrate.objects import decode_api_service
-from kube.resources import (
+from harbourmaster.cli.migrate.legacy import role_of, system_of, system_of_namespace
+from harbourmaster.cli.migrate.model import KEPTN, Leftover, OldNamespace, Ref, Release, Service
+from harbourmaster.cli.migrate.objects import decode_api_service
+from harbourmaster.kube.resources import (
     API_SERVICES,
     LEASES,
     SECRETS,
@@ -31,10 +31,10 @@ from kube.resources import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from cli.metadata import Metadata
-    from cli.migrate.model import Definition, System
-    from cli.migrate.objects import StoredDefinition
-    from kube.client import Client
+    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.cli.migrate.model import Definition, System
+    from harbourmaster.cli.migrate.objects import StoredDefinition
+    from harbourmaster.kube.client import Client
 
 _IN_NAMESPACE: Final = (
     DISRUPTION_BUDGETS,

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from cli.cluster import DONE, LEFT, complain, run_with_client, say
-from cli.migrate.findings import findings
-from cli.migrate.model import Command
-from cli.migrate.plan import plan
-from cli.migrate.survey import Survey
-from cli.terminal import json_text
+from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.cli.migrate.findings import findings
+from harbourmaster.cli.migrate.model import Command
+from harbourmaster.cli.migrate.plan import plan
+from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.cli.terminal import json_text
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from cli.migrate.model import Finding, Step
-    from kube.client import Client
+    from harbourmaster.cli.migrate.model import Finding, Step
+    from harbourmaster.kube.client import Client
 
 SHOWN: Final = 20
 """Findings of one code that are printed; all of them are in the JSON."""

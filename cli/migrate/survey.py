@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from cli.cluster import collect, count, metadata_of
-from cli.doctor.context import Context, Options
-from cli.doctor.objects import decode_deployment
-from cli.doctor.settings import UnknownSettingsError
-from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, NAME, WEBHOOK
-from cli.metadata import metadata_in
-from cli.migrate.legacy import (
+from harbourmaster.cli.cluster import collect, count, metadata_of
+from harbourmaster.cli.doctor.context import Context, Options
+from harbourmaster.cli.doctor.objects import decode_deployment
+from harbourmaster.cli.doctor.settings import UnknownSettingsError
+from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, NAME, WEBHOOK
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.migrate.legacy import (
     OPT_IN,
     SCHEDULER,
     is_of_gardener,
@@ -26,7 +26,7 @@ from cli.migrate.legacy import (
     system_of_group,
     system_of_namespace,
 )
-from cli.migrate.model import (
+from harbourmaster.cli.migrate.model import (
     KUPID,
     PODS_SHOWN,
     Observed,
@@ -35,7 +35,7 @@ from cli.migrate.model import (
     Service,
     Workload,
 )
-from cli.migrate.objects import (
+from harbourmaster.cli.migrate.objects import (
     decode_definition,
     decode_service,
     decode_slice,
@@ -46,11 +46,11 @@ from cli.migrate.objects import (
     stuck_pod,
     unknown,
 )
-from cli.migrate.policies import judge, policy_ref, reach_of
-from cli.migrate.remains import Remains
-from controller.settings import LIFECYCLE
-from kube.errors import ApiError, NotFoundError, UnreachableError
-from kube.resources import (
+from harbourmaster.cli.migrate.policies import judge, policy_ref, reach_of
+from harbourmaster.cli.migrate.remains import Remains
+from harbourmaster.controller.settings import LIFECYCLE
+from harbourmaster.kube.errors import ApiError, NotFoundError, UnreachableError
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     CLUSTER_POLICIES,
     DEFINITIONS,
@@ -64,26 +64,26 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     Resource,
 )
-from lifecycle.model import AppVersion, WorkloadVersion
-from lifecycle.waiting import app_version_of
-from lifecycle.workloads import names_of_pod, version_of_pod
+from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.waiting import app_version_of
+from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from cli.metadata import Metadata
-    from cli.migrate.model import (
+    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.cli.migrate.model import (
         Definition,
         Policy,
         Registration,
         StuckPod,
     )
-    from cli.migrate.objects import (
+    from harbourmaster.cli.migrate.objects import (
         StoredDefinition,
         Webhooks,
     )
-    from controller.settings import ControllerSettings
-    from kube.client import Client
+    from harbourmaster.controller.settings import ControllerSettings
+    from harbourmaster.kube.client import Client
 
     T = TypeVar("T")
 

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from evaluation.times import parse
-from placement.backends import decide_cluster, decide_magnum_cluster
-from placement.decisions import decide
-from placement.model import KINDS
-from placement.passes import Pass
-from placement.rules import Rules
-from placement.world import Fault, world_of
-from policies.decoding import MalformedError, decode
+from harbourmaster.evaluation.times import parse
+from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
+from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.model import KINDS
+from harbourmaster.placement.passes import Pass
+from harbourmaster.placement.rules import Rules
+from harbourmaster.placement.world import Fault, world_of
+from harbourmaster.policies.decoding import MalformedError, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from placement.decision import Decision
-    from placement.model import Object
-    from placement.world import Place, Reading, World
+    from harbourmaster.placement.decision import Decision
+    from harbourmaster.placement.model import Object
+    from harbourmaster.placement.world import Place, Reading, World
 
 _DEFAULT_NAMESPACE: Final = "default"
 _NUMBERS: Final = {"NaN", "Inf", "+Inf", "-Inf", "Infinity", "-Infinity"}

@@ -1,4 +1,4 @@
-"""The arguments of ``harbourmaster placement``; what it does stands in ``cli.placement``."""
+"""The arguments of ``harbourmaster placement``; the other modules here do the rest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cli.connection import Commands
+    from harbourmaster.cli.connection import Commands
 
 _EXAMPLES: Final = """examples:
   echo '{"id": 1, "kind": "label", "expression": "location==DE"}' | harbourmaster placement parse
@@ -30,5 +30,7 @@ def add_parser(commands: Commands) -> Commands:
     ):
         action = actions.add_parser(name, help=text)
         action.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
-        action.set_defaults(command=f"cli.placement.decide:{name}", settings_type=None)
+        action.set_defaults(
+            command=f"harbourmaster.cli.placement.decide:{name}", settings_type=None
+        )
     return actions

@@ -12,13 +12,18 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from cli.placement.krake_names import metric_constraint, metric_name, namespace_name, object_name
-from kube.errors import ConnectionSettingsError
-from kube.foreign import access_from
-from placement.model import API_VERSION
-from placement.validation import CHECKS
-from policies.decoding import describe
-from policies.names import MAX_SUBDOMAIN, label_value, qualified_name
+from harbourmaster.cli.placement.krake_names import (
+    metric_constraint,
+    metric_name,
+    namespace_name,
+    object_name,
+)
+from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.kube.foreign import access_from
+from harbourmaster.placement.model import API_VERSION
+from harbourmaster.placement.validation import CHECKS
+from harbourmaster.policies.decoding import describe
+from harbourmaster.policies.names import MAX_SUBDOMAIN, label_value, qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from cli.manifests import dump, read_paths
-from cli.placement.krake import RefusedError, Taken, source_of, taken
-from serving.documents import Problem
+from harbourmaster.cli.manifests import dump, read_paths
+from harbourmaster.cli.placement.krake import RefusedError, Taken, source_of, taken
+from harbourmaster.serving.documents import Problem
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable
 
-    from serving.documents import Document
+    from harbourmaster.serving.documents import Document
 
 _WEIGHTED: Final = (
     "metric constraints compare what the provider says; Krake compared it normalised and times its "

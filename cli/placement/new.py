@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.manifests import dump
-from cli.placement.krake_names import metric_constraint, metric_name, object_name
-from placement.model import API_VERSION
-from placement.validation import CHECKS
-from policies.decoding import describe
-from serving.documents import Problem, files_in, parse_documents, read_documents
-from serving.settings import StartError
+from harbourmaster.cli.manifests import dump
+from harbourmaster.cli.placement.krake_names import metric_constraint, metric_name, object_name
+from harbourmaster.placement.model import API_VERSION
+from harbourmaster.placement.validation import CHECKS
+from harbourmaster.policies.decoding import describe
+from harbourmaster.serving.documents import Problem, files_in, parse_documents, read_documents
+from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

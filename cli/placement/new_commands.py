@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
 
-    from cli.connection import Commands
+    from harbourmaster.cli.connection import Commands
 
 _NAMESPACE: Final = "default"
 _EXAMPLES: Final = """examples:
@@ -124,7 +124,9 @@ def add_import(commands: Commands) -> None:
     )
     krake.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR|-")
     _namespace(krake, "for objects that name none [%(default)s]")
-    krake.set_defaults(command="cli.placement.krake_import:import_krake", settings_type=None)
+    krake.set_defaults(
+        command="harbourmaster.cli.placement.krake_import:import_krake", settings_type=None
+    )
 
 
 def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
@@ -142,7 +144,7 @@ def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
         help="a label of its own",
     )
     parser.set_defaults(
-        command=f"cli.placement.new:{name}",
+        command=f"harbourmaster.cli.placement.new:{name}",
         settings_type=None,
         metrics=[],
         label_constraints=[],

@@ -13,18 +13,25 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from cli.cluster import DONE, LEFT, complain, run_with_client, say
-from cli.terminal import json_text
-from kube.errors import ApiError, NotFoundError
-from kube.resources import APPLICATIONS
-from placement.model import FALSE, SCHEDULED, Application, Condition, DecisionRecord, condition
+from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.cli.terminal import json_text
+from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.kube.resources import APPLICATIONS
+from harbourmaster.placement.model import (
+    FALSE,
+    SCHEDULED,
+    Application,
+    Condition,
+    DecisionRecord,
+    condition,
+)
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterator
 
-    from kube.client import Client
-    from placement.model import CandidateRecord, Reference, Term
+    from harbourmaster.kube.client import Client
+    from harbourmaster.placement.model import CandidateRecord, Reference, Term
 
 
 class Shown(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from cli.connection import add_connection
+from harbourmaster.cli.connection import add_connection
 
 if TYPE_CHECKING:
-    from cli.connection import Commands
+    from harbourmaster.cli.connection import Commands
 
 _NAMESPACE: Final = "default"
 
@@ -33,7 +33,7 @@ def add_why(actions: Commands) -> None:
         default="text",
         help="how to print it [text]",
     )
-    why.set_defaults(command="cli.placement.why:why", settings_type=None)
+    why.set_defaults(command="harbourmaster.cli.placement.why:why", settings_type=None)
 
 
 def _application(text: str) -> tuple[str, str]:

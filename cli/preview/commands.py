@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli.connection import DEFAULT_NAMESPACE, add_connection
-from controller.settings import RegistrationSettings
-from serving.options import add_settings
-from webhook.settings import AdmissionSettings
+from harbourmaster.cli.connection import DEFAULT_NAMESPACE, add_connection
+from harbourmaster.controller.settings import RegistrationSettings
+from harbourmaster.serving.options import add_settings
+from harbourmaster.webhook.settings import AdmissionSettings
 
 if TYPE_CHECKING:
-    from cli.connection import Commands
+    from harbourmaster.cli.connection import Commands
 
 EXCLUDED: Final = (*RegistrationSettings().excluded_namespaces, DEFAULT_NAMESPACE)
 KINDS: Final = (
@@ -96,4 +96,6 @@ def add_parser(commands: Commands) -> None:
     )
     add_connection(preview)
     add_settings(preview, AdmissionSettings)
-    preview.set_defaults(command="cli.preview.run:preview", settings_type=AdmissionSettings)
+    preview.set_defaults(
+        command="harbourmaster.cli.preview.run:preview", settings_type=AdmissionSettings
+    )

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from cli.preview.model import Change
-from policies.decoding import decode
-from policies.patch import Operation, apply
-from webhook.handlers import answer
-from webhook.review import MAX_WARNING, V1, cut
+from harbourmaster.cli.preview.model import Change
+from harbourmaster.policies.decoding import decode
+from harbourmaster.policies.patch import Operation, apply
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.review import MAX_WARNING, V1, cut
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from policies.pods import Kind
-    from webhook.engine import Engine, Verdict
+    from harbourmaster.policies.pods import Kind
+    from harbourmaster.webhook.engine import Engine, Verdict
 
     Json = dict[str, Any]
 

@@ -13,17 +13,17 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from cli.preview.model import Fit
-from rescheduling.anti_affinity import Rivals, rivals
-from rescheduling.fit import fits, resource_reasons, static_reasons
-from rescheduling.model import Node, PendingPod, Toleration
-from rescheduling.wire import decode_pending
+from harbourmaster.cli.preview.model import Fit
+from harbourmaster.rescheduling.anti_affinity import Rivals, rivals
+from harbourmaster.rescheduling.fit import fits, resource_reasons, static_reasons
+from harbourmaster.rescheduling.model import Node, PendingPod, Toleration
+from harbourmaster.rescheduling.wire import decode_pending
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from cli.preview.compare import Difference
-    from rescheduling.model import Pod
+    from harbourmaster.cli.preview.compare import Difference
+    from harbourmaster.rescheduling.model import Pod
 
 _REASONS: Final = 5
 """Kinds of reasons that are told."""

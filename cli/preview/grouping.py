@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from cli.manifests import dump
-from cli.preview.model import Workload
+from harbourmaster.cli.manifests import dump
+from harbourmaster.cli.preview.model import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cli.preview.model import Change
+    from harbourmaster.cli.preview.model import Change
 
 
 class Alike(Struct, frozen=True):

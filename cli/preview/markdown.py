@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from cli.batches import many, shown
-from cli.preview.grouping import alike
-from cli.preview.text import summary
+from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.preview.grouping import alike
+from harbourmaster.cli.preview.text import summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.preview.grouping import Alike
-    from cli.preview.model import Report
+    from harbourmaster.cli.preview.grouping import Alike
+    from harbourmaster.cli.preview.model import Report
 
 LIMIT: Final = 60_000
 """Characters; GitHub takes 65,536."""

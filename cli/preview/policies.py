@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from cli.manifests import read_paths
-from cli.preview.model import Policies
-from policies.compiled import CompiledPolicy
-from policies.decoding import MalformedError, decode
-from policies.index import policy_set
-from policies.model import API_VERSION, CLUSTER_POLICY, POLICY
-from serving.documents import Problem
-from webhook.policy_objects import convert_policy
-from webhook.sources import read_policy
+from harbourmaster.cli.manifests import read_paths
+from harbourmaster.cli.preview.model import Policies
+from harbourmaster.policies.compiled import CompiledPolicy
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
+from harbourmaster.serving.documents import Problem
+from harbourmaster.webhook.policy_objects import convert_policy
+from harbourmaster.webhook.sources import read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from policies.index import PolicySet
+    from harbourmaster.policies.index import PolicySet
 
 _SILENTLY_SKIPPED: Final = frozenset(("Kustomization", "CustomResourceDefinition"))
 _SHOWN: Final = 10

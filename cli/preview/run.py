@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cli.cluster import DONE, LEFT, UNUSABLE, collect, complain, run_with_client, say
-from cli.preview import markdown, text
-from cli.preview.model import Report, Totals
-from cli.preview.policies import UnknownError, of_files, previewed, set_of
-from cli.preview.world import FIRST, THEN, World
-from cli.reschedule.state import UnreadableError, objects_in
-from cli.terminal import json_text
-from kube.errors import ApiError, ForbiddenError, NotFoundError
-from kube.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
-from policies.decoding import MalformedError, decode
-from webhook.engine import Engine
-from webhook.snapshot import Snapshot
+from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, collect, complain, run_with_client, say
+from harbourmaster.cli.preview import markdown, text
+from harbourmaster.cli.preview.model import Report, Totals
+from harbourmaster.cli.preview.policies import UnknownError, of_files, previewed, set_of
+from harbourmaster.cli.preview.world import FIRST, THEN, World
+from harbourmaster.cli.reschedule.state import UnreadableError, objects_in
+from harbourmaster.cli.terminal import json_text
+from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.kube.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from cli.preview.model import Policies
-    from kube.client import Client
-    from kube.resources import Resource
+    from harbourmaster.cli.preview.model import Policies
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.resources import Resource
 
 
 class _Object(msgspec.Struct, frozen=True):

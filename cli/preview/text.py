@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cli.batches import many, shown
-from cli.preview.grouping import alike
+from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.preview.grouping import alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.preview.model import Policies, Report, Workload
+    from harbourmaster.cli.preview.model import Policies, Report, Workload
 
 _NAMESPACES: Final = 8
 

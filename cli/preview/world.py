@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from cli.preview.compare import difference
-from cli.preview.fitting import Places
-from cli.preview.model import Workload
-from cli.preview.policies import of_object
-from kube.resources import (
+from harbourmaster.cli.preview.compare import difference
+from harbourmaster.cli.preview.fitting import Places
+from harbourmaster.cli.preview.model import Workload
+from harbourmaster.cli.preview.policies import of_object
+from harbourmaster.kube.resources import (
     CLUSTER_POLICIES,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -29,23 +29,23 @@ from kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from policies.decoding import MalformedError, decode
-from policies.pods import KINDS
-from rescheduling.wire import decode_namespace, decode_node, decode_present
-from webhook.snapshot import NamespaceObject
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.policies.pods import KINDS
+from harbourmaster.rescheduling.wire import decode_namespace, decode_node, decode_present
+from harbourmaster.webhook.snapshot import NamespaceObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from msgspec import Raw
 
-    from cli.preview.compare import Difference
-    from cli.preview.model import Fit
-    from cli.preview.policies import Given
-    from policies.pods import Kind
-    from rescheduling.model import Node, Pod
-    from webhook.engine import Engine
-    from webhook.snapshot import Namespace
+    from harbourmaster.cli.preview.compare import Difference
+    from harbourmaster.cli.preview.model import Fit
+    from harbourmaster.cli.preview.policies import Given
+    from harbourmaster.policies.pods import Kind
+    from harbourmaster.rescheduling.model import Node, Pod
+    from harbourmaster.webhook.engine import Engine
+    from harbourmaster.webhook.snapshot import Namespace
 
 CRON_JOBS: Final = Resource("batch", "v1", "cronjobs", "CronJob")
 CONTROLLERS: Final = Resource("", "v1", "replicationcontrollers", "ReplicationController")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from cli.connection import add_connection
-from controller.rescheduling_settings import ReschedulingSettings
-from serving.options import add_settings
+from harbourmaster.cli.connection import add_connection
+from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+from harbourmaster.serving.options import add_settings
 
 if TYPE_CHECKING:
-    from cli.connection import Commands
+    from harbourmaster.cli.connection import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster reschedule plan --pod kube-system/coredns-5d4f8-x7k2p
@@ -58,12 +58,12 @@ def add_parser(commands: Commands) -> None:
         help="how to print it [text]",
     )
     add_settings(plan, PlanSettings)
-    plan.set_defaults(command="cli.reschedule.plan:plan", settings_type=PlanSettings)
+    plan.set_defaults(command="harbourmaster.cli.reschedule.plan:plan", settings_type=PlanSettings)
     fit = actions.add_parser(
         "fit", help="say whether pods fit on nodes, one JSON object a line, without a cluster"
     )
     fit.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
-    fit.set_defaults(command="cli.reschedule.fit:fit", settings_type=None)
+    fit.set_defaults(command="harbourmaster.cli.reschedule.fit:fit", settings_type=None)
 
 
 def _pod(text: str) -> tuple[str, str]:

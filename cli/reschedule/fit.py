@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from policies.decoding import MalformedError, decode
-from rescheduling.fit import fits
-from rescheduling.wire import decode_namespace, decode_node, decode_pending, decode_present
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.rescheduling.fit import fits
+from harbourmaster.rescheduling.wire import (
+    decode_namespace,
+    decode_node,
+    decode_pending,
+    decode_present,
+)
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO, TypeVar
 
-    from rescheduling.model import Node, Pod
+    from harbourmaster.rescheduling.model import Node, Pod
 
     Decoded = TypeVar("Decoded")
 

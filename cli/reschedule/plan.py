@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.batches import many
-from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
-from cli.connection import DEFAULT_NAMESPACE
-from cli.reschedule.state import State, UnreadableError, load, survey
-from cli.terminal import json_text
-from controller.rescheduling.rules import criteria_of, planner_settings
-from controller.settings import ControllerSettings
-from controller.validation import validate
-from kube.errors import ApiError, ForbiddenError
-from rescheduling import planner
-from rescheduling.model import PendingPod, Toleration
-from rescheduling.plans import Candidate
+from harbourmaster.cli.batches import many
+from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.connection import DEFAULT_NAMESPACE
+from harbourmaster.cli.reschedule.state import State, UnreadableError, load, survey
+from harbourmaster.cli.terminal import json_text
+from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.controller.validation import validate
+from harbourmaster.kube.errors import ApiError, ForbiddenError
+from harbourmaster.rescheduling import planner
+from harbourmaster.rescheduling.model import PendingPod, Toleration
+from harbourmaster.rescheduling.plans import Candidate
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from controller.rescheduling_settings import ReschedulingSettings
-    from kube.client import Client
-    from rescheduling.model import Pod
-    from rescheduling.plans import Victim
+    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.rescheduling.model import Pod
+    from harbourmaster.rescheduling.plans import Victim
 
 _FREE: Final = 0
 """The tier of a node on which the pod fits as it is."""

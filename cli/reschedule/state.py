@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from cli.cluster import collect
-from kube.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
-from policies.decoding import MalformedError, decode
-from rescheduling import reservation
-from rescheduling.accounting import Cluster
-from rescheduling.model import PendingPod
-from rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
-from serving.documents import Problem, parse_documents
-from telemetry.text import reason
+from harbourmaster.cli.cluster import collect
+from harbourmaster.kube.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.rescheduling import reservation
+from harbourmaster.rescheduling.accounting import Cluster
+from harbourmaster.rescheduling.model import PendingPod
+from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
+from harbourmaster.serving.documents import Problem, parse_documents
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from kube.client import Client
-    from rescheduling.model import Criteria, Pod
-    from rescheduling.plans import Given
+    from harbourmaster.kube.client import Client
+    from harbourmaster.rescheduling.model import Criteria, Pod
+    from harbourmaster.rescheduling.plans import Given
 
 
 class UnreadableError(Exception):

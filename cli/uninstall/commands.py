@@ -6,15 +6,15 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from cli.connection import add_installation
-from gates.gate import SCHEDULER_NAME
+from harbourmaster.cli.connection import add_installation
+from harbourmaster.gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:
-    from cli.connection import Commands
+    from harbourmaster.cli.connection import Commands
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``uninstall``; its function is ``cli.uninstall.run:run``."""
+    """Add ``uninstall``; its function is ``harbourmaster.cli.uninstall.run:run``."""
     parser = commands.add_parser(
         "uninstall",
         help="remove Harbourmaster from a cluster, also where nothing of it works any more",
@@ -41,7 +41,7 @@ def add_parser(commands: Commands) -> None:
         help="the one in which pods wait that have no gate: they are deleted, for their owners to"
         f" make them anew; empty for none [{SCHEDULER_NAME}]",
     )
-    parser.set_defaults(command="cli.uninstall.run:run", settings_type=None)
+    parser.set_defaults(command="harbourmaster.cli.uninstall.run:run", settings_type=None)
 
 
 def _seconds(text: str) -> float:

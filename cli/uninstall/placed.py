@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.batches import many, shown
-from cli.cluster import collect
-from cli.uninstall.removal import NOTHING
-from kube.resources import APPLICATIONS
+from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.cluster import collect
+from harbourmaster.cli.uninstall.removal import NOTHING
+from harbourmaster.kube.resources import APPLICATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kube.client import Client
+    from harbourmaster.kube.client import Client
 
 
 class _Metadata(Struct, frozen=True, gc=False):

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from cli.installed import OUR_DOMAIN
-from cli.metadata import Metadata
-from gates.gate import GATE
-from gates.metadata import PARENT_KEY
-from gates.owners import SUPPORTED
-from gates.release import OURS, removal
-from gates.workload import workload_of
-from rescheduling.reservation import clear, decode_held
+from harbourmaster.cli.installed import OUR_DOMAIN
+from harbourmaster.cli.metadata import Metadata
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import PARENT_KEY
+from harbourmaster.gates.owners import SUPPORTED
+from harbourmaster.gates.release import OURS, removal
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.rescheduling.reservation import clear, decode_held
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rescheduling.reservation import Held
+    from harbourmaster.rescheduling.reservation import Held
 
 MIRRORED: Final = f"gates.{OUR_DOMAIN}/enabled"
 """The label on namespaces that mirrors Keptn's annotation."""

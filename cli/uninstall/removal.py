@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from cli.batches import for_each, many, shown
-from cli.cluster import collect, count, greet, metadata_of, remaining, say
-from cli.installed import (
+from harbourmaster.cli.batches import for_each, many, shown
+from harbourmaster.cli.cluster import collect, count, greet, metadata_of, remaining, say
+from harbourmaster.cli.installed import (
     CLUSTER_WIDE,
     HELD_BY_USERS,
     IN_NAMESPACE,
@@ -30,14 +30,14 @@ from cli.installed import (
     is_ours,
     is_ours_by_name,
 )
-from cli.metadata import metadata_in
-from cli.migrate.legacy import system_of_group, system_of_webhooks
-from cli.migrate.model import KUPID
-from cli.migrate.objects import decode_api_service
-from gates.gate import SCHEDULER_NAME
-from kube.errors import ApiError, ConflictError, NotFoundError, UnreachableError
-from kube.patches import JsonPatch
-from kube.resources import (
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.migrate.legacy import system_of_group, system_of_webhooks
+from harbourmaster.cli.migrate.model import KUPID
+from harbourmaster.cli.migrate.objects import decode_api_service
+from harbourmaster.gates.gate import SCHEDULER_NAME
+from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError, UnreachableError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import (
     API_SERVICES,
     DEFINITIONS,
     MUTATING_WEBHOOKS,
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from typing import TypeVar
 
-    from cli.installed import Configuration, Definition, Services
-    from cli.metadata import Metadata
-    from cli.migrate.model import System
-    from kube.client import Client
-    from kube.resources import Resource
+    from harbourmaster.cli.installed import Configuration, Definition, Services
+    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.cli.migrate.model import System
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.resources import Resource
 
     Item = TypeVar("Item")
 

@@ -10,20 +10,25 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cli.batches import many
-from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
-from cli.installed import CLUSTER_WIDE, IN_NAMESPACE, PLACEMENT_RESOURCES, POLICY_RESOURCES
-from cli.uninstall.placed import stays
-from cli.uninstall.removal import Options, Removal
-from cli.uninstall.stopping import Stopping
-from cli.uninstall.undoing import Undoing
-from kube.resources import NAMESPACES
+from harbourmaster.cli.batches import many
+from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.installed import (
+    CLUSTER_WIDE,
+    IN_NAMESPACE,
+    PLACEMENT_RESOURCES,
+    POLICY_RESOURCES,
+)
+from harbourmaster.cli.uninstall.placed import stays
+from harbourmaster.cli.uninstall.removal import Options, Removal
+from harbourmaster.cli.uninstall.stopping import Stopping
+from harbourmaster.cli.uninstall.undoing import Undoing
+from harbourmaster.kube.resources import NAMESPACES
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Callable
 
-    from kube.client import Client
+    from harbourmaster.kube.client import Client
 
 
 def run(arguments: Arguments) -> int:

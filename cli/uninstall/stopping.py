@@ -12,10 +12,10 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from cli.batches import many, shown
-from cli.bindings import decode_binding
-from cli.cluster import collect, metadata_of, remaining
-from cli.installed import (
+from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.bindings import decode_binding
+from harbourmaster.cli.cluster import collect, metadata_of, remaining
+from harbourmaster.cli.installed import (
     CLUSTER_ROLE_BINDINGS,
     COMPONENT_LABEL,
     CONTROLLER,
@@ -24,17 +24,23 @@ from cli.installed import (
     ROLE_BINDINGS,
     is_ours_by_name,
 )
-from cli.metadata import metadata_in
-from kube.errors import ApiError, GoneError, NotFoundError, UnreachableError
-from kube.lease import LeaseSpec, decode_lease, micro_time
-from kube.patches import MergePatch
-from kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, PODS, VALIDATING_WEBHOOKS
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.kube.errors import ApiError, GoneError, NotFoundError, UnreachableError
+from harbourmaster.kube.lease import LeaseSpec, decode_lease, micro_time
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import (
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    PODS,
+    VALIDATING_WEBHOOKS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from cli.uninstall.removal import Removal
-    from kube.resources import Resource
+    from harbourmaster.cli.uninstall.removal import Removal
+    from harbourmaster.kube.resources import Resource
 
 HOLDER: Final = "harbourmaster uninstall"
 HELD_SECONDS: Final = 600

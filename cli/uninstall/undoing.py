@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from cli.batches import for_each, many, shown
-from cli.cluster import collect, metadata_of
-from cli.migrate.model import KEPTN
-from cli.uninstall.releasing import (
+from harbourmaster.cli.batches import for_each, many, shown
+from harbourmaster.cli.cluster import collect, metadata_of
+from harbourmaster.cli.migrate.model import KEPTN
+from harbourmaster.cli.uninstall.releasing import (
     MIRRORED,
     gated_pod,
     our_finalizers,
@@ -21,21 +21,21 @@ from cli.uninstall.releasing import (
     unlabel,
     without_our_finalizers,
 )
-from cli.uninstall.removal import NOTHING
-from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
-from kube.patches import JsonPatch, MergePatch
-from kube.resources import NAMESPACES, NODES, PODS
-from rescheduling.reservation import clear, decode_held
+from harbourmaster.cli.uninstall.removal import NOTHING
+from harbourmaster.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from harbourmaster.kube.patches import JsonPatch, MergePatch
+from harbourmaster.kube.resources import NAMESPACES, NODES, PODS
+from harbourmaster.rescheduling.reservation import clear, decode_held
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import TypeVar
 
-    from cli.metadata import Metadata
-    from cli.uninstall.releasing import GatedPod, ScheduledPod
-    from cli.uninstall.removal import Removal
-    from kube.resources import Resource
-    from rescheduling.reservation import Held
+    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.cli.uninstall.releasing import GatedPod, ScheduledPod
+    from harbourmaster.cli.uninstall.removal import Removal
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.rescheduling.reservation import Held
 
     Item = TypeVar("Item")
 

@@ -7,28 +7,35 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from policies.compiled import compile_policy, undecodable_policy
-from policies.decoding import MalformedError
-from policies.explain import Candidate, Explanation, explain
-from policies.index import policy_set
-from policies.patch import Operation
-from policies.pods import KINDS, MIRROR_ANNOTATION
-from webhook.engine import Engine, Verdict
-from webhook.gating import Gating
-from webhook.handlers import MALFORMED, answer
-from webhook.policy_objects import convert_policy, decode_policy
-from webhook.review import KIND, V1, GroupVersionKind, Request, RequestHead, decode_review
-from webhook.reviewed import read_object
-from webhook.sources import read_policy
+from harbourmaster.policies.compiled import compile_policy, undecodable_policy
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.policies.explain import Candidate, Explanation, explain
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.patch import Operation
+from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
+from harbourmaster.webhook.engine import Engine, Verdict
+from harbourmaster.webhook.gating import Gating
+from harbourmaster.webhook.handlers import MALFORMED, answer
+from harbourmaster.webhook.policy_objects import convert_policy, decode_policy
+from harbourmaster.webhook.review import (
+    KIND,
+    V1,
+    GroupVersionKind,
+    Request,
+    RequestHead,
+    decode_review,
+)
+from harbourmaster.webhook.reviewed import read_object
+from harbourmaster.webhook.sources import read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from policies.compiled import CompiledPolicy
-    from policies.pods import Kind, PodView
-    from webhook.gate_memory import Remembered
-    from webhook.settings import AdmissionSettings
-    from webhook.snapshot import Namespace, Snapshot
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.pods import Kind, PodView
+    from harbourmaster.webhook.gate_memory import Remembered
+    from harbourmaster.webhook.settings import AdmissionSettings
+    from harbourmaster.webhook.snapshot import Namespace, Snapshot
 
 ROLLOUT: Final = "Rollout"
 _encode: Final = msgspec.json.Encoder().encode

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli.connection import DEFAULT_NAMESPACE, add_connection
+from harbourmaster.cli.connection import DEFAULT_NAMESPACE, add_connection
 
 if TYPE_CHECKING:
-    from cli.connection import Commands
+    from harbourmaster.cli.connection import Commands
 
 _UNSET: Final = argparse.SUPPRESS
 """What is given before stays."""
@@ -93,7 +93,7 @@ def add_parser(commands: Commands) -> None:
     _add_common(why)
     _add_files(why)
     why.set_defaults(
-        command="cli.why.run:why",
+        command="harbourmaster.cli.why.run:why",
         settings_type=None,
         output="text",
         has_all=False,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from cli.cluster import collect
-from cli.why.wording import unreadable
-from evaluation.model import Metric
-from gates.workload import workload_of
-from kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
-from kube.resources import (
+from harbourmaster.cli.cluster import collect
+from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.evaluation.model import Metric
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
@@ -22,9 +22,9 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from lifecycle.check_facts import Facts, phases_before
-from lifecycle.evaluations import written_at
-from lifecycle.model import (
+from harbourmaster.lifecycle.check_facts import Facts, phases_before
+from harbourmaster.lifecycle.evaluations import written_at
+from harbourmaster.lifecycle.model import (
     AppVersion,
     Evaluation,
     EvaluationDefinition,
@@ -33,18 +33,18 @@ from lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
-from lifecycle.phases import TASK
-from lifecycle.waiting import app_version_of
-from lifecycle.workloads import names_of_pod
+from harbourmaster.lifecycle.phases import TASK
+from harbourmaster.lifecycle.waiting import app_version_of
+from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
     from datetime import datetime
 
-    from cli.why.model import WhyContext
-    from kube.resources import Resource
-    from lifecycle.gate_verdict import GatedPod
-    from lifecycle.model import ItemStatus, MetricReference, Version
+    from harbourmaster.cli.why.model import WhyContext
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.lifecycle.gate_verdict import GatedPod
+    from harbourmaster.lifecycle.model import ItemStatus, MetricReference, Version
 
 MOST: Final = 100
 """Checks of one kind, and metrics, that are asked for: nobody reads more."""

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from controller.lifecycle.gated_pods import Pod
-from evaluation.objects import OwnerReference
-from gates.gate import GATE
-from gates.inheritance import inherit, own
-from gates.metadata import Metadata
-from gates.owners import DAEMON_SET, DEPLOYMENT, REPLICA_SET, ROLLOUT, STATEFUL_SET
-from gates.version import Container
+from harbourmaster.controller.lifecycle.gated_pods import Pod
+from harbourmaster.evaluation.objects import OwnerReference
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.inheritance import inherit, own
+from harbourmaster.gates.metadata import Metadata
+from harbourmaster.gates.owners import DAEMON_SET, DEPLOYMENT, REPLICA_SET, ROLLOUT, STATEFUL_SET
+from harbourmaster.gates.version import Container
 
 if TYPE_CHECKING:
-    from cli.why.model import WhyContext
-    from lifecycle.model import WorkloadVersion
+    from harbourmaster.cli.why.model import WhyContext
+    from harbourmaster.lifecycle.model import WorkloadVersion
 
 _PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
 _KINDS: Final = _PARENTS | {REPLICA_SET}

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.cluster import collect
-from cli.installed import WEBHOOK
-from cli.metadata import metadata_in
-from cli.why.asking import candidate_of
-from cli.why.shipped import shipped
-from cli.why.wording import unreadable
-from kube.errors import ApiError, NotFoundError
-from kube.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
-from kube.server_version import server_version
-from policies.explain import Candidate
-from webhook.gating_version import gating_of
-from webhook.parents import ParentObject, parents_of
-from webhook.settings import AdmissionSettings, WebhookSettings
-from webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot
+from harbourmaster.cli.cluster import collect
+from harbourmaster.cli.installed import WEBHOOK
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.why.asking import candidate_of
+from harbourmaster.cli.why.shipped import shipped
+from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.kube.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
+from harbourmaster.kube.server_version import server_version
+from harbourmaster.policies.explain import Candidate
+from harbourmaster.webhook.gating_version import gating_of
+from harbourmaster.webhook.parents import ParentObject, parents_of
+from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
+from harbourmaster.webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
-    from cli.why.model import WhyContext
-    from kube.client import Client
-    from kube.resources import Resource
+    from harbourmaster.cli.why.model import WhyContext
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.resources import Resource
 
 _decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
 _decode_parent: Final = msgspec.json.Decoder(ParentObject).decode

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from cli import terminal
-from kube.errors import NotFoundError
+from harbourmaster.cli import terminal
+from harbourmaster.kube.errors import NotFoundError
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kube.client import Client
-    from kube.resources import Resource
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.resources import Resource
 
 State: TypeAlias = Literal["fine", "waits", "fault", "unknown", "note"]
 """``fine``: nothing to be done; ``waits``: for something that will come; ``fault``: somebody has to

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from cli.cluster import DONE, LEFT, complain, run_with_client
-from cli.manifests import read_paths
-from cli.why.asking import as_asked, ask, candidates_of, is_asked_about, review_of
-from cli.why.known import known
-from cli.why.model import Subject, WhyContext
-from cli.why.policy_section import Words, policies_section
-from cli.why.render import Told
-from policies.decoding import MalformedError
-from policies.explain import Candidate
-from policies.model import is_policy_kind
-from serving.documents import Document, Problem
-from webhook.cases import DEFAULTS, Case, Failure, read_case
-from webhook.parents import parents_of
-from webhook.review import MAX_BODY_BYTES, RequestHead, decode_review
-from webhook.snapshot import Snapshot
-from webhook.sources import Sources, load, namespaces_of
+from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client
+from harbourmaster.cli.manifests import read_paths
+from harbourmaster.cli.why.asking import as_asked, ask, candidates_of, is_asked_about, review_of
+from harbourmaster.cli.why.known import known
+from harbourmaster.cli.why.model import Subject, WhyContext
+from harbourmaster.cli.why.policy_section import Words, policies_section
+from harbourmaster.cli.why.render import Told
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.policies.explain import Candidate
+from harbourmaster.policies.model import is_policy_kind
+from harbourmaster.serving.documents import Document, Problem
+from harbourmaster.webhook.cases import DEFAULTS, Case, Failure, read_case
+from harbourmaster.webhook.parents import parents_of
+from harbourmaster.webhook.review import MAX_BODY_BYTES, RequestHead, decode_review
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import Sources, load, namespaces_of
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
-    from cli.why.asking import Answered
-    from cli.why.known import Known
-    from kube.client import Client
+    from harbourmaster.cli.why.asking import Answered
+    from harbourmaster.cli.why.known import Known
+    from harbourmaster.kube.client import Client
 
     Show: TypeAlias = Callable[[Told], None]
 

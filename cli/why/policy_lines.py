@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cli.why.model import Line
-from cli.why.values import is_default_toleration, is_of_daemon, shown
-from policies.atoms import REQUIRED_TERMS
-from policies.explain import CHANGES, OWN
-from policies.merge import DEFAULT_SCHEDULER
-from policies.model import CLUSTER_POLICY
-from policies.patch import NODE_NAME
-from policies.unmatched import ELSEWHERE
+from harbourmaster.cli.why.model import Line
+from harbourmaster.cli.why.values import is_default_toleration, is_of_daemon, shown
+from harbourmaster.policies.atoms import REQUIRED_TERMS
+from harbourmaster.policies.explain import CHANGES, OWN
+from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.policies.model import CLUSTER_POLICY
+from harbourmaster.policies.patch import NODE_NAME
+from harbourmaster.policies.unmatched import ELSEWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from cli.terminal import Tone
-    from policies.explain import Contribution, Explanation, FieldReport, PolicyReport
+    from harbourmaster.cli.terminal import Tone
+    from harbourmaster.policies.explain import Contribution, Explanation, FieldReport, PolicyReport
 
 MOST: Final = 20
 """Policies that do not match and are listed; ``--all`` lists them all."""

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from cli.why.asking import key_of
-from cli.why.model import Line, Section
-from cli.why.policy_lines import Wording
-from policies.explain import OWN, FieldReport, PolicyReport
-from policies.patch import Operation
-from policies.pods import KINDS
-from webhook.engine import DENIED, UNMATCHED
-from webhook.handlers import INVALID, MALFORMED, VALID
+from harbourmaster.cli.why.asking import key_of
+from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.policy_lines import Wording
+from harbourmaster.policies.explain import OWN, FieldReport, PolicyReport
+from harbourmaster.policies.patch import Operation
+from harbourmaster.policies.pods import KINDS
+from harbourmaster.webhook.engine import DENIED, UNMATCHED
+from harbourmaster.webhook.handlers import INVALID, MALFORMED, VALID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cli.why.asking import Answered
-    from cli.why.model import State
-    from policies.explain import Explanation
+    from harbourmaster.cli.why.asking import Answered
+    from harbourmaster.cli.why.model import State
+    from harbourmaster.policies.explain import Explanation
 
 _THERE: Final = frozenset(("already-there", "as-affinity"))
 """Rules by which an object that is not changed has what is asked for."""

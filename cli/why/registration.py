@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.cluster import collect
-from cli.installed import OUR_DOMAIN
-from cli.why.subjects import BY_KIND
-from kube.errors import ApiError, UnauthorizedError, UnreachableError
-from kube.resources import MUTATING_WEBHOOKS
-from policies.model import LabelSelector
-from policies.selectors import compile_selector
-from policies.unmatched import first_mismatch
+from harbourmaster.cli.cluster import collect
+from harbourmaster.cli.installed import OUR_DOMAIN
+from harbourmaster.cli.why.subjects import BY_KIND
+from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
+from harbourmaster.kube.resources import MUTATING_WEBHOOKS
+from harbourmaster.policies.model import LabelSelector
+from harbourmaster.policies.selectors import compile_selector
+from harbourmaster.policies.unmatched import first_mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cli.why.model import WhyContext
+    from harbourmaster.cli.why.model import WhyContext
 
 _ANY: Final = "*"
 _OURS: Final = f".{OUR_DOMAIN}"

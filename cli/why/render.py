@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from cli.terminal import json_text
-from cli.why.model import Section, State
+from harbourmaster.cli.terminal import json_text
+from harbourmaster.cli.why.model import Section, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cli.terminal import Terminal, Tone
-    from cli.why.model import Line
+    from harbourmaster.cli.terminal import Terminal, Tone
+    from harbourmaster.cli.why.model import Line
 
 _WIDEST_LABEL: Final = 48
 _INDENT: Final = 2

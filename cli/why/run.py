@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client
-from cli.terminal import Terminal
-from cli.why.model import Section, WhyContext, is_kind_missing
-from cli.why.render import Told, print_json, text
-from cli.why.subjects import KINDS, fetched, owners_of, seen
-from cli.why.wording import unreadable
-from kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
+from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client
+from harbourmaster.cli.terminal import Terminal
+from harbourmaster.cli.why.model import Section, WhyContext, is_kind_missing
+from harbourmaster.cli.why.render import Told, print_json, text
+from harbourmaster.cli.why.subjects import KINDS, fetched, owners_of, seen
+from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Callable
 
-    from kube.client import Client
-    from kube.resources import Resource
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.resources import Resource
 
 SECTIONS: Final = ("gate", "scheduling", "policies", "placement", "rescheduling")
-"""In the order in which they are printed; each is a module of ``cli.why.sections``."""
+"""In the order in which they are printed; each is a module of ``sections``."""
 _REVIEW: Final = "review"
 _NAMESPACE: Final = "default"
 
@@ -52,13 +52,13 @@ def _work(arguments: Arguments) -> Callable[[], int]:
     if arguments.manifests:
         if arguments.what:
             raise UsageError(f"give either -f or {arguments.what}, not both")
-        from cli.why import offline  # noqa: PLC0415 - what reads files is for files
+        from harbourmaster.cli.why import offline  # noqa: PLC0415 - what reads files is for files
 
         return partial(offline.manifests, arguments, print_one)
     if not arguments.what:
         raise UsageError("give a pod, a workload, a review or -f FILE")
     if arguments.what == _REVIEW:
-        from cli.why import offline  # noqa: PLC0415
+        from harbourmaster.cli.why import offline  # noqa: PLC0415
 
         return partial(offline.reviews, arguments, arguments.file, print_one)
     if arguments.policies or arguments.namespaces or arguments.parents:
@@ -130,7 +130,9 @@ async def _live(
 async def _section(name: str, context: WhyContext) -> Section | None:
     """What one section says; of what it could not read, that."""
     try:
-        section: Section | None = await import_module(f"cli.why.sections.{name}").section(context)
+        section: Section | None = await import_module(
+            f"harbourmaster.cli.why.sections.{name}"
+        ).section(context)
     except (UnreachableError, UnauthorizedError):
         raise
     except ApiError as error:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from cli.doctor.settings import UnknownSettingsError, running_settings
-from cli.installed import CONTROLLER, WEBHOOK
-from cli.why.wording import unreadable
-from kube.errors import ApiError
-from kube.resources import DEPLOYMENTS
+from harbourmaster.cli.doctor.settings import UnknownSettingsError, running_settings
+from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
+from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.resources import DEPLOYMENTS
 
 if TYPE_CHECKING:
-    from cli.why.model import WhyContext
+    from harbourmaster.cli.why.model import WhyContext
 
 T = TypeVar("T", bound=Struct)
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.gate.show import short_age
-from cli.why.model import Subject, is_kind_missing
-from cli.why.wording import unreadable
-from evaluation.times import parse
-from kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
-from kube.resources import (
+from harbourmaster.cli.gate.show import short_age
+from harbourmaster.cli.why.model import Subject, is_kind_missing
+from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.evaluation.times import parse
+from harbourmaster.kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
+from harbourmaster.kube.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBS,
@@ -26,7 +26,7 @@ from kube.resources import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kube.client import Client
+    from harbourmaster.kube.client import Client
 
 CRON_JOBS: Final = Resource("batch", "v1", "cronjobs", "CronJob")
 REPLICATION_CONTROLLERS: Final = Resource(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.cluster import collect
-from kube.errors import ApiError
-from kube.resources import Resource
+from harbourmaster.cli.cluster import collect
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.resources import Resource
 
 if TYPE_CHECKING:
-    from kube.client import Client
+    from harbourmaster.kube.client import Client
 
 _EVENTS: Final = Resource("", "v1", "events", "Event")
 """In their old group: there one may ask for those of a uid."""

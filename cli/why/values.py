@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from policies.keys import toleration_key
+from harbourmaster.policies.keys import toleration_key
 
 _MOST: Final = 160
 """Characters of a value; the JSON output has all of it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from cli.why.model import is_kind_missing
-from kube.errors import ForbiddenError, NotFoundError
+from harbourmaster.cli.why.model import is_kind_missing
+from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
-    from kube.errors import ApiError
+    from harbourmaster.kube.errors import ApiError
 
 _FORBIDDEN: Final = re.compile(
     r"""cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"""

@@ -11,47 +11,53 @@ from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
-from controller.access import User
-from controller.clock import utc_now
-from controller.dashboard import attempts
-from controller.dashboard.answers import Refused, check, forbidden, notes_on
-from controller.dashboard.assets import read_assets
-from controller.dashboard.attempts import Attempts
-from controller.dashboard.guard import (
+from harbourmaster.controller.access import User
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.controller.dashboard import attempts
+from harbourmaster.controller.dashboard.answers import Refused, check, forbidden, notes_on
+from harbourmaster.controller.dashboard.assets import read_assets
+from harbourmaster.controller.dashboard.attempts import Attempts
+from harbourmaster.controller.dashboard.guard import (
     harden,
     is_from_our_page,
     is_host_of_loopback,
     local_path,
 )
-from controller.dashboard.pages.application import application
-from controller.dashboard.pages.gate_facts import DEFINITIONS
-from controller.dashboard.query import read_query
-from controller.dashboard.registry import (
+from harbourmaster.controller.dashboard.pages.application import application
+from harbourmaster.controller.dashboard.pages.gate_facts import DEFINITIONS
+from harbourmaster.controller.dashboard.query import read_query
+from harbourmaster.controller.dashboard.registry import (
     APPLICATIONS_PAGE,
     BY_NAME,
     PAGES,
     SOURCES,
     places_of,
 )
-from controller.dashboard.rendering import Renderer
-from controller.dashboard.session import LIFETIME
-from controller.dashboard.sight import look
-from controller.dashboard.stream import MOST, MOST_OF_ONE, Hub, Reader, TooManyStreamsError
-from controller.dashboard.tokens import Tokens, fault_of, may_be_token
-from controller.dashboard.turns import in_turns
-from kube.errors import ApiError
-from telemetry.logging import get_logger
-from telemetry.text import reason
+from harbourmaster.controller.dashboard.rendering import Renderer
+from harbourmaster.controller.dashboard.session import LIFETIME
+from harbourmaster.controller.dashboard.sight import look
+from harbourmaster.controller.dashboard.stream import (
+    MOST,
+    MOST_OF_ONE,
+    Hub,
+    Reader,
+    TooManyStreamsError,
+)
+from harbourmaster.controller.dashboard.tokens import Tokens, fault_of, may_be_token
+from harbourmaster.controller.dashboard.turns import in_turns
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from controller.dashboard.registry import Page
-    from controller.dashboard.session import Sealer
-    from controller.dashboard.sight import Access, Sight
-    from controller.dashboard.world import World
-    from kube.resources import Resource
+    from harbourmaster.controller.dashboard.registry import Page
+    from harbourmaster.controller.dashboard.session import Sealer
+    from harbourmaster.controller.dashboard.sight import Access, Sight
+    from harbourmaster.controller.dashboard.world import World
+    from harbourmaster.kube.resources import Resource
 
 COOKIE: Final = "harbourmaster"
 _USER: Final = web.RequestKey("user", User)

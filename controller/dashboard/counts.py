@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from controller.dashboard.world import MatchCounts
-from policies.index import policy_set
+from harbourmaster.controller.dashboard.world import MatchCounts
+from harbourmaster.policies.index import policy_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from controller.dashboard.world import LabelledPod
-    from policies.compiled import CompiledPolicy
+    from harbourmaster.controller.dashboard.world import LabelledPod
+    from harbourmaster.policies.compiled import CompiledPolicy
 
 SLICE: Final = 500
 """Pods that are matched in one go; others have their turn after each."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from controller.dashboard.pages import (
+from harbourmaster.controller.dashboard.pages import (
     applications,
     clusters,
     gates,
@@ -16,11 +16,11 @@ from controller.dashboard.pages import (
     policies,
     reservations,
 )
-from controller.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
-from controller.dashboard.query import Query
-from controller.dashboard.sight import Sight, namespaces_of
-from controller.dashboard.world import World
-from kube.resources import (
+from harbourmaster.controller.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
+from harbourmaster.controller.dashboard.query import Query
+from harbourmaster.controller.dashboard.sight import Sight, namespaces_of
+from harbourmaster.controller.dashboard.world import World
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     APPLICATIONS,
     CLUSTER_POLICIES,
@@ -39,7 +39,7 @@ from kube.resources import (
 )
 
 if TYPE_CHECKING:
-    from controller.dashboard.world import Source
+    from harbourmaster.controller.dashboard.world import Source
 
 Build: TypeAlias = Callable[[World, Sight, Query, datetime], Any]
 

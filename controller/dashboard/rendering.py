@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from controller.dashboard.text import finalize
-from controller.dashboard.times import age, moment, span
+from harbourmaster.controller.dashboard.text import finalize
+from harbourmaster.controller.dashboard.times import age, moment, span
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -7,26 +7,26 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from certs.errors import CertificateError
-from certs.reload import TlsOptions
-from controller.dashboard.access import ClusterAccess
-from controller.dashboard.app import Dashboard
-from controller.dashboard.session import Sealer
-from controller.job import supervise
-from serving.background import running
-from serving.protocol import Timeouts
-from serving.site import Site
-from telemetry.logging import get_logger
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.reload import TlsOptions
+from harbourmaster.controller.dashboard.access import ClusterAccess
+from harbourmaster.controller.dashboard.app import Dashboard
+from harbourmaster.controller.dashboard.session import Sealer
+from harbourmaster.controller.job import supervise
+from harbourmaster.serving.background import running
+from harbourmaster.serving.protocol import Timeouts
+from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.dashboard.mirrors import DashboardMirrors
-    from controller.dashboard.world import World
-    from controller.dashboard_settings import DashboardSettings
-    from controller.leaf import Leaf
-    from kube.client import Client
-    from lifecycle.gate_verdict import GateRules
+    from harbourmaster.controller.dashboard.mirrors import DashboardMirrors
+    from harbourmaster.controller.dashboard.world import World
+    from harbourmaster.controller.dashboard_settings import DashboardSettings
+    from harbourmaster.controller.leaf import Leaf
+    from harbourmaster.kube.client import Client
+    from harbourmaster.lifecycle.gate_verdict import GateRules
 
 CLIENTS: Final = TlsOptions()
 """People have tokens; nobody is asked for a certificate."""

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 
-from controller.dashboard.sight import namespaces_of
+from harbourmaster.controller.dashboard.sight import namespaces_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controller.dashboard.sight import Sight
-    from kube.resources import Resource
+    from harbourmaster.controller.dashboard.sight import Sight
+    from harbourmaster.kube.resources import Resource
 
 MOST: Final = 64
 """Streams at the same time, of one replica."""

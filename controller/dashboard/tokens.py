@@ -6,15 +6,15 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from controller.dashboard.answers import check
-from controller.dashboard.attempts import WRONG_TOKENS, Attempts
-from controller.dashboard.session import LONGEST_TOKEN
+from harbourmaster.controller.dashboard.answers import check
+from harbourmaster.controller.dashboard.attempts import WRONG_TOKENS, Attempts
+from harbourmaster.controller.dashboard.session import LONGEST_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.access import User
-    from controller.dashboard.sight import Access
+    from harbourmaster.controller.access import User
+    from harbourmaster.controller.dashboard.sight import Access
 
 _TRIED_AT_ONCE: Final = 4
 """Tokens of which nobody knows yet whether they are good."""

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from kube.store import Store
-from lifecycle.gate_verdict import GateRules
-from policies.compiled import CompiledPolicy
-from policies.model import Policy
+from harbourmaster.kube.store import Store
+from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.policies.compiled import CompiledPolicy
+from harbourmaster.policies.model import Policy
 
 if TYPE_CHECKING:
-    from controller.lifecycle.gated_pods import Pod
-    from controller.placement.caches import ReportedCluster
-    from evaluation.model import Metric
-    from lifecycle.model import (
+    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.controller.placement.caches import ReportedCluster
+    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.lifecycle.model import (
         AppVersion,
         Evaluation,
         EvaluationDefinition,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         Workload,
         WorkloadVersion,
     )
-    from placement.model import Application
-    from rescheduling.model import Node
+    from harbourmaster.placement.model import Application
+    from harbourmaster.rescheduling.model import Node
 
 T = TypeVar("T")
 

@@ -11,13 +11,20 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.evaluation.analysis_measures import AnalysisMeasures
-from controller.evaluation.analysis_queries import UnaskableError, measured, query_for
-from controller.lifecycle.writes import write_status
-from controller.own_writes import OwnWrites
-from evaluation.analysis import Measured, judge
-from evaluation.analysis_course import LIMIT, delay, frozen, keyed, recalled, references
-from evaluation.model import (
+from harbourmaster.controller.evaluation.analysis_measures import AnalysisMeasures
+from harbourmaster.controller.evaluation.analysis_queries import UnaskableError, measured, query_for
+from harbourmaster.controller.lifecycle.writes import write_status
+from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.evaluation.analysis import Measured, judge
+from harbourmaster.evaluation.analysis_course import (
+    LIMIT,
+    delay,
+    frozen,
+    keyed,
+    recalled,
+    references,
+)
+from harbourmaster.evaluation.model import (
     COMPLETED,
     PENDING,
     PROGRESSING,
@@ -25,20 +32,20 @@ from evaluation.model import (
     StoredValue,
     Timeframe,
 )
-from kube.errors import NotFoundError
-from kube.event_series import ObjectReference as Regarding
-from kube.resources import ANALYSES
-from providers.errors import ProviderError
-from telemetry.logging import get_logger
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.event_series import ObjectReference as Regarding
+from harbourmaster.kube.resources import ANALYSES
+from harbourmaster.providers.errors import ProviderError
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from controller.evaluation.analysis_queries import Query
-    from controller.evaluation.context import MetricContext
-    from evaluation.model import Analysis, AnalysisDefinition, ObjectReference
-    from kube.event_series import EventType
+    from harbourmaster.controller.evaluation.analysis_queries import Query
+    from harbourmaster.controller.evaluation.context import MetricContext
+    from harbourmaster.evaluation.model import Analysis, AnalysisDefinition, ObjectReference
+    from harbourmaster.kube.event_series import EventType
 
 FINISHED: Final = "AnalysisCompleted"
 UNDEFINED: Final = "AnalysisDefinitionNotFound"

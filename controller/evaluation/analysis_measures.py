@@ -6,16 +6,16 @@ from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from evaluation.analysis import decode_raw
-from evaluation.model import COMPLETED
-from telemetry.analysis_metrics import SHOWN_ANALYSES, SHOWN_OBJECTIVES, Results
+from harbourmaster.evaluation.analysis import decode_raw
+from harbourmaster.evaluation.model import COMPLETED
+from harbourmaster.telemetry.analysis_metrics import SHOWN_ANALYSES, SHOWN_OBJECTIVES, Results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evaluation.analysis import Told
-    from evaluation.model import Analysis
-    from kube.store import Store
+    from harbourmaster.evaluation.analysis import Told
+    from harbourmaster.evaluation.model import Analysis
+    from harbourmaster.kube.store import Store
 
 
 class AnalysisMeasures:

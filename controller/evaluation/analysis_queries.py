@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evaluation.analysis_course import bounds, step
-from evaluation.model import Provider
-from evaluation.templates import parse_template, render
-from providers.errors import NotFiniteError, NoValuesError
-from providers.model import Question
-from providers.numbers import go_shortest
-from providers.registry import PROVIDERS
+from harbourmaster.evaluation.analysis_course import bounds, step
+from harbourmaster.evaluation.model import Provider
+from harbourmaster.evaluation.templates import parse_template, render
+from harbourmaster.providers.errors import NotFiniteError, NoValuesError
+from harbourmaster.providers.model import Question
+from harbourmaster.providers.numbers import go_shortest
+from harbourmaster.providers.registry import PROVIDERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.evaluation.caches import MetricCaches
-    from controller.evaluation.questions import Questions
-    from evaluation.model import ObjectReference, Timeframe
+    from harbourmaster.controller.evaluation.caches import MetricCaches
+    from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.evaluation.model import ObjectReference, Timeframe
 
 METRIC_PATH: Final = "metricPath"
 """The argument that says which of Elasticsearch's numbers is meant."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.mirrors import Mirrors, decoder
-from evaluation.metric_status import without_raw
-from evaluation.model import (
+from harbourmaster.controller.mirrors import Mirrors, decoder
+from harbourmaster.evaluation.metric_status import without_raw
+from harbourmaster.evaluation.model import (
     COMPLETED,
     Analysis,
     AnalysisDefinition,
@@ -16,7 +16,7 @@ from evaluation.model import (
     Metric,
     Provider,
 )
-from kube.resources import (
+from harbourmaster.kube.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,
@@ -25,8 +25,8 @@ from kube.resources import (
 )
 
 if TYPE_CHECKING:
-    from kube.client import Client
-    from kube.faults import WatchMetrics
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.faults import WatchMetrics
 
 BY_PROVIDER: Final = "provider"
 """Of metrics: (namespace, provider's name)."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from telemetry.analysis_metrics import AnalysisMetrics
-from telemetry.metric_schedule import MetricSchedule
+from harbourmaster.telemetry.analysis_metrics import AnalysisMetrics
+from harbourmaster.telemetry.metric_schedule import MetricSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from controller.evaluation.caches import MetricCaches
-    from controller.evaluation.questions import Questions
-    from controller.metrics_settings import MetricsSettings
-    from kube.client import Client
-    from kube.events import EventRecorder
+    from harbourmaster.controller.evaluation.caches import MetricCaches
+    from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.controller.metrics_settings import MetricsSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

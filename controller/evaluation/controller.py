@@ -7,32 +7,32 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from controller.clock import utc_now
-from controller.evaluation.analyses import Analyses
-from controller.evaluation.caches import BY_PROVIDER, UNFINISHED, MetricCaches
-from controller.evaluation.context import MetricContext
-from controller.evaluation.metrics import Metrics
-from controller.evaluation.questions import Questions
-from controller.job import Job
-from kube.definitions import DefinitionsWatch
-from providers.asking import Asker
-from providers.http import Http
-from telemetry.analysis_metrics import AnalysisMetrics
-from telemetry.metric_schedule import MetricSchedule
-from telemetry.query_metrics import QueryMetrics
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.controller.evaluation.analyses import Analyses
+from harbourmaster.controller.evaluation.caches import BY_PROVIDER, UNFINISHED, MetricCaches
+from harbourmaster.controller.evaluation.context import MetricContext
+from harbourmaster.controller.evaluation.metrics import Metrics
+from harbourmaster.controller.evaluation.questions import Questions
+from harbourmaster.controller.job import Job
+from harbourmaster.kube.definitions import DefinitionsWatch
+from harbourmaster.providers.asking import Asker
+from harbourmaster.providers.http import Http
+from harbourmaster.telemetry.analysis_metrics import AnalysisMetrics
+from harbourmaster.telemetry.metric_schedule import MetricSchedule
+from harbourmaster.telemetry.query_metrics import QueryMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from prometheus_client import CollectorRegistry
 
-    from controller.job import Reconciler
-    from controller.metrics_settings import MetricsSettings
-    from kube.client import Client
-    from kube.events import EventRecorder
-    from kube.reflector import Reflector
-    from kube.workqueue import WorkQueue
-    from telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.controller.job import Reconciler
+    from harbourmaster.controller.metrics_settings import MetricsSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 Maker: TypeAlias = "Callable[[MetricContext, Callable[[str], None]], Reconciler]"
 """Makes a reconciler; the second argument has a key looked at again."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from controller.lifecycle.writes import write_status
-from evaluation.course import (
+from harbourmaster.controller.lifecycle.writes import write_status
+from harbourmaster.evaluation.course import (
     allowed,
     exhausted,
     measure,
@@ -21,23 +21,23 @@ from evaluation.course import (
     time_left,
     undefined,
 )
-from evaluation.freshness import read
-from evaluation.objectives import Objective, missing
-from evaluation.times import stamp
-from kube.errors import ApiError, ConflictError, NotFoundError
-from kube.resources import EVALUATIONS
-from lifecycle.evaluations import RETRIES, course_of, interval_of, written_at
-from lifecycle.model import EvaluationStatus, Measurement
-from telemetry.logging import get_logger
+from harbourmaster.evaluation.freshness import read
+from harbourmaster.evaluation.objectives import Objective, missing
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
+from harbourmaster.kube.resources import EVALUATIONS
+from harbourmaster.lifecycle.evaluations import RETRIES, course_of, interval_of, written_at
+from harbourmaster.lifecycle.model import EvaluationStatus, Measurement
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from controller.lifecycle.context import Context
-    from evaluation.course import Course
-    from evaluation.objectives import Reading
-    from lifecycle.model import Evaluation, EvaluationDefinition
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.evaluation.course import Course
+    from harbourmaster.evaluation.objectives import Reading
+    from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition
 
 _SECOND: Final = timedelta(seconds=1)
 

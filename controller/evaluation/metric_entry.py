@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.evaluation.rounds import Fault, Until
-from evaluation.metric_status import value_time
-from evaluation.schedule import SLACK, retry_wait, slots, stable_hash
-from evaluation.times import parse
+from harbourmaster.controller.evaluation.rounds import Fault, Until
+from harbourmaster.evaluation.metric_status import value_time
+from harbourmaster.evaluation.schedule import SLACK, retry_wait, slots, stable_hash
+from harbourmaster.evaluation.times import parse
 
 if TYPE_CHECKING:
-    from controller.evaluation.rounds import Asked, Outcome, Round
-    from evaluation.model import MetricRange, MetricStatus
-    from evaluation.schedule import Slots
+    from harbourmaster.controller.evaluation.rounds import Asked, Outcome, Round
+    from harbourmaster.evaluation.model import MetricRange, MetricStatus
+    from harbourmaster.evaluation.schedule import Slots
 
 UNKNOWN: Final = "Unknown"
 """A fault that was told, by another term or of the metric as it was before."""

@@ -13,26 +13,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller.evaluation.metric_entry import UNKNOWN, Entry, What
-from controller.evaluation.questions import question
-from controller.evaluation.rounds import Asked, Fault, Outcome, Rounds, Until
-from evaluation.aggregation import aggregate, print_number
-from evaluation.durations import parse_duration
-from evaluation.metric_status import answered, failed, is_answered, time_of, without_raw
-from evaluation.model import Metric, MetricStatus
-from evaluation.times import stamp
-from kube.errors import ConflictError, InvalidError, NotFoundError
-from kube.event_series import ObjectReference
-from kube.patches import JsonPatch
-from kube.resources import KEPTN_METRICS
-from telemetry.logging import get_logger
+from harbourmaster.controller.evaluation.metric_entry import UNKNOWN, Entry, What
+from harbourmaster.controller.evaluation.questions import question
+from harbourmaster.controller.evaluation.rounds import Asked, Fault, Outcome, Rounds, Until
+from harbourmaster.evaluation.aggregation import aggregate, print_number
+from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.evaluation.metric_status import (
+    answered,
+    failed,
+    is_answered,
+    time_of,
+    without_raw,
+)
+from harbourmaster.evaluation.model import Metric, MetricStatus
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
+from harbourmaster.kube.event_series import ObjectReference
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import KEPTN_METRICS
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from controller.evaluation.context import MetricContext
-    from kube.event_series import EventType
-    from providers.model import Answer
+    from harbourmaster.controller.evaluation.context import MetricContext
+    from harbourmaster.kube.event_series import EventType
+    from harbourmaster.providers.model import Answer
 
 FETCH_FAILED: Final = "MetricFetchFailed"
 FETCHED: Final = "MetricFetched"

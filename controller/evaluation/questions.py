@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from evaluation.aggregation import AGGREGATIONS
-from evaluation.durations import parse_duration
-from evaluation.targets import shortened
-from kube.errors import ApiError, ForbiddenError, NotFoundError
-from kube.resources import SECRETS
-from providers.errors import (
+from harbourmaster.evaluation.aggregation import AGGREGATIONS
+from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.evaluation.targets import shortened
+from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.kube.resources import SECRETS
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     UnauthorizedError,
     UnreachableError,
 )
-from providers.model import Question, Table, Target
+from harbourmaster.providers.model import Question, Table, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from evaluation.model import MetricSpec, Provider, SecretKey
-    from kube.client import Client
-    from providers.asking import Asker
-    from providers.errors import ProviderError
-    from providers.model import Answer
+    from harbourmaster.evaluation.model import MetricSpec, Provider, SecretKey
+    from harbourmaster.kube.client import Client
+    from harbourmaster.providers.asking import Asker
+    from harbourmaster.providers.errors import ProviderError
+    from harbourmaster.providers.model import Answer
 
 KEEP: Final = 60.0
 """Seconds for which a Secret is taken as it was read."""

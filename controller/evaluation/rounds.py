@@ -6,20 +6,20 @@ import asyncio
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from providers.errors import (
+from harbourmaster.providers.errors import (
     BadCredentialsError,
     ProviderError,
     ThrottledError,
     UnauthorizedError,
 )
-from telemetry.logging import get_logger
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.evaluation.questions import Questions
-    from evaluation.model import Provider
-    from providers.model import Answer, Question
+    from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.evaluation.model import Provider
+    from harbourmaster.providers.model import Answer, Question
 
 MOST_HELD: Final = 32 * 1024 * 1024
 """Bytes of answers that are kept for others, of all questions together."""

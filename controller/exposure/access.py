@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from controller.access import HELD, LIMIT, PATIENCE, Attributes, Decisions, User
-from controller.exposure.discovery import GROUP, RESOURCE
+from harbourmaster.controller.access import HELD, LIMIT, PATIENCE, Attributes, Decisions, User
+from harbourmaster.controller.exposure.discovery import GROUP, RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kube.client import Client
+    from harbourmaster.kube.client import Client
 
 __all__ = ["HELD", "LIMIT", "PATIENCE", "Access", "Wish"]
 

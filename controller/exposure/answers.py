@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from aiohttp import hdrs
 
-from controller.exposure.discovery import GROUP
-from evaluation.times import parse, stamp
-from kube.resources import KEPTN_METRICS
-from serving.refusals import NamelessResponse
+from harbourmaster.controller.exposure.discovery import GROUP
+from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.kube.resources import KEPTN_METRICS
+from harbourmaster.serving.refusals import NamelessResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aiohttp import web
 
-    from controller.exposure.values import Measured
+    from harbourmaster.controller.exposure.values import Measured
 
 _JSON: Final = "application/json"
 _REASONS: Final = {

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.exposure.values import Measured
-    from evaluation.model import Metric
+    from harbourmaster.controller.exposure.values import Measured
+    from harbourmaster.evaluation.model import Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_]")

@@ -9,33 +9,33 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from certs.errors import CertificateError
-from certs.reload import TlsOptions
-from controller.clock import utc_now
-from controller.exposure.access import Access
-from controller.exposure.front_proxy import (
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.reload import TlsOptions
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.controller.exposure.access import Access
+from harbourmaster.controller.exposure.front_proxy import (
     CONFIG_MAP,
     NAMESPACE,
     decode_front_proxy,
 )
-from controller.exposure.metrics_api import MetricsApiHandler
-from controller.exposure.plain import PlainHandler
-from controller.exposure.values import Values
-from kube.reflector import Reflector
-from kube.resources import CONFIG_MAPS
-from serving.background import running
-from serving.site import Site
-from telemetry.logging import get_logger
+from harbourmaster.controller.exposure.metrics_api import MetricsApiHandler
+from harbourmaster.controller.exposure.plain import PlainHandler
+from harbourmaster.controller.exposure.values import Values
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import CONFIG_MAPS
+from harbourmaster.serving.background import running
+from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from certs.reload import CertificateHolder
-    from controller.exposure.front_proxy import FrontProxy
-    from controller.leaf import Leaf
-    from controller.metrics_settings import MetricsSettings
-    from evaluation.model import Metric
-    from kube.client import Client
-    from kube.faults import WatchMetrics
-    from kube.store import Store
+    from harbourmaster.certs.reload import CertificateHolder
+    from harbourmaster.controller.exposure.front_proxy import FrontProxy
+    from harbourmaster.controller.leaf import Leaf
+    from harbourmaster.controller.metrics_settings import MetricsSettings
+    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.kube.store import Store
 
 CLIENTS: Final = TlsOptions(client_required=False)
 """Who has no certificate is told so, and asked for nothing else."""

@@ -13,9 +13,9 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from controller.access import User
-from controller.exposure.answers import StatusError
-from serving.protocol import Protocol
+from harbourmaster.controller.access import User
+from harbourmaster.controller.exposure.answers import StatusError
+from harbourmaster.serving.protocol import Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

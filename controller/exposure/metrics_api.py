@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs
 
-from controller.exposure.access import Wish
-from controller.exposure.answers import StatusError, value_list
-from controller.exposure.discovery import GROUP, RESOURCE, VERSIONS, documents
-from controller.exposure.paths import parameters_of, parts_of
-from controller.exposure.selectors import parse_selector
-from kube.errors import ApiError
-from serving.refusals import NamelessResponse
-from serving.replies import json_reply
-from telemetry.logging import get_logger
-from telemetry.text import reason
+from harbourmaster.controller.exposure.access import Wish
+from harbourmaster.controller.exposure.answers import StatusError, value_list
+from harbourmaster.controller.exposure.discovery import GROUP, RESOURCE, VERSIONS, documents
+from harbourmaster.controller.exposure.paths import parameters_of, parts_of
+from harbourmaster.controller.exposure.selectors import parse_selector
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.serving.refusals import NamelessResponse
+from harbourmaster.serving.replies import json_reply
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aiohttp import web
 
-    from controller.access import User
-    from controller.exposure.access import Access
-    from controller.exposure.front_proxy import FrontProxy
-    from controller.exposure.selectors import Selector
-    from controller.exposure.values import Measured, Values
+    from harbourmaster.controller.access import User
+    from harbourmaster.controller.exposure.access import Access
+    from harbourmaster.controller.exposure.front_proxy import FrontProxy
+    from harbourmaster.controller.exposure.selectors import Selector
+    from harbourmaster.controller.exposure.values import Measured, Values
 
 ANY: Final = "*"
 _HEALTH: Final = frozenset((each,) for each in ("healthz", "livez", "readyz"))

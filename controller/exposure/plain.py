@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from aiohttp import hdrs
 
-from controller.exposure.exposition import CONTENT_TYPE, render
-from controller.exposure.paths import parts_of
-from serving.refusals import NamelessResponse, Refusal
-from serving.replies import json_reply
+from harbourmaster.controller.exposure.exposition import CONTENT_TYPE, render
+from harbourmaster.controller.exposure.paths import parts_of
+from harbourmaster.serving.refusals import NamelessResponse, Refusal
+from harbourmaster.serving.replies import json_reply
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from controller.exposure.values import Values
+    from harbourmaster.controller.exposure.values import Values
 
 HELD: Final = 1.0
 """Seconds for which a rendered page is given again: nobody can keep the controller rendering."""

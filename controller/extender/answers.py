@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from lifecycle.extender import (
+from harbourmaster.lifecycle.extender import (
     ArgumentsError,
     filter_error,
     preemption_refused,
     read_filter,
     read_preemption,
 )
-from lifecycle.scheduling import permission
+from harbourmaster.lifecycle.scheduling import permission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from kube.reflector import Reflector
-    from lifecycle.extender import FilterQuestion, PreemptionQuestion
-    from lifecycle.model import WorkloadVersion
+    from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.lifecycle.extender import FilterQuestion, PreemptionQuestion
+    from harbourmaster.lifecycle.model import WorkloadVersion
 
     Question: TypeAlias = FilterQuestion | PreemptionQuestion
 

@@ -12,8 +12,8 @@ from http import HTTPStatus
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from certs.reload import TlsOptions
-from controller.extender.answers import (
+from harbourmaster.certs.reload import TlsOptions
+from harbourmaster.controller.extender.answers import (
     DEFECT,
     FILTER,
     FOREIGN,
@@ -22,23 +22,23 @@ from controller.extender.answers import (
     UNKNOWN,
     failed,
 )
-from serving.bodies import read_body
-from serving.limits import Limits
-from serving.refusals import Refusal
-from serving.replies import json_reply
-from serving.routes import post_routes
-from serving.site import Site
-from telemetry.logging import get_logger
+from harbourmaster.serving.bodies import read_body
+from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.refusals import Refusal
+from harbourmaster.serving.replies import json_reply
+from harbourmaster.serving.routes import post_routes
+from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiohttp import web
 
-    from controller.extender.answers import Answer, Answers
-    from controller.leaf import Leaf
-    from serving.routes import Handler
-    from telemetry.extender_metrics import ExtenderMetrics
+    from harbourmaster.controller.extender.answers import Answer, Answers
+    from harbourmaster.controller.leaf import Leaf
+    from harbourmaster.serving.routes import Handler
+    from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 
 PATH: Final = "/scheduler"
 CLIENTS: Final = TlsOptions()

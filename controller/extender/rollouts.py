@@ -1,7 +1,8 @@
 """Rolls the second scheduler out anew when another authority signs our certificate.
 
 A scheduler reads whom to trust only when it starts. One annotation of its pods' template says which
-authority they have seen; meanwhile every replica goes on with the old leaf (``certs.handover``).
+authority they have seen; meanwhile every replica goes on with the old leaf
+(``harbourmaster.certs.handover``).
 """
 
 from __future__ import annotations
@@ -11,24 +12,24 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from certs.errors import CertificateError
-from certs.handover import mark_of
-from controller.job import Job
-from controller.references import reference
-from kube.errors import ForbiddenError, NotFoundError
-from kube.patches import JsonPatch
-from kube.resources import DEPLOYMENTS
-from telemetry.logging import get_logger
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.handover import mark_of
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.references import reference
+from harbourmaster.kube.errors import ForbiddenError, NotFoundError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import DEPLOYMENTS
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from controller.leaf import Leaf
-    from kube.client import Client
-    from kube.events import EventRecorder
-    from kube.workqueue import WorkQueue
-    from telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.controller.leaf import Leaf
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 NAME: Final = "scheduler"
 MARK: Final = "certs.harbourmaster.dev/authority"

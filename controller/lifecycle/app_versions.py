@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.lifecycle.versions import Versions
-from gates.names import version_name, workload_name
-from kube.resources import APP_VERSIONS
-from lifecycle.model import AppVersion
-from lifecycle.steps import World
+from harbourmaster.controller.lifecycle.versions import Versions
+from harbourmaster.gates.names import version_name, workload_name
+from harbourmaster.kube.resources import APP_VERSIONS
+from harbourmaster.lifecycle.model import AppVersion
+from harbourmaster.lifecycle.steps import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from controller.lifecycle.context import Context
-    from lifecycle.model import WorkloadEntry
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.lifecycle.model import WorkloadEntry
 
 
 class AppVersions:

@@ -6,22 +6,27 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from controller.lifecycle.caches import BY_APP
-from controller.lifecycle.objects import create, fetch
-from controller.lifecycle.refusals import is_end_of_namespace
-from controller.lifecycle.writes import write_status
-from kube.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
-from kube.resources import APP_CONTEXTS, APP_VERSIONS, APPS
-from lifecycle.apps import deprecated, new_version, plan
-from lifecycle.functions import is_name
-from lifecycle.model import AppContext, AppVersion, CurrentVersion
+from harbourmaster.controller.lifecycle.caches import BY_APP
+from harbourmaster.controller.lifecycle.objects import create, fetch
+from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
+from harbourmaster.controller.lifecycle.writes import write_status
+from harbourmaster.kube.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
+from harbourmaster.kube.resources import APP_CONTEXTS, APP_VERSIONS, APPS
+from harbourmaster.lifecycle.apps import deprecated, new_version, plan
+from harbourmaster.lifecycle.functions import is_name
+from harbourmaster.lifecycle.model import AppContext, AppVersion, CurrentVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.lifecycle.context import Context
-    from lifecycle.apps import Plan
-    from lifecycle.model import App
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.lifecycle.apps import Plan
+    from harbourmaster.lifecycle.model import App
 
 CREATE: Final = "CreateAppVersion"
 DEPRECATE: Final = "DeprecateAppVersion"

@@ -8,19 +8,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.lifecycle.function_maps import (
+from harbourmaster.controller.lifecycle.function_maps import (
     BY_CONFIG_MAP,
     BY_REFERENCE,
     decode_function_map,
 )
-from controller.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
-from controller.lifecycle.owners import decode_owner
-from controller.lifecycle.started_pods import decode_started, selector, versions_of_started
-from controller.lifecycle.task_jobs import decode_job
-from controller.mirrors import Mirrors, decoder
-from controller.scheduler_settings import SchedulerSettings
-from evaluation.model import Metric
-from kube.resources import (
+from harbourmaster.controller.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
+from harbourmaster.controller.lifecycle.owners import decode_owner
+from harbourmaster.controller.lifecycle.started_pods import (
+    decode_started,
+    selector,
+    versions_of_started,
+)
+from harbourmaster.controller.lifecycle.task_jobs import decode_job
+from harbourmaster.controller.mirrors import Mirrors, decoder
+from harbourmaster.controller.scheduler_settings import SchedulerSettings
+from harbourmaster.evaluation.model import Metric
+from harbourmaster.kube.resources import (
     APP_CONTEXTS,
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
@@ -41,9 +45,9 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from lifecycle.apps import version_of as version_of_app
-from lifecycle.functions import config_map_keys, references
-from lifecycle.model import (
+from harbourmaster.lifecycle.apps import version_of as version_of_app
+from harbourmaster.lifecycle.functions import config_map_keys, references
+from harbourmaster.lifecycle.model import (
     App,
     AppContext,
     AppCreationRequest,
@@ -56,19 +60,19 @@ from lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
-from lifecycle.workloads import names_of, recorded_owners, version_of
+from harbourmaster.lifecycle.workloads import names_of, recorded_owners, version_of
 
 if TYPE_CHECKING:
-    from controller.lifecycle.function_maps import (
+    from harbourmaster.controller.lifecycle.function_maps import (
         FunctionMap,
     )
-    from controller.lifecycle.gated_pods import Pod
-    from controller.lifecycle.owners import Owner
-    from controller.lifecycle.started_pods import StartedPod
-    from controller.lifecycle.task_jobs import TaskJob
-    from kube.client import Client
-    from kube.faults import WatchMetrics
-    from kube.reflector import Reflector
+    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.controller.lifecycle.owners import Owner
+    from harbourmaster.controller.lifecycle.started_pods import StartedPod
+    from harbourmaster.controller.lifecycle.task_jobs import TaskJob
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.kube.reflector import Reflector
 
 BY_APP: Final = "app"
 """Of workloads, workload versions and app versions: (namespace, app's name)."""

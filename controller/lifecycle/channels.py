@@ -6,19 +6,19 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from kube.event_series import Allowance
-from kube.events import EventRecorder
-from telemetry.cloud_events import CloudEventSender
-from telemetry.phase_spans import PhaseTracer
+from harbourmaster.kube.event_series import Allowance
+from harbourmaster.kube.events import EventRecorder
+from harbourmaster.telemetry.cloud_events import CloudEventSender
+from harbourmaster.telemetry.phase_spans import PhaseTracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.lifecycle.context import HoldsConfiguration
-    from kube.client import Client
-    from telemetry.controller_metrics import ControllerMetrics
-    from telemetry.lifecycle_metrics import LifecycleMetrics
-    from telemetry.spans import Tracer
+    from harbourmaster.controller.lifecycle.context import HoldsConfiguration
+    from harbourmaster.kube.client import Client
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
+    from harbourmaster.telemetry.spans import Tracer
 
 REPORTER: Final = "lifecycle"
 QUEUE: Final = 10_000

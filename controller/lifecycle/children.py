@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kube.errors import AlreadyExistsError, NotFoundError
-from kube.resources import EVALUATIONS, TASKS
-from lifecycle.evaluations import evaluation_for
-from lifecycle.model import Evaluation, EvaluationDefinition, Task, TaskDefinition
-from lifecycle.phases import EVALUATION, PASSED, SETTLED, TASK, phases_of, state_of
-from lifecycle.steps import Child
-from lifecycle.tasks import task_for
+from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
+from harbourmaster.kube.resources import EVALUATIONS, TASKS
+from harbourmaster.lifecycle.evaluations import evaluation_for
+from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition, Task, TaskDefinition
+from harbourmaster.lifecycle.phases import EVALUATION, PASSED, SETTLED, TASK, phases_of, state_of
+from harbourmaster.lifecycle.steps import Child
+from harbourmaster.lifecycle.tasks import task_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.lifecycle.context import Context
-    from lifecycle.model import Version
-    from lifecycle.phases import Phase
-    from lifecycle.steps import Creation
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.lifecycle.model import Version
+    from harbourmaster.lifecycle.phases import Phase
+    from harbourmaster.lifecycle.steps import Creation
 
 _ATTEMPTS: Final = 5
 """Names that are tried where strangers have the first ones."""

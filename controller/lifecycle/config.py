@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.lifecycle.writes import write_status
-from kube.errors import NotFoundError
-from kube.resources import KEPTN_CONFIGS
-from lifecycle.configuration import Configuration
-from lifecycle.keptn_config import chosen, configured, standing
-from telemetry.logging import get_logger
+from harbourmaster.controller.lifecycle.writes import write_status
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.resources import KEPTN_CONFIGS
+from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.keptn_config import chosen, configured, standing
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from controller.lifecycle.caches import Caches
-    from controller.lifecycle.context import Context
-    from lifecycle.model import Config
+    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.lifecycle.model import Config
 
 
 class ConfigurationHolder:

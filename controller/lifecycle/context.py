@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from controller.scheduler_settings import SchedulerSettings
+from harbourmaster.controller.scheduler_settings import SchedulerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from controller.lifecycle.caches import Caches
-    from controller.lifecycle.signals import Signals
-    from controller.lifecycle_settings import LifecycleSettings
-    from kube.client import Client
-    from lifecycle.configuration import Configuration
+    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.lifecycle.signals import Signals
+    from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.lifecycle.configuration import Configuration
 
 
 class HoldsConfiguration(Protocol):

@@ -5,42 +5,42 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from controller.clock import utc_now
-from controller.evaluation.evaluations import Evaluations
-from controller.job import Job
-from controller.lifecycle import wiring
-from controller.lifecycle.app_versions import AppVersions
-from controller.lifecycle.apps import Apps
-from controller.lifecycle.caches import Caches
-from controller.lifecycle.channels import Channels
-from controller.lifecycle.config import Configs, ConfigurationHolder
-from controller.lifecycle.context import Context
-from controller.lifecycle.creation_requests import CreationRequests
-from controller.lifecycle.failed_nodes import FailedNodes
-from controller.lifecycle.measures import Measures
-from controller.lifecycle.pods import GatedPods
-from controller.lifecycle.signals import Signals
-from controller.lifecycle.task_definitions import TaskDefinitions
-from controller.lifecycle.tasks import Tasks
-from controller.lifecycle.workload_versions import WorkloadVersions
-from controller.lifecycle.workloads import Workloads
-from controller.scheduler_settings import SchedulerSettings
-from kube.definitions import DefinitionsWatch
-from telemetry.lifecycle_metrics import LifecycleMetrics
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.controller.evaluation.evaluations import Evaluations
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle.app_versions import AppVersions
+from harbourmaster.controller.lifecycle.apps import Apps
+from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.channels import Channels
+from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
+from harbourmaster.controller.lifecycle.context import Context
+from harbourmaster.controller.lifecycle.creation_requests import CreationRequests
+from harbourmaster.controller.lifecycle.failed_nodes import FailedNodes
+from harbourmaster.controller.lifecycle.measures import Measures
+from harbourmaster.controller.lifecycle.pods import GatedPods
+from harbourmaster.controller.lifecycle.signals import Signals
+from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
+from harbourmaster.controller.lifecycle.tasks import Tasks
+from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
+from harbourmaster.controller.lifecycle.workloads import Workloads
+from harbourmaster.controller.scheduler_settings import SchedulerSettings
+from harbourmaster.kube.definitions import DefinitionsWatch
+from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.job import Reconciler
-    from controller.lifecycle_settings import LifecycleSettings
-    from evaluation.model import Metric
-    from kube.client import Client
-    from kube.reflector import Reflector
-    from kube.workqueue import WorkQueue
-    from lifecycle.configuration import Configuration
-    from lifecycle.model import WorkloadVersion
-    from telemetry.controller_metrics import ControllerMetrics
-    from telemetry.spans import Tracer
+    from harbourmaster.controller.job import Reconciler
+    from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.lifecycle.configuration import Configuration
+    from harbourmaster.lifecycle.model import WorkloadVersion
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.telemetry.spans import Tracer
 
 Maker: TypeAlias = "Callable[[Context, Callable[[str], None]], Reconciler]"
 """Makes a reconciler; the second argument has a key looked at again."""

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.lifecycle.objects import create, fetch
-from controller.lifecycle.refusals import is_end_of_namespace
-from controller.lifecycle.writes import precondition
-from evaluation.times import parse
-from kube.errors import ForbiddenError, GoneError, InvalidError
-from kube.patches import JsonPatch
-from kube.reading import readable
-from kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
-from lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, change, is_managed, new_app
-from lifecycle.functions import is_name
-from lifecycle.model import App, Workload
+from harbourmaster.controller.lifecycle.objects import create, fetch
+from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
+from harbourmaster.controller.lifecycle.writes import precondition
+from harbourmaster.evaluation.times import parse
+from harbourmaster.kube.errors import ForbiddenError, GoneError, InvalidError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.reading import readable
+from harbourmaster.kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
+from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, change, is_managed, new_app
+from harbourmaster.lifecycle.functions import is_name
+from harbourmaster.lifecycle.model import App, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.lifecycle.context import Context
-    from kube.reading import Metadata
-    from lifecycle.model import AppCreationRequest
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.kube.reading import Metadata
+    from harbourmaster.lifecycle.model import AppCreationRequest
 
 PHASE: Final = "CreateApp"
 READ: Final = "ReadWorkload"

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from controller.lifecycle.caches import BY_OWNER, BY_UID
-from controller.lifecycle.owners import decode_owner
-from kube.errors import NotFoundError
-from kube.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS
-from lifecycle.readiness import Rollout, is_deployed
-from lifecycle.workloads import recorded_owners
+from harbourmaster.controller.lifecycle.caches import BY_OWNER, BY_UID
+from harbourmaster.controller.lifecycle.owners import decode_owner
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS
+from harbourmaster.lifecycle.readiness import Rollout, is_deployed
+from harbourmaster.lifecycle.workloads import recorded_owners
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.lifecycle.context import Context
-    from controller.lifecycle.owners import Owner
-    from lifecycle.model import WorkloadVersion
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.controller.lifecycle.owners import Owner
+    from harbourmaster.lifecycle.model import WorkloadVersion
 
 _REPLICA_SET: Final = "ReplicaSet"
 _STATEFUL_SET: Final = "StatefulSet"

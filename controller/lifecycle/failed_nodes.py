@@ -7,27 +7,33 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.lifecycle.caches import BY_PARENT, BY_VERSION
-from controller.lifecycle.started_pods import failed_node
-from controller.lifecycle.writes import precondition
-from controller.own_writes import OwnWrites
-from evaluation.times import parse, stamp
-from kube.errors import NotFoundError
-from kube.patches import JsonPatch
-from kube.reading import log_skipped, readable
-from kube.resources import PODS, WORKLOAD_VERSIONS
-from lifecycle.failed_nodes import CLEAR_KEY, Failure, expiry, is_clear_wanted, recorded
-from lifecycle.model import FAILED, WorkloadVersion
-from lifecycle.workloads import annotated
-from telemetry.logging import get_logger
+from harbourmaster.controller.lifecycle.caches import BY_PARENT, BY_VERSION
+from harbourmaster.controller.lifecycle.started_pods import failed_node
+from harbourmaster.controller.lifecycle.writes import precondition
+from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.reading import log_skipped, readable
+from harbourmaster.kube.resources import PODS, WORKLOAD_VERSIONS
+from harbourmaster.lifecycle.failed_nodes import (
+    CLEAR_KEY,
+    Failure,
+    expiry,
+    is_clear_wanted,
+    recorded,
+)
+from harbourmaster.lifecycle.model import FAILED, WorkloadVersion
+from harbourmaster.lifecycle.workloads import annotated
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from controller.lifecycle.context import Context
-    from evaluation.objects import Metadata
-    from lifecycle.model import FailedNode, Task
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.lifecycle.model import FailedNode, Task
 
 _PRE: Final = "pre"
 _decode: Final = msgspec.json.Decoder(WorkloadVersion).decode

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct, field
 
-from controller.lifecycle.writes import precondition
-from evaluation.objects import Metadata, OwnerReference
-from kube.errors import AlreadyExistsError, NotFoundError
-from kube.patches import JsonPatch
-from kube.resources import CONFIG_MAPS
-from lifecycle.functions import CODE, DIGEST, config_map_for, digest, is_name
+from harbourmaster.controller.lifecycle.writes import precondition
+from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import CONFIG_MAPS
+from harbourmaster.lifecycle.functions import CODE, DIGEST, config_map_for, digest, is_name
 
 if TYPE_CHECKING:
-    from kube.client import Client
-    from kube.store import Store
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.store import Store
 
 BY_REFERENCE: Final = "reference"
 """Of task definitions: the name of the one that they refer to."""

@@ -10,13 +10,13 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from evaluation.objects import Metadata, OwnerReference
-from gates.gate import GATE
-from gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
-from gates.release import CHECKS_KEY, RELEASED_KEY, is_told_passed
-from gates.workload import workload_of
-from lifecycle.scheduling import is_refusal
-from lifecycle.workloads import names_of_pod
+from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
+from harbourmaster.gates.release import CHECKS_KEY, RELEASED_KEY, is_told_passed
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.scheduling import is_refusal
+from harbourmaster.lifecycle.workloads import names_of_pod
 
 PENDING_PODS: Final = "spec.nodeName=,status.phase=Pending"
 REVISION_LABEL: Final = "controller-revision-hash"

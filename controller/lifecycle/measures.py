@@ -6,22 +6,30 @@ from collections import Counter, defaultdict
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from controller.lifecycle.remembered import Remembered
-from evaluation.times import parse
-from kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
-from lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
-from lifecycle.subjects import PROMOTION as PROMOTION_CHECK
-from lifecycle.subjects import state_of
-from telemetry.lifecycle_metrics import APP, EVALUATION, PROMOTION, SHOWN, TASK, WORKLOAD, Now
+from harbourmaster.controller.lifecycle.remembered import Remembered
+from harbourmaster.evaluation.times import parse
+from harbourmaster.kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
+from harbourmaster.lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
+from harbourmaster.lifecycle.subjects import PROMOTION as PROMOTION_CHECK
+from harbourmaster.lifecycle.subjects import state_of
+from harbourmaster.telemetry.lifecycle_metrics import (
+    APP,
+    EVALUATION,
+    PROMOTION,
+    SHOWN,
+    TASK,
+    WORKLOAD,
+    Now,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from controller.lifecycle.caches import Caches
-    from kube.store import Store
-    from lifecycle.model import Version
-    from lifecycle.subjects import Finishable
-    from telemetry.lifecycle_metrics import LifecycleMetrics
+    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.kube.store import Store
+    from harbourmaster.lifecycle.model import Version
+    from harbourmaster.lifecycle.subjects import Finishable
+    from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
 
 T = TypeVar("T", bound="Finishable")
 REMEMBERED: Final = 20_000

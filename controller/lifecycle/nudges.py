@@ -10,20 +10,20 @@ import contextlib
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.lifecycle.caches import BY_VERSION
-from controller.lifecycle.remembered import Remembered
-from evaluation.times import stamp
-from gates.release import CHECKING, CHECKS_KEY, LATE, PASSED, WAITING, nudge, to_tell
-from kube.errors import NotFoundError
-from kube.patches import JsonPatch
-from kube.resources import PODS
-from lifecycle.scheduling import deadline_of, is_outdated, names_checks, standing
-from telemetry.logging import get_logger
+from harbourmaster.controller.lifecycle.caches import BY_VERSION
+from harbourmaster.controller.lifecycle.remembered import Remembered
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.gates.release import CHECKING, CHECKS_KEY, LATE, PASSED, WAITING, nudge, to_tell
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import PODS
+from harbourmaster.lifecycle.scheduling import deadline_of, is_outdated, names_checks, standing
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from controller.lifecycle.context import Context
-    from controller.lifecycle.gated_pods import Pod
-    from lifecycle.model import WorkloadVersion
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.model import WorkloadVersion
 
 MARGIN: Final = 1.0
 """Seconds after the deadline: by the clocks of all replicas it has passed then."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
-from kube.errors import NotFoundError
+from harbourmaster.kube.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from kube.client import Client
-    from kube.resources import Resource
-    from kube.store import Store
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.kube.store import Store
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from controller.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
-from evaluation.objects import OwnerReference
-from gates.metadata import Metadata
-from gates.owners import (
+from harbourmaster.controller.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
+from harbourmaster.evaluation.objects import OwnerReference
+from harbourmaster.gates.metadata import Metadata
+from harbourmaster.gates.owners import (
     DAEMON_SET,
     DEPLOYMENT,
     REPLICA_SET,
@@ -23,15 +23,21 @@ from gates.owners import (
     is_replica_set,
     parent_of,
 )
-from kube.errors import NotFoundError
-from kube.resources import DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, ROLLOUTS, STATEFUL_SETS
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    ROLLOUTS,
+    STATEFUL_SETS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.lifecycle.gated_pods import Pod
-    from kube.client import Client
-    from kube.resources import Resource
+    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.resources import Resource
 
 _RESOURCES: Final[Mapping[str, Resource]] = {
     REPLICA_SET: REPLICA_SETS,

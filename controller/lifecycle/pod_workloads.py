@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from controller.lifecycle.objects import Written, create, fetch
-from controller.lifecycle.pod_owners import is_superseded
-from controller.lifecycle.refusals import is_end_of_namespace
-from controller.lifecycle.writes import precondition
-from evaluation.objects import Metadata, OwnerReference
-from kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
-from kube.patches import JsonPatch
-from kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
-from lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks
-from lifecycle.functions import is_name
-from lifecycle.model import (
+from harbourmaster.controller.lifecycle.objects import Written, create, fetch
+from harbourmaster.controller.lifecycle.pod_owners import is_superseded
+from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
+from harbourmaster.controller.lifecycle.writes import precondition
+from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
+from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks
+from harbourmaster.lifecycle.functions import is_name
+from harbourmaster.lifecycle.model import (
     App,
     AppCreationRequest,
     AppCreationRequestSpec,
     Workload,
     WorkloadVersion,
 )
-from lifecycle.workloads import (
+from harbourmaster.lifecycle.workloads import (
     follow,
     is_to_follow,
     is_version_of,
@@ -44,12 +44,12 @@ from lifecycle.workloads import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from controller.lifecycle.context import Context
-    from controller.lifecycle.gated_pods import Pod
-    from gates.workload import WorkloadMetadata
-    from kube.errors import ApiError
-    from kube.resources import Resource
-    from lifecycle.workloads import Names, Wanted
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.gates.workload import WorkloadMetadata
+    from harbourmaster.kube.errors import ApiError
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.lifecycle.workloads import Names, Wanted
 
 T = TypeVar("T")
 

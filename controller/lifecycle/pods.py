@@ -12,34 +12,39 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from controller.lifecycle.gated_pods import decode_pod
-from controller.lifecycle.nudges import Nudges
-from controller.lifecycle.pod_owners import OwnerGoneError, inherited
-from controller.lifecycle.pod_workloads import PATIENCE, Obstacle, ObstacleError, PodWorkloads
-from controller.lifecycle.refusals import is_end_of_namespace
-from evaluation.times import parse
-from gates.inheritance import inherit, own
-from gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED, Metadata
-from gates.owners import supported_owner
-from gates.release import EXPIRED, RELEASED_KEY, annotation, may_go, nudge, removal
-from gates.version import Container
-from gates.workload import workload_of
-from kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
-from kube.patches import JsonPatch
-from kube.resources import PODS
-from lifecycle.gate_waits import why_orphaned
-from lifecycle.workloads import approval, names_of_pod
-from telemetry.logging import get_logger
+from harbourmaster.controller.lifecycle.gated_pods import decode_pod
+from harbourmaster.controller.lifecycle.nudges import Nudges
+from harbourmaster.controller.lifecycle.pod_owners import OwnerGoneError, inherited
+from harbourmaster.controller.lifecycle.pod_workloads import (
+    PATIENCE,
+    Obstacle,
+    ObstacleError,
+    PodWorkloads,
+)
+from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
+from harbourmaster.evaluation.times import parse
+from harbourmaster.gates.inheritance import inherit, own
+from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED, Metadata
+from harbourmaster.gates.owners import supported_owner
+from harbourmaster.gates.release import EXPIRED, RELEASED_KEY, annotation, may_go, nudge, removal
+from harbourmaster.gates.version import Container
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import PODS
+from harbourmaster.lifecycle.gate_waits import why_orphaned
+from harbourmaster.lifecycle.workloads import approval, names_of_pod
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from controller.lifecycle.context import Context
-    from controller.lifecycle.gated_pods import Pod
-    from evaluation.objects import OwnerReference
-    from gates.inheritance import Tracking
-    from gates.workload import WorkloadMetadata
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.evaluation.objects import OwnerReference
+    from harbourmaster.gates.inheritance import Tracking
+    from harbourmaster.gates.workload import WorkloadMetadata
 
 LOOK_AGAIN: Final = PATIENCE + 1.0
 """Seconds after which a pod is looked at again whose workload version did not come."""

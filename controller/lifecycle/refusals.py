@@ -5,10 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from kube.errors import ForbiddenError, InvalidError, ServerError
+from harbourmaster.kube.errors import ForbiddenError, InvalidError, ServerError
 
 if TYPE_CHECKING:
-    from kube.errors import ApiError
+    from harbourmaster.kube.errors import ApiError
 
 _LASTING: Final = (ForbiddenError, InvalidError, ServerError)
 _ENDING: Final = "because it is being terminated"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, 
 
 from msgspec import Struct
 
-from controller.lifecycle.measures import Endings
-from controller.lifecycle.span_maker import SpanMaker
-from evaluation.model import Metric
-from evaluation.objects import Metadata
-from kube.event_series import ObjectReference
-from kube.resources import (
+from harbourmaster.controller.lifecycle.measures import Endings
+from harbourmaster.controller.lifecycle.span_maker import SpanMaker
+from harbourmaster.evaluation.model import Metric
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.kube.event_series import ObjectReference
+from harbourmaster.kube.resources import (
     APP_CONTEXTS,
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
@@ -30,7 +30,7 @@ from kube.resources import (
     WORKLOADS,
     Resource,
 )
-from lifecycle.events import (
+from harbourmaster.lifecycle.events import (
     APP_COMPLETED,
     COMPLETED,
     CREATIONS,
@@ -44,8 +44,8 @@ from lifecycle.events import (
     message,
     occasions,
 )
-from lifecycle.events import FAILED as HAS_FAILED
-from lifecycle.model import (
+from harbourmaster.lifecycle.events import FAILED as HAS_FAILED
+from harbourmaster.lifecycle.model import (
     FAILED,
     App,
     AppContext,
@@ -59,19 +59,19 @@ from lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
-from lifecycle.subjects import subject
-from lifecycle.tracing import TRACEPARENT
-from telemetry.logging import get_logger
-from telemetry.text import clean
+from harbourmaster.lifecycle.subjects import subject
+from harbourmaster.lifecycle.tracing import TRACEPARENT
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controller.lifecycle.caches import Caches
-    from controller.lifecycle.channels import Channels
-    from kube.event_series import EventType
-    from lifecycle.events import Occasion, Vocabulary
-    from lifecycle.subjects import Finishable
+    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.lifecycle.channels import Channels
+    from harbourmaster.kube.event_series import EventType
+    from harbourmaster.lifecycle.events import Occasion, Vocabulary
+    from harbourmaster.lifecycle.subjects import Finishable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -177,8 +177,8 @@ class Signals:
     ) -> None:
         """Tell that ``phase`` (a short name) of ``obj`` is in ``state`` now.
 
-        ``text`` and the type (``warning``) have defaults by phase and state, see lifecycle.events.
-        Several lines of text become one.
+        ``text`` and the type (``warning``) have defaults by phase and state, see
+        ``harbourmaster.lifecycle.events``. Several lines of text become one.
         """
         self._spans.phase(obj, phase, state, is_warning=bool(warning))
         said = occasions(phase, state, _one_line(text), self._vocabulary, warning=warning)

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.lifecycle.caches import BY_APP
-from controller.lifecycle.remembered import Remembered
-from evaluation.times import parse
-from kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
-from lifecycle.events import APP_PHASES, FAILED, FINISHED, LONG_NAMES, STARTED, WORKLOAD_PHASES
-from lifecycle.model import DEPRECATED, AppVersion, Evaluation, Task, WorkloadVersion
-from lifecycle.model import FAILED as HAS_FAILED
-from lifecycle.subjects import phase_of, span_attributes, state_of
-from lifecycle.tracing import TRACEPARENT, phase_carrier, phase_ids, root_ids
-from telemetry.phase_spans import PhaseSpan
-from telemetry.text import clean
+from harbourmaster.controller.lifecycle.caches import BY_APP
+from harbourmaster.controller.lifecycle.remembered import Remembered
+from harbourmaster.evaluation.times import parse
+from harbourmaster.kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
+from harbourmaster.lifecycle.events import (
+    APP_PHASES,
+    FAILED,
+    FINISHED,
+    LONG_NAMES,
+    STARTED,
+    WORKLOAD_PHASES,
+)
+from harbourmaster.lifecycle.model import DEPRECATED, AppVersion, Evaluation, Task, WorkloadVersion
+from harbourmaster.lifecycle.model import FAILED as HAS_FAILED
+from harbourmaster.lifecycle.subjects import phase_of, span_attributes, state_of
+from harbourmaster.lifecycle.tracing import TRACEPARENT, phase_carrier, phase_ids, root_ids
+from harbourmaster.telemetry.phase_spans import PhaseSpan
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from controller.lifecycle.caches import Caches
-    from lifecycle.model import Version
-    from lifecycle.subjects import Finishable
-    from lifecycle.tracing import SpanIds
-    from telemetry.phase_spans import PhaseTracer
+    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.lifecycle.model import Version
+    from harbourmaster.lifecycle.subjects import Finishable
+    from harbourmaster.lifecycle.tracing import SpanIds
+    from harbourmaster.telemetry.phase_spans import PhaseTracer
 
 APP_SCOPE: Final = "keptn/lifecycle-operator/appversion"
 WORKLOAD_SCOPE: Final = "keptn/lifecycle-operator/workloadversion"

@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from evaluation.objects import OwnerReference
-from evaluation.times import parse
-from gates.owners import DAEMON_SET, supported_owner
-from gates.workload import workload_of
-from lifecycle.failed_nodes import Failure, Start, start_failure
-from lifecycle.workloads import names_of_pod
+from harbourmaster.evaluation.objects import OwnerReference
+from harbourmaster.evaluation.times import parse
+from harbourmaster.gates.owners import DAEMON_SET, supported_owner
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.failed_nodes import Failure, Start, start_failure
+from harbourmaster.lifecycle.workloads import names_of_pod
 
 _READY: Final = "Ready"
 

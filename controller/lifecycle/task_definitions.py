@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.lifecycle.function_maps import DEFINITION, ClashError, FunctionMaps
-from controller.lifecycle.refusals import is_end_of_namespace, is_lasting
-from controller.lifecycle.signals import Reference
-from controller.lifecycle.writes import write_status
-from controller.own_writes import OwnWrites
-from evaluation.objects import Metadata
-from kube.errors import ApiError, one_line
-from kube.resources import CONFIG_MAPS, TASK_DEFINITIONS
-from lifecycle.functions import config_map_of, inline_code, spec_of
-from lifecycle.model import FunctionStatus, TaskDefinitionStatus
-from telemetry.logging import get_logger
+from harbourmaster.controller.lifecycle.function_maps import DEFINITION, ClashError, FunctionMaps
+from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace, is_lasting
+from harbourmaster.controller.lifecycle.signals import Reference
+from harbourmaster.controller.lifecycle.writes import write_status
+from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.kube.errors import ApiError, one_line
+from harbourmaster.kube.resources import CONFIG_MAPS, TASK_DEFINITIONS
+from harbourmaster.lifecycle.functions import config_map_of, inline_code, spec_of
+from harbourmaster.lifecycle.model import FunctionStatus, TaskDefinitionStatus
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from controller.lifecycle.context import Context
-    from lifecycle.model import TaskDefinition
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.lifecycle.model import TaskDefinition
 
 
 class TaskDefinitions:

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from controller.lifecycle.function_maps import DEFINITION, TASK, ClashError, FunctionMaps
-from controller.lifecycle.refusals import is_end_of_namespace, is_final, is_lasting
-from controller.lifecycle.task_jobs import decode_job
-from kube.errors import AlreadyExistsError, ApiError, NotFoundError
-from kube.resources import JOBS, TASK_DEFINITIONS
-from lifecycle.functions import (
+from harbourmaster.controller.lifecycle.function_maps import (
+    DEFINITION,
+    TASK,
+    ClashError,
+    FunctionMaps,
+)
+from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace, is_final, is_lasting
+from harbourmaster.controller.lifecycle.task_jobs import decode_job
+from harbourmaster.kube.errors import AlreadyExistsError, ApiError, NotFoundError
+from harbourmaster.kube.resources import JOBS, TASK_DEFINITIONS
+from harbourmaster.lifecycle.functions import (
     Function,
     Missing,
     Unusable,
@@ -21,14 +26,14 @@ from lifecycle.functions import (
     is_name,
     resolve,
 )
-from lifecycle.jobs import Runners, job_for
+from harbourmaster.lifecycle.jobs import Runners, job_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.lifecycle.context import Context
-    from controller.lifecycle.task_jobs import TaskJob
-    from lifecycle.model import Task, TaskDefinition
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.controller.lifecycle.task_jobs import TaskJob
+    from harbourmaster.lifecycle.model import Task, TaskDefinition
 
 NO_DEFINITION: Final = "TaskDefinitionNotFound"
 _NAMES: Final = 5

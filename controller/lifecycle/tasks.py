@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from controller.lifecycle.caches import BY_PARENT
-from controller.lifecycle.task_starts import Started, Starter, Wait
-from controller.lifecycle.writes import write_status
-from controller.own_writes import OwnWrites
-from evaluation.times import stamp
-from kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
-from kube.patches import JsonPatch
-from kube.resources import JOBS, TASKS
-from lifecycle.jobs import Outcome, outcome_of, ttl_of
-from lifecycle.model import COMPLETED, FAILED, PENDING, PROGRESSING
-from telemetry.logging import get_logger
+from harbourmaster.controller.lifecycle.caches import BY_PARENT
+from harbourmaster.controller.lifecycle.task_starts import Started, Starter, Wait
+from harbourmaster.controller.lifecycle.writes import write_status
+from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import JOBS, TASKS
+from harbourmaster.lifecycle.jobs import Outcome, outcome_of, ttl_of
+from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, PROGRESSING
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from controller.lifecycle.context import Context
-    from controller.lifecycle.task_jobs import TaskJob
-    from lifecycle.model import Task, TaskStatus
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.controller.lifecycle.task_jobs import TaskJob
+    from harbourmaster.lifecycle.model import Task, TaskStatus
 
 _MAX_TEXT: Final = 1024
 

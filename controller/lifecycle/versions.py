@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from controller.lifecycle.children import Children
-from controller.lifecycle.refusals import is_end_of_namespace, is_lasting
-from controller.lifecycle.writes import precondition
-from controller.own_writes import OwnWrites
-from evaluation.times import stamp
-from kube.errors import ApiError, NotFoundError
-from kube.patches import JsonPatch
-from lifecycle.evaluations import failure_text
-from lifecycle.machine import advance
-from lifecycle.model import AppVersion, WorkloadVersion
-from lifecycle.phases import TASK
-from lifecycle.steps import Rules, Told
-from lifecycle.tracing import phase_carrier
+from harbourmaster.controller.lifecycle.children import Children
+from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace, is_lasting
+from harbourmaster.controller.lifecycle.writes import precondition
+from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.lifecycle.evaluations import failure_text
+from harbourmaster.lifecycle.machine import advance
+from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.phases import TASK
+from harbourmaster.lifecycle.steps import Rules, Told
+from harbourmaster.lifecycle.tracing import phase_carrier
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from controller.lifecycle.context import Context
-    from evaluation.objects import Metadata
-    from kube.reflector import Reflector
-    from kube.resources import Resource
-    from kube.store import Store
-    from lifecycle.steps import Child, Creation, Outcome, World
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.kube.store import Store
+    from harbourmaster.lifecycle.steps import Child, Creation, Outcome, World
 
 V = TypeVar("V", AppVersion, WorkloadVersion)
 

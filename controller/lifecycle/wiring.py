@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controller.lifecycle.caches import (
+from harbourmaster.controller.lifecycle.caches import (
     BY_APP,
     BY_CHILD,
     BY_CURRENT,
@@ -20,19 +20,19 @@ from controller.lifecycle.caches import (
     BY_VERSION,
     BY_WORKLOAD,
 )
-from controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_REFERENCE
-from controller.lifecycle.gated_pods import app_mark, workload_mark
-from lifecycle.scheduling import has_failed, is_checking
-from lifecycle.workloads import approval, recorded_owners
+from harbourmaster.controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_REFERENCE
+from harbourmaster.controller.lifecycle.gated_pods import app_mark, workload_mark
+from harbourmaster.lifecycle.scheduling import has_failed, is_checking
+from harbourmaster.lifecycle.workloads import approval, recorded_owners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controller.job import Job
-    from controller.lifecycle.caches import Caches
-    from controller.lifecycle.owners import Owner
-    from kube.reflector import Reflector
-    from lifecycle.model import AppVersion, WorkloadVersion
+    from harbourmaster.controller.job import Job
+    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.lifecycle.owners import Owner
+    from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 
 GATES = "gates"
 WORKLOADS = "workloads"

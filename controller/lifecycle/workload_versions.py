@@ -5,21 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.lifecycle.caches import BY_APP, BY_WORKLOAD
-from controller.lifecycle.deployed import Deployed
-from controller.lifecycle.versions import Versions
-from kube.resources import WORKLOAD_VERSIONS
-from lifecycle.failed_nodes import inheriting
-from lifecycle.model import WorkloadVersion
-from lifecycle.phases import WORKLOAD_DEPLOY
-from lifecycle.steps import Told, World
-from lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
+from harbourmaster.controller.lifecycle.caches import BY_APP, BY_WORKLOAD
+from harbourmaster.controller.lifecycle.deployed import Deployed
+from harbourmaster.controller.lifecycle.versions import Versions
+from harbourmaster.kube.resources import WORKLOAD_VERSIONS
+from harbourmaster.lifecycle.failed_nodes import inheriting
+from harbourmaster.lifecycle.model import WorkloadVersion
+from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
+from harbourmaster.lifecycle.steps import Told, World
+from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from controller.lifecycle.context import Context
-    from lifecycle.model import AppVersion
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.lifecycle.model import AppVersion
 
 _APP = "app"
 _OWNER = "owner"

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.lifecycle.objects import create, fetch
-from controller.lifecycle.refusals import is_end_of_namespace
-from controller.lifecycle.writes import precondition, write_status
-from kube.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
-from kube.patches import JsonPatch
-from kube.resources import WORKLOAD_VERSIONS, WORKLOADS
-from lifecycle.functions import is_name
-from lifecycle.model import CurrentVersion, WorkloadVersion
-from lifecycle.workloads import (
+from harbourmaster.controller.lifecycle.objects import create, fetch
+from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
+from harbourmaster.controller.lifecycle.writes import precondition, write_status
+from harbourmaster.kube.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import WORKLOAD_VERSIONS, WORKLOADS
+from harbourmaster.lifecycle.functions import is_name
+from harbourmaster.lifecycle.model import CurrentVersion, WorkloadVersion
+from harbourmaster.lifecycle.workloads import (
     is_of_former,
     is_version_of,
     new_version,
@@ -23,8 +28,8 @@ from lifecycle.workloads import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.lifecycle.context import Context
-    from lifecycle.model import Workload
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.lifecycle.model import Workload
 
 PHASE: Final = "CreateWorkloadVersion"
 FAILED: Final = "Failed"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kube.patches import JsonPatch
+from harbourmaster.kube.patches import JsonPatch
 
 if TYPE_CHECKING:
-    from evaluation.objects import Metadata
-    from kube.client import Client
-    from kube.resources import Resource
+    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.resources import Resource
 
 
 async def write_status(

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.placement.contents import held
-from controller.placement.watches import Seen, seen
-from kube.discovery import UnknownKindError
-from kube.errors import (
+from harbourmaster.controller.placement.contents import held
+from harbourmaster.controller.placement.watches import Seen, seen
+from harbourmaster.kube.discovery import UnknownKindError
+from harbourmaster.kube.errors import (
     ApiError,
     ConflictError,
     ForbiddenError,
@@ -26,10 +26,10 @@ from kube.errors import (
     NotFoundError,
     UnreachableError,
 )
-from kube.patches import ApplyPatch, MergePatch
-from kube.resources import Resource
-from placement.inventory import ADOPTED, MADE, Inventory, Key, ObjectRef
-from placement.manifests import (
+from harbourmaster.kube.patches import ApplyPatch, MergePatch
+from harbourmaster.kube.resources import Resource
+from harbourmaster.placement.inventory import ADOPTED, MADE, Inventory, Key, ObjectRef
+from harbourmaster.placement.manifests import (
     DEFINITIONS,
     FIELD_MANAGER,
     NAMESPACES,
@@ -43,20 +43,20 @@ from placement.manifests import (
     rank,
     stranger,
 )
-from placement.ownership import (
+from harbourmaster.placement.ownership import (
     ADOPTED_ANNOTATION,
     Present,
     is_ours,
     origin,
     released,
 )
-from placement.rollout import Done, Outcome
+from harbourmaster.placement.rollout import Done, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from controller.placement.session import Session
-    from placement.manifests import Item, Prepared
+    from harbourmaster.controller.placement.session import Session
+    from harbourmaster.placement.manifests import Item, Prepared
 
 PARALLEL: Final = 4
 """Requests of one application to one cluster at the same time."""

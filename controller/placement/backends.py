@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, cast
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from controller.own_writes import OwnWrites
-from controller.placement.reports import FRESH, reported
-from controller.placement.writing import changes, is_news, write
-from kube.errors import NotFoundError
-from kube.resources import CLUSTERS, MAGNUM_CLUSTERS
-from placement.backends import (
+from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.controller.placement.reports import FRESH, reported
+from harbourmaster.controller.placement.writing import changes, is_news, write
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.resources import CLUSTERS, MAGNUM_CLUSTERS
+from harbourmaster.placement.backends import (
     cluster_is_settled,
     decide_cluster,
     decide_magnum_cluster,
@@ -25,16 +25,16 @@ from placement.backends import (
     settled_cluster,
     settled_magnum_cluster,
 )
-from placement.course import moment
-from placement.records import record
+from harbourmaster.placement.course import moment
+from harbourmaster.placement.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.placement.caches import ReportedCluster, ReportedStatus
-    from controller.placement.scheduler import SchedulingContext
-    from placement.model import MagnumCluster, Project
-    from placement.passes import Pass
+    from harbourmaster.controller.placement.caches import ReportedCluster, ReportedStatus
+    from harbourmaster.controller.placement.scheduler import SchedulingContext
+    from harbourmaster.placement.model import MagnumCluster, Project
+    from harbourmaster.placement.passes import Pass
 
 
 class CloudScheduler:

@@ -8,19 +8,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evaluation.times import stamp
-from kube.event_series import ObjectReference
-from kube.patches import MergePatch
-from kube.resources import APPLICATIONS
-from placement.cluster_state import UNKNOWN, updated
-from placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
-from placement.model import FALSE, TRUE, Condition, Reference
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.event_series import ObjectReference
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import APPLICATIONS
+from harbourmaster.placement.cluster_state import UNKNOWN, updated
+from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
+from harbourmaster.placement.model import FALSE, TRUE, Condition, Reference
 
 if TYPE_CHECKING:
-    from controller.placement.context import DeploymentContext
-    from kube.event_series import EventType
-    from placement.deployed import DeployedApplication
-    from placement.rollout import Record, Rest
+    from harbourmaster.controller.placement.context import DeploymentContext
+    from harbourmaster.kube.event_series import EventType
+    from harbourmaster.placement.deployed import DeployedApplication
+    from harbourmaster.placement.rollout import Record, Rest
 
 _MAX_TEXT: Final = 1024
 _PHASES: Final = {"Deploying": "Reconciling", "Migrating": "Migrating"}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from controller.mirrors import Mirrors, decoder
-from kube.resources import (
+from harbourmaster.controller.mirrors import Mirrors, decoder
+from harbourmaster.kube.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -22,7 +22,7 @@ from kube.resources import (
     PLACEMENT_PROVIDERS,
     PROJECTS,
 )
-from placement.model import (
+from harbourmaster.placement.model import (
     Application,
     Cloud,
     Cluster,
@@ -32,15 +32,15 @@ from placement.model import (
     Project,
     Scope,
 )
-from placement.provider_validation import SubmittedProvider
+from harbourmaster.placement.provider_validation import SubmittedProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kube.client import Client
-    from kube.faults import WatchMetrics
-    from placement.model import MetricReference
-    from placement.world import Place
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.placement.model import MetricReference
+    from harbourmaster.placement.world import Place
 
     Target: TypeAlias = Cluster | Cloud | Project
 

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from kube.errors import (
+from harbourmaster.kube.errors import (
     ApiError,
     NotFoundError,
     ServerError,
     TooManyRequestsError,
     UnreachableError,
 )
-from placement.manifests import NAMESPACES, rank
-from placement.ownership import Present, is_of_others
+from harbourmaster.placement.manifests import NAMESPACES, rank
+from harbourmaster.placement.ownership import Present, is_of_others
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.placement.session import Session
-    from kube.resources import Resource
-    from placement.inventory import ObjectRef
-    from placement.manifests import Owner
+    from harbourmaster.controller.placement.session import Session
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.placement.inventory import ObjectRef
+    from harbourmaster.placement.manifests import Owner
 
 ENOUGH: Final = 10
 """Objects of others, after which nobody looks for more."""

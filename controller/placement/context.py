@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.mirrors import Mirrors, decoder
-from kube.resources import APPLICATIONS, CLUSTERS
-from placement.deployed import DeployedApplication, MemberCluster
+from harbourmaster.controller.mirrors import Mirrors, decoder
+from harbourmaster.kube.resources import APPLICATIONS, CLUSTERS
+from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from controller.placement.members import Members
-    from controller.placement_settings import MemberSettings
-    from kube.client import Client
-    from kube.events import EventRecorder
-    from kube.faults import WatchMetrics
+    from harbourmaster.controller.placement.members import Members
+    from harbourmaster.controller.placement_settings import MemberSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.faults import WatchMetrics
 
 BY_UID: Final = "uid"
 """Of applications."""

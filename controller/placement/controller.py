@@ -7,32 +7,32 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final
 
-from controller.clock import utc_now
-from controller.evaluation.controller import http_and_asker
-from controller.evaluation.questions import Questions
-from controller.job import Job
-from controller.placement.backends import CloudScheduler, ProjectScheduler
-from controller.placement.caches import BY_NAMESPACE, PlacementCaches
-from controller.placement.deployment import Deployment
-from controller.placement.samples import Sampler, Samples
-from controller.placement.scheduler import Scheduler, SchedulingContext
-from controller.placement.snapshots import Snapshots
-from kube.definitions import DefinitionsWatch
-from placement.candidates import unready
-from telemetry.placement_metrics import PlacementMetrics
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.controller.evaluation.controller import http_and_asker
+from harbourmaster.controller.evaluation.questions import Questions
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
+from harbourmaster.controller.placement.caches import BY_NAMESPACE, PlacementCaches
+from harbourmaster.controller.placement.deployment import Deployment
+from harbourmaster.controller.placement.samples import Sampler, Samples
+from harbourmaster.controller.placement.scheduler import Scheduler, SchedulingContext
+from harbourmaster.controller.placement.snapshots import Snapshots
+from harbourmaster.kube.definitions import DefinitionsWatch
+from harbourmaster.placement.candidates import unready
+from harbourmaster.telemetry.placement_metrics import PlacementMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from controller.job import Reconciler
-    from controller.metrics_settings import MetricsSettings
-    from controller.placing_settings import PlacementSettings
-    from kube.client import Client
-    from kube.events import EventRecorder
-    from kube.workqueue import WorkQueue
-    from providers.http import Http
-    from telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.controller.job import Reconciler
+    from harbourmaster.controller.metrics_settings import MetricsSettings
+    from harbourmaster.controller.placing_settings import PlacementSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.providers.http import Http
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 SCHEDULER: Final = "scheduler"
 CLOUD_SCHEDULER: Final = "cloud-scheduler"

@@ -1,23 +1,24 @@
 """Brings applications to the clusters that the scheduler chose: the shell around the rollout (7.5).
 
-Every pass does what ``placement.rollout`` says next until that is to rest. A pass never waits for
-an end: deletions, readiness, clusters that return and objects that others change wake it.
+Every pass does what ``harbourmaster.placement.rollout`` says next until that is to rest. A pass
+never waits for an end: deletions, readiness, clusters that return and objects that others change
+wake it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.placement.context import BY_CLUSTER, BY_UID
-from controller.placement.session import BusyError
-from controller.placement.turn import Memory, Turn
-from kube.errors import NotFoundError
+from harbourmaster.controller.placement.context import BY_CLUSTER, BY_UID
+from harbourmaster.controller.placement.session import BusyError
+from harbourmaster.controller.placement.turn import Memory, Turn
+from harbourmaster.kube.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from controller.placement.context import DeploymentContext
-    from placement.rollout import Rest
+    from harbourmaster.controller.placement.context import DeploymentContext
+    from harbourmaster.placement.rollout import Rest
 
 _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds until the next attempt at what has failed or is not done yet."""

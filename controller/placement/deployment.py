@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.clock import utc_now
-from controller.job import Job
-from controller.placement.context import DeploymentCaches, DeploymentContext
-from controller.placement.deployer import Deployer
-from controller.placement.members import Members
-from controller.placement.monitor import Monitor
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.placement.context import DeploymentCaches, DeploymentContext
+from harbourmaster.controller.placement.deployer import Deployer
+from harbourmaster.controller.placement.members import Members
+from harbourmaster.controller.placement.monitor import Monitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from controller.job import Reconciler
-    from controller.placement_settings import MemberSettings
-    from kube.client import Client
-    from kube.events import EventRecorder
-    from kube.workqueue import WorkQueue
-    from telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.controller.job import Reconciler
+    from harbourmaster.controller.placement_settings import MemberSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 CLUSTERS: Final = "clusters"
 DEPLOYER: Final = "deployer"

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from placement.readiness import summary
+from harbourmaster.placement.readiness import summary
 
 if TYPE_CHECKING:
-    from controller.placement.applying import Applied
-    from controller.placement.session import Session
-    from placement.inventory import Inventory, Key
-    from placement.manifests import Prepared
-    from placement.readiness import Readiness
+    from harbourmaster.controller.placement.applying import Applied
+    from harbourmaster.controller.placement.session import Session
+    from harbourmaster.placement.inventory import Inventory, Key
+    from harbourmaster.placement.manifests import Prepared
+    from harbourmaster.placement.readiness import Readiness
 
 RESYNC: Final = 600.0
 """Seconds after which everything is applied again, as a safety net."""

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from kube.errors import ApiError, NotFoundError
-from kube.resources import SECRETS
+from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.kube.resources import SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kube.client import Client
-    from placement.model import SecretKey
+    from harbourmaster.kube.client import Client
+    from harbourmaster.placement.model import SecretKey
 
 READS: Final = 8
 """Secrets that are read at the same time."""

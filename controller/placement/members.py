@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from controller.job import supervise
-from controller.placement.kubeconfigs import READS, Kubeconfig
-from controller.placement.session import Session, kept
-from kube.errors import ConnectionSettingsError
-from placement.rollout import Reach
-from providers.addresses import Addresses
-from providers.connecting import connector
-from providers.errors import ForbiddenAddressError
+from harbourmaster.controller.job import supervise
+from harbourmaster.controller.placement.kubeconfigs import READS, Kubeconfig
+from harbourmaster.controller.placement.session import Session, kept
+from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.placement.rollout import Reach
+from harbourmaster.providers.addresses import Addresses
+from harbourmaster.providers.connecting import connector
+from harbourmaster.providers.errors import ForbiddenAddressError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from controller.placement_settings import MemberSettings
-    from kube.client import Client
-    from kube.foreign import Access
-    from placement.deployed import MemberCluster, MemberSpec
+    from harbourmaster.controller.placement_settings import MemberSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.foreign import Access
+    from harbourmaster.placement.deployed import MemberCluster, MemberSpec
 
 _LONGEST_TIMER: Final = 86400.0
 
@@ -264,6 +264,6 @@ class Members:
 
 def _access(text: bytes, source: str) -> Access:
     # Reading YAML and certificates is of no use to who has no clusters.
-    from kube.foreign import access_from  # noqa: PLC0415
+    from harbourmaster.kube.foreign import access_from  # noqa: PLC0415
 
     return access_from(text, source)

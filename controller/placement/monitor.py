@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.placement.context import BY_CLUSTER
-from evaluation.times import stamp
-from kube.errors import NotFoundError
-from kube.event_series import ObjectReference
-from kube.patches import MergePatch
-from kube.resources import CLUSTERS
-from placement.cluster_state import CONNECTING, Observation, observe, recorded
-from placement.deployed import FINALIZER
-from placement.rollout import Reach
+from harbourmaster.controller.placement.context import BY_CLUSTER
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.event_series import ObjectReference
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import CLUSTERS
+from harbourmaster.placement.cluster_state import CONNECTING, Observation, observe, recorded
+from harbourmaster.placement.deployed import FINALIZER
+from harbourmaster.placement.rollout import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.placement.context import DeploymentContext
-    from placement.deployed import DeployedApplication, MemberCluster
+    from harbourmaster.controller.placement.context import DeploymentContext
+    from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
 
 _SHOWN: Final = 5
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from controller.placement.caches import MetricReport
-from evaluation.times import stamp
-from placement.cluster_state import METRICS_AVAILABLE
-from placement.course import changed, moment
-from placement.model import FALSE, TRUE, Condition, condition
+from harbourmaster.controller.placement.caches import MetricReport
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.placement.cluster_state import METRICS_AVAILABLE
+from harbourmaster.placement.course import changed, moment
+from harbourmaster.placement.model import FALSE, TRUE, Condition, condition
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.placement.caches import ReportedStatus
-    from placement.candidates import Candidate
-    from placement.measuring import Measured
+    from harbourmaster.controller.placement.caches import ReportedStatus
+    from harbourmaster.placement.candidates import Candidate
+    from harbourmaster.placement.measuring import Measured
 
 FRESH: Final = timedelta(seconds=60)
 """For which other values of the same metrics are no news."""

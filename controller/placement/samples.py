@@ -10,21 +10,21 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from evaluation.model import KafkaTable, Provider, ProviderSpec, SecretKey
-from evaluation.objects import Metadata
-from placement.provider_validation import KAFKA, PROMETHEUS, STATIC
-from placement.world import Fault
-from providers.errors import BadAnswerError, ProviderError
-from providers.model import Question
-from telemetry.logging import get_logger
+from harbourmaster.evaluation.model import KafkaTable, Provider, ProviderSpec, SecretKey
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.placement.provider_validation import KAFKA, PROMETHEUS, STATIC
+from harbourmaster.placement.world import Fault
+from harbourmaster.providers.errors import BadAnswerError, ProviderError
+from harbourmaster.providers.model import Question
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from controller.evaluation.questions import Questions
-    from controller.placement.caches import PlacementCaches
-    from placement.provider_validation import SubmittedProvider, SubmittedProviderSpec
-    from placement.world import Place, Reading
+    from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.controller.placement.caches import PlacementCaches
+    from harbourmaster.placement.provider_validation import SubmittedProvider, SubmittedProviderSpec
+    from harbourmaster.placement.world import Place, Reading
 
 FIRST_WAIT: Final = 2.0
 """Seconds that a decision waits for the first value of a metric, and never again."""

@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec.structs import replace
 
-from controller.own_writes import OwnWrites
-from controller.placement.writing import changes, is_news, write
-from kube.errors import NotFoundError
-from kube.event_series import ObjectReference
-from kube.resources import APPLICATIONS
-from placement.course import next_time, settled
-from placement.decisions import decide
-from placement.model import FALSE, SCHEDULED, condition
-from placement.records import record
+from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.controller.placement.writing import changes, is_news, write
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.event_series import ObjectReference
+from harbourmaster.kube.resources import APPLICATIONS
+from harbourmaster.placement.course import next_time, settled
+from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.model import FALSE, SCHEDULED, condition
+from harbourmaster.placement.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from controller.placement.caches import PlacementCaches
-    from controller.placement.snapshots import Snapshots
-    from controller.placing_settings import PlacementSettings
-    from kube.client import Client
-    from kube.events import EventRecorder
-    from kube.resources import Resource
-    from placement.decision import Decision
-    from placement.model import Application, Cluster, Condition, MagnumCluster
-    from telemetry.placement_metrics import PlacementMetrics
+    from harbourmaster.controller.placement.caches import PlacementCaches
+    from harbourmaster.controller.placement.snapshots import Snapshots
+    from harbourmaster.controller.placing_settings import PlacementSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.placement.decision import Decision
+    from harbourmaster.placement.model import Application, Cluster, Condition, MagnumCluster
+    from harbourmaster.telemetry.placement_metrics import PlacementMetrics
 
     Told: TypeAlias = Application | Cluster | MagnumCluster
 

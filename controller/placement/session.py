@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from controller.job import supervise
-from controller.placement.watches import Watches
-from kube.client import Client
-from kube.discovery import Discovery
-from kube.errors import ApiError, ForbiddenError, UnauthorizedError
-from kube.failures import is_denied
-from kube.reflector import Reflector
-from kube.resources import DEFINITIONS, NODES
-from placement.cluster_state import Node, NodeCondition, Observation
-from placement.rollout import Reach
-from telemetry.logging import get_logger
+from harbourmaster.controller.job import supervise
+from harbourmaster.controller.placement.watches import Watches
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.discovery import Discovery
+from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError
+from harbourmaster.kube.failures import is_denied
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import DEFINITIONS, NODES
+from harbourmaster.placement.cluster_state import Node, NodeCondition, Observation
+from harbourmaster.placement.rollout import Reach
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
-    from controller.placement_settings import MemberSettings
-    from kube.foreign import Access
+    from harbourmaster.controller.placement_settings import MemberSettings
+    from harbourmaster.kube.foreign import Access
 
 QUICK: Final = 2.0
 """Seconds until a cluster is asked again whose last answer was another than the one before."""

@@ -10,20 +10,20 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from placement.decisions import Herd
-from placement.passes import Pass
-from placement.world import world_of
+from harbourmaster.placement.decisions import Herd
+from harbourmaster.placement.passes import Pass
+from harbourmaster.placement.world import world_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from controller.placement.caches import PlacementCaches
-    from controller.placement.samples import Samples
-    from controller.placing_settings import PlacementSettings
-    from placement.candidates import Candidate
-    from placement.model import Object
-    from placement.world import World
+    from harbourmaster.controller.placement.caches import PlacementCaches
+    from harbourmaster.controller.placement.samples import Samples
+    from harbourmaster.controller.placing_settings import PlacementSettings
+    from harbourmaster.placement.candidates import Candidate
+    from harbourmaster.placement.model import Object
+    from harbourmaster.placement.world import World
 
 LASTS: Final = 0.25
 """Seconds for which a pass has the right time."""

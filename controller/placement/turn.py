@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.placement.applying import RELEASED, Claim, apply, check, delete, prepared_for
-from controller.placement.book import Book
-from controller.placement.known import RESYNC, Known
-from controller.registration.fights import Fights
-from kube.errors import ApiError, UnreachableError
-from placement.deployed import FORCE
-from placement.inventory import merged
-from placement.manifests import Owner, Prepared
-from placement.rollout import (
+from harbourmaster.controller.placement.applying import (
+    RELEASED,
+    Claim,
+    apply,
+    check,
+    delete,
+    prepared_for,
+)
+from harbourmaster.controller.placement.book import Book
+from harbourmaster.controller.placement.known import RESYNC, Known
+from harbourmaster.controller.registration.fights import Fights
+from harbourmaster.kube.errors import ApiError, UnreachableError
+from harbourmaster.placement.deployed import FORCE
+from harbourmaster.placement.inventory import merged
+from harbourmaster.placement.manifests import Owner, Prepared
+from harbourmaster.placement.rollout import (
     APPLY,
     CHECK,
     CLUSTER_UNKNOWN,
@@ -30,16 +37,16 @@ from placement.rollout import (
     Write,
     next_action,
 )
-from telemetry.logging import get_logger
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controller.placement.applying import Refused
-    from controller.placement.context import DeploymentContext
-    from controller.placement.session import Session
-    from placement.deployed import DeployedApplication
-    from placement.rollout import Action
+    from harbourmaster.controller.placement.applying import Refused
+    from harbourmaster.controller.placement.context import DeploymentContext
+    from harbourmaster.controller.placement.session import Session
+    from harbourmaster.placement.deployed import DeployedApplication
+    from harbourmaster.placement.rollout import Action
 
 MAX_ACTIONS: Final = 200
 """Of one pass; more would be a circle."""

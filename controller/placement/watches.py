@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from kube.reflector import Reflector
-from placement.manifests import FIELD_MANAGER, UID_LABEL
-from placement.readiness import Readiness, has_state, readiness
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.placement.manifests import FIELD_MANAGER, UID_LABEL
+from harbourmaster.placement.readiness import Readiness, has_state, readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from kube.client import Client
-    from kube.resources import Resource
-    from placement.inventory import ObjectRef
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.placement.inventory import ObjectRef
 
 
 class Seen(Struct, frozen=True, gc=False):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from controller.registration.desired import GATED_PODS, TASK_DEFINITIONS_ENTRY
-from telemetry.text import clean
+from harbourmaster.controller.registration.desired import GATED_PODS, TASK_DEFINITIONS_ENTRY
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from controller.references import reference
-from controller.registration.configurations import RESYNC
-from controller.registration.drift import certificates_in
-from controller.registration.fights import Fights
-from controller.registration.trust import bundle_of
-from kube.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
-from kube.patches import JsonPatch
-from kube.resources import Resource
-from telemetry.logging import get_logger
+from harbourmaster.controller.references import reference
+from harbourmaster.controller.registration.configurations import RESYNC
+from harbourmaster.controller.registration.drift import certificates_in
+from harbourmaster.controller.registration.fights import Fights
+from harbourmaster.controller.registration.trust import bundle_of
+from harbourmaster.kube.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import Resource
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kube.client import Client
-    from kube.events import EventRecorder
-    from kube.store import Store
-    from telemetry.controller_metrics import RegistrationMetrics
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.store import Store
+    from harbourmaster.telemetry.controller_metrics import RegistrationMetrics
 
 
 class Metadata(Struct, frozen=True, rename="camel"):

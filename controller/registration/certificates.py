@@ -1,7 +1,7 @@
 """Keeps the Secret that the webhook's replicas serve from (design D15).
 
-What to write is decided in ``certs.overlap``; here is when it may be written: a leaf never before
-every configuration and every conversion carries its authority.
+What to write is decided in ``harbourmaster.certs.overlap``; here is when it may be written: a leaf
+never before every configuration and every conversion carries its authority.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE
-from certs.overlap import Lifetimes, Write, decide
-from certs.secret import published, read_authorities
-from controller.references import reference
-from controller.registration.configurations import RESYNC
-from controller.registration.desired import LABELS
-from controller.registration.trust import carries
-from kube.errors import NotFoundError
-from kube.resources import SECRETS
-from telemetry.logging import get_logger
+from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE
+from harbourmaster.certs.overlap import Lifetimes, Write, decide
+from harbourmaster.certs.secret import published, read_authorities
+from harbourmaster.controller.references import reference
+from harbourmaster.controller.registration.configurations import RESYNC
+from harbourmaster.controller.registration.desired import LABELS
+from harbourmaster.controller.registration.trust import carries
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.resources import SECRETS
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from certs.overlap import Action
-    from controller.registration.trust import Trust
-    from controller.settings import CertificateSettings
-    from kube.client import Client
-    from kube.events import EventRecorder
-    from kube.resources import Resource
-    from kube.store import Store
+    from harbourmaster.certs.overlap import Action
+    from harbourmaster.controller.registration.trust import Trust
+    from harbourmaster.controller.settings import CertificateSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.kube.store import Store
 
 PUBLISHED: Final = "certs.harbourmaster.dev/next-ca-published"
 """Annotation: since when every configuration has carried the next authority."""

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller import namespaces
-from controller.references import reference
-from controller.registration.break_glass import opened, standing
-from controller.registration.desired import NAME, Home, desired
-from controller.registration.drift import Repair, compare, describe, repaired
-from controller.registration.fights import Fights
-from controller.registration.trust import bundle_of
-from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
-from telemetry.logging import get_logger
+from harbourmaster.controller import namespaces
+from harbourmaster.controller.references import reference
+from harbourmaster.controller.registration.break_glass import opened, standing
+from harbourmaster.controller.registration.desired import NAME, Home, desired
+from harbourmaster.controller.registration.drift import Repair, compare, describe, repaired
+from harbourmaster.controller.registration.fights import Fights
+from harbourmaster.controller.registration.trust import bundle_of
+from harbourmaster.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from controller.registration.break_glass import Glass
-    from controller.settings import RegistrationSettings
-    from kube.client import Client
-    from kube.event_series import ObjectReference
-    from kube.events import EventRecorder
-    from kube.resources import Resource
-    from kube.store import Store
-    from telemetry.controller_metrics import RegistrationMetrics
+    from harbourmaster.controller.registration.break_glass import Glass
+    from harbourmaster.controller.settings import RegistrationSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.event_series import ObjectReference
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.kube.store import Store
+    from harbourmaster.telemetry.controller_metrics import RegistrationMetrics
 
 RESOURCES: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 RESYNC: Final = 600.0

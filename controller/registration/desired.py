@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from controller.settings import KINDS, MORE_KINDS, PODS
-from kube.resources import (
+from harbourmaster.controller.settings import KINDS, MORE_KINDS, PODS
+from harbourmaster.kube.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,
@@ -26,13 +26,13 @@ from kube.resources import (
     TASK_DEFINITIONS,
     VALIDATING_WEBHOOKS,
 )
-from policies.model import GROUP, VERSION, LabelSelector
+from harbourmaster.policies.model import GROUP, VERSION, LabelSelector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from controller.settings import RegistrationSettings
-    from kube.resources import Resource
+    from harbourmaster.controller.settings import RegistrationSettings
+    from harbourmaster.kube.resources import Resource
 
 NAME: Final = "harbourmaster"
 """Of both configurations."""

@@ -8,20 +8,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.clock import utc_now
-from controller.job import Job
-from controller.registration import api_services, break_glass, conversions
-from controller.registration.api_services import SERVED, decode_api_service
-from controller.registration.carried import Carried
-from controller.registration.certificates import Certificates, data_of, decode_object
-from controller.registration.configurations import RESOURCES, Configurations
-from controller.registration.conversions import CONVERTED, decode_converted
-from controller.registration.desired import NAME
-from controller.registration.trust import Trust
-from controller.settings import REGISTRATION
-from kube.errors import ApiError
-from kube.reflector import Reflector
-from kube.resources import API_SERVICES, DEFINITIONS, SECRETS
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.registration import api_services, break_glass, conversions
+from harbourmaster.controller.registration.api_services import SERVED, decode_api_service
+from harbourmaster.controller.registration.carried import Carried
+from harbourmaster.controller.registration.certificates import Certificates, data_of, decode_object
+from harbourmaster.controller.registration.configurations import RESOURCES, Configurations
+from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
+from harbourmaster.controller.registration.desired import NAME
+from harbourmaster.controller.registration.trust import Trust
+from harbourmaster.controller.settings import REGISTRATION
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import API_SERVICES, DEFINITIONS, SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from controller.registration.carried import Place
-    from controller.settings import ControllerSettings
-    from kube.client import Client
-    from kube.events import EventRecorder
-    from kube.resources import Resource
-    from kube.workqueue import WorkQueue
-    from telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.controller.registration.carried import Place
+    from harbourmaster.controller.settings import ControllerSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 CERTIFICATES: Final = "certificates"
 CARRIERS: Final = "carriers"

@@ -11,9 +11,9 @@ import binascii
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from certs.bundle import CA_CERTIFICATE, BundleFiles, parse_bundle, verify_bundle
-from certs.errors import CertificateError
-from certs.secret import encode, read_authorities, trust_bundle
+from harbourmaster.certs.bundle import CA_CERTIFICATE, BundleFiles, parse_bundle, verify_bundle
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.secret import encode, read_authorities, trust_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.rescheduling.caches import bare
-from controller.rescheduling.reservations import Written
-from rescheduling.course import Course, Sight, State, sight
-from rescheduling.plans import Victim
-from rescheduling.reservation import arrange, is_legacy, is_ours, parse
-from rescheduling.taints import NO_SCHEDULE
+from harbourmaster.controller.rescheduling.caches import bare
+from harbourmaster.controller.rescheduling.reservations import Written
+from harbourmaster.rescheduling.course import Course, Sight, State, sight
+from harbourmaster.rescheduling.plans import Victim
+from harbourmaster.rescheduling.reservation import arrange, is_legacy, is_ours, parse
+from harbourmaster.rescheduling.taints import NO_SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.rescheduling.board import Board
-    from controller.rescheduling.context import Context
-    from controller.rescheduling.planning import Planning
-    from controller.rescheduling.reservations import Reservations
-    from rescheduling.model import Node
-    from rescheduling.reservation import Held, Reservation
+    from harbourmaster.controller.rescheduling.board import Board
+    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.planning import Planning
+    from harbourmaster.controller.rescheduling.reservations import Reservations
+    from harbourmaster.rescheduling.model import Node
+    from harbourmaster.rescheduling.reservation import Held, Reservation
 
 _SETTLED: Final = frozenset((Written.DONE, Written.NOTHING, Written.GONE))
 _WAITING: Final = frozenset((Sight.WAITING, Sight.QUIET, Sight.NOMINATED))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from rescheduling.course import State
+from harbourmaster.rescheduling.course import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from controller.rescheduling.caches import Caches
-    from controller.rescheduling.notices import Notices
-    from rescheduling.course import Course
-    from rescheduling.model import Pod
-    from rescheduling.plans import Given, Victim
+    from harbourmaster.controller.rescheduling.caches import Caches
+    from harbourmaster.controller.rescheduling.notices import Notices
+    from harbourmaster.rescheduling.course import Course
+    from harbourmaster.rescheduling.model import Pod
+    from harbourmaster.rescheduling.plans import Given, Victim
 
 UNTRUSTED: Final = 600.0
 """Seconds for which a pod avoids a node that it could not be helped on."""

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from kube.reflector import Reflector
-from kube.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
-from kube.store import Store
-from rescheduling.accounting import Cluster
-from rescheduling.model import PendingPod
-from rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
+from harbourmaster.kube.store import Store
+from harbourmaster.rescheduling.accounting import Cluster
+from harbourmaster.rescheduling.model import PendingPod
+from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kube.client import Client
-    from kube.faults import WatchMetrics
-    from kube.resources import Resource
-    from rescheduling.model import Budget, Criteria, Node, Pod
-    from rescheduling.plans import PlannerSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.rescheduling.model import Budget, Criteria, Node, Pod
+    from harbourmaster.rescheduling.plans import PlannerSettings
 
 T = TypeVar("T")
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rescheduling.limits import FAIR_SHARE, HOUR, MINUTE, Attempts, Breaker, Budgets, Recent
+from harbourmaster.rescheduling.limits import (
+    FAIR_SHARE,
+    HOUR,
+    MINUTE,
+    Attempts,
+    Breaker,
+    Budgets,
+    Recent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controller.rescheduling.caches import Caches
-    from controller.rescheduling.notices import Notices
-    from controller.rescheduling_settings import ReschedulingSettings
-    from kube.client import Client
-    from rescheduling.model import Criteria
-    from rescheduling.plans import PlannerSettings
+    from harbourmaster.controller.rescheduling.caches import Caches
+    from harbourmaster.controller.rescheduling.notices import Notices
+    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.rescheduling.model import Criteria
+    from harbourmaster.rescheduling.plans import PlannerSettings
 
 MANY_BUSY: Final = 10
 """Answers in a minute by which the API server wants to be left alone, after which it is."""

@@ -7,26 +7,26 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
-from controller.job import Job
-from controller.rescheduling.caches import Caches
-from controller.rescheduling.context import Context, Ledger
-from controller.rescheduling.notices import Notices
-from controller.rescheduling.rules import criteria_of, planner_settings
-from controller.rescheduling.term import NODE, POD, SWITCH, Term, key_of
-from controller.settings import RESCHEDULING
-from kube.deadline import elapsed
-from kube.event_series import Allowance
-from kube.events import EventRecorder
-from kube.resources import CONFIG_MAPS, NODES, PODS
-from telemetry.rescheduling_metrics import ReschedulingMetrics
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.rescheduling.caches import Caches
+from harbourmaster.controller.rescheduling.context import Context, Ledger
+from harbourmaster.controller.rescheduling.notices import Notices
+from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
+from harbourmaster.controller.rescheduling.term import NODE, POD, SWITCH, Term, key_of
+from harbourmaster.controller.settings import RESCHEDULING
+from harbourmaster.kube.deadline import elapsed
+from harbourmaster.kube.event_series import Allowance
+from harbourmaster.kube.events import EventRecorder
+from harbourmaster.kube.resources import CONFIG_MAPS, NODES, PODS
+from harbourmaster.telemetry.rescheduling_metrics import ReschedulingMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.rescheduling_settings import ReschedulingSettings
-    from kube.client import Client
-    from kube.workqueue import WorkQueue
-    from telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 REPORTER: Final = "rescheduler"
 """Ends the name of who tells events, and begins theirs."""

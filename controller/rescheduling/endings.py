@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from controller.rescheduling import notices as told
-from controller.rescheduling.board import SHORTLY, UNTRUSTED
-from rescheduling.course import Action, State
+from harbourmaster.controller.rescheduling import notices as told
+from harbourmaster.controller.rescheduling.board import SHORTLY, UNTRUSTED
+from harbourmaster.rescheduling.course import Action, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.rescheduling.board import Board
-    from controller.rescheduling.context import Context
-    from rescheduling.course import Course, Next
+    from harbourmaster.controller.rescheduling.board import Board
+    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.rescheduling.course import Course, Next
 
 FREE_PLANS: Final = 5
 """Plans in a row that ended before an eviction, after which a pod waits as after one in vain."""

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.rescheduling.board import REFUSED, UNEVICTABLE
-from controller.rescheduling.caches import bare
-from kube.errors import NotFoundError
-from kube.resources import PODS
-from rescheduling.answers import Outcome, Stand, Way, follow, in_order, pause, read
-from rescheduling.classes import is_required
-from rescheduling.course import Action, Course, State
-from rescheduling.victims import VIOLATING
-from rescheduling.wire import decode_pod
+from harbourmaster.controller.rescheduling.board import REFUSED, UNEVICTABLE
+from harbourmaster.controller.rescheduling.caches import bare
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.resources import PODS
+from harbourmaster.rescheduling.answers import Outcome, Stand, Way, follow, in_order, pause, read
+from harbourmaster.rescheduling.classes import is_required
+from harbourmaster.rescheduling.course import Action, Course, State
+from harbourmaster.rescheduling.victims import VIOLATING
+from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from controller.rescheduling.board import Board
-    from controller.rescheduling.context import Context
-    from controller.rescheduling.evictions import Evictions
-    from rescheduling.answers import Reply
-    from rescheduling.plans import Victim
+    from harbourmaster.controller.rescheduling.board import Board
+    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.evictions import Evictions
+    from harbourmaster.rescheduling.answers import Reply
+    from harbourmaster.rescheduling.plans import Victim
 
 _DELETED: Final = frozenset((Outcome.EVICTED, Outcome.BACKGROUND))
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller.clock import utc_now
-from evaluation.times import stamp
-from kube.errors import ApiError
-from kube.resources import PODS
-from rescheduling.answers import Reply
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.resources import PODS
+from harbourmaster.rescheduling.answers import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from kube.client import Client
-    from rescheduling.plans import Victim
+    from harbourmaster.kube.client import Client
+    from harbourmaster.rescheduling.plans import Victim
 
 DELETION: Final = "DeletionByRescheduler"
 """The reason that a pod is told which is deleted past its disruption budget."""

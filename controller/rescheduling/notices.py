@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kube.events import ObjectReference
-from kube.resources import NODES, PODS
-from rescheduling.limits import Recent
-from telemetry.logging import get_logger
+from harbourmaster.kube.events import ObjectReference
+from harbourmaster.kube.resources import NODES, PODS
+from harbourmaster.rescheduling.limits import Recent
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kube.event_series import EventType
-    from kube.events import EventRecorder
-    from rescheduling.answers import Outcome
-    from rescheduling.course import Course
-    from rescheduling.model import Node
-    from rescheduling.plans import Plan, Victim
-    from telemetry.rescheduling_metrics import ReschedulingMetrics
+    from harbourmaster.kube.event_series import EventType
+    from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.rescheduling.answers import Outcome
+    from harbourmaster.rescheduling.course import Course
+    from harbourmaster.rescheduling.model import Node
+    from harbourmaster.rescheduling.plans import Plan, Victim
+    from harbourmaster.telemetry.rescheduling_metrics import ReschedulingMetrics
 
 STARTED: Final = "RescheduleStarted"
 SUCCEEDED: Final = "RescheduleSucceeded"

@@ -6,29 +6,29 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from controller.rescheduling import notices as told
-from controller.rescheduling.board import UNTRUSTED
-from controller.rescheduling.caches import bare
-from controller.rescheduling.reservations import Written
-from evaluation.times import stamp
-from kube.errors import ApiError, NotFoundError
-from kube.resources import PODS
-from rescheduling import planner
-from rescheduling.course import Sight, State, sight
-from rescheduling.fit import static_reasons
-from rescheduling.model import PendingPod
-from rescheduling.reservation import Doomed, Reservation, reserve
-from rescheduling.wire import decode_node, decode_pod
+from harbourmaster.controller.rescheduling import notices as told
+from harbourmaster.controller.rescheduling.board import UNTRUSTED
+from harbourmaster.controller.rescheduling.caches import bare
+from harbourmaster.controller.rescheduling.reservations import Written
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.kube.resources import PODS
+from harbourmaster.rescheduling import planner
+from harbourmaster.rescheduling.course import Sight, State, sight
+from harbourmaster.rescheduling.fit import static_reasons
+from harbourmaster.rescheduling.model import PendingPod
+from harbourmaster.rescheduling.reservation import Doomed, Reservation, reserve
+from harbourmaster.rescheduling.wire import decode_node, decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from controller.rescheduling.board import Board
-    from controller.rescheduling.context import Context
-    from controller.rescheduling.reservations import Reservations
-    from controller.rescheduling.verifying import Verifying
-    from rescheduling.course import Course
-    from rescheduling.plans import Candidate, Plan
+    from harbourmaster.controller.rescheduling.board import Board
+    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.reservations import Reservations
+    from harbourmaster.controller.rescheduling.verifying import Verifying
+    from harbourmaster.rescheduling.course import Course
+    from harbourmaster.rescheduling.plans import Candidate, Plan
 
 OUTDATED: Final = 60.0
 """Seconds after which time alone may have changed a plan: pods went on leaving."""

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from controller.rescheduling import notices as told
-from controller.rescheduling.context import MANY_BUSY
-from kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from kube.lease import decode_lease
-from kube.patches import JsonPatch
-from kube.resources import LEASES, PODS
-from rescheduling.limits import Renewals
-from rescheduling.taints import NO_SCHEDULE
-from rescheduling.wire import decode_pending
+from harbourmaster.controller.rescheduling import notices as told
+from harbourmaster.controller.rescheduling.context import MANY_BUSY
+from harbourmaster.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from harbourmaster.kube.lease import decode_lease
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import LEASES, PODS
+from harbourmaster.rescheduling.limits import Renewals
+from harbourmaster.rescheduling.taints import NO_SCHEDULE
+from harbourmaster.rescheduling.wire import decode_pending
 
 if TYPE_CHECKING:
-    from controller.rescheduling.context import Context
-    from rescheduling.course import Course
-    from rescheduling.model import PendingPod
+    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.rescheduling.course import Course
+    from harbourmaster.rescheduling.model import PendingPod
 
 FRESH: Final = 60.0
 """Seconds after which a scheduler that has not renewed its Lease is taken for dead."""

@@ -6,16 +6,16 @@ import asyncio
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from kube.errors import ConflictError, InvalidError, NotFoundError
-from kube.patches import JsonPatch
-from kube.resources import NODES
-from rescheduling.reservation import decode_held
+from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import NODES
+from harbourmaster.rescheduling.reservation import decode_held
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kube.client import Client
-    from rescheduling.reservation import Held
+    from harbourmaster.kube.client import Client
+    from harbourmaster.rescheduling.reservation import Held
 
 TRIES: Final = 5
 FIRST_PAUSE: Final = 0.1

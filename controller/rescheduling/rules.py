@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from policies.model import LabelSelector
-from policies.selectors import compile_selector
-from rescheduling.model import Criteria
-from rescheduling.plans import PlannerSettings
+from harbourmaster.policies.model import LabelSelector
+from harbourmaster.policies.selectors import compile_selector
+from harbourmaster.rescheduling.model import Criteria
+from harbourmaster.rescheduling.plans import PlannerSettings
 
 if TYPE_CHECKING:
-    from controller.rescheduling_settings import ReschedulingSettings
-    from policies.selectors import Matcher
+    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.policies.selectors import Matcher
 
 
 def criteria_of(settings: ReschedulingSettings) -> Criteria:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from controller.rescheduling.caches import UNFINISHED
-from controller.settings import RESCHEDULING
-from kube.reading import log_skipped, readable
-from kube.resources import PODS
-from rescheduling.plans import Victim
-from telemetry.logging import get_logger
+from harbourmaster.controller.rescheduling.caches import UNFINISHED
+from harbourmaster.controller.settings import RESCHEDULING
+from harbourmaster.kube.reading import log_skipped, readable
+from harbourmaster.kube.resources import PODS
+from harbourmaster.rescheduling.plans import Victim
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from controller.rescheduling.context import Context
-    from controller.rescheduling.evictions import Evictions
-    from rescheduling.model import PendingPod, Pod
+    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.evictions import Evictions
+    from harbourmaster.rescheduling.model import PendingPod, Pod
 
 _CONDITION: Final = "DisruptionTarget"
 _REASON: Final = "PreemptionByScheduler"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.rescheduling.caches import bare
-from rescheduling.course import Seen, Sight, State, preemption_is_stuck, sight
-from rescheduling.fit import fits, static_reasons
+from harbourmaster.controller.rescheduling.caches import bare
+from harbourmaster.rescheduling.course import Seen, Sight, State, preemption_is_stuck, sight
+from harbourmaster.rescheduling.fit import fits, static_reasons
 
 if TYPE_CHECKING:
-    from controller.rescheduling.board import Board
-    from controller.rescheduling.context import Context
-    from rescheduling.course import Course
-    from rescheduling.model import PendingPod
+    from harbourmaster.controller.rescheduling.board import Board
+    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.rescheduling.course import Course
+    from harbourmaster.rescheduling.model import PendingPod
 
 
 class Sights:

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller.job import Job
-from controller.rescheduling.reservations import Reservations, Written
-from controller.settings import RESCHEDULING
-from kube.errors import ApiError
-from kube.reading import log_skipped, readable
-from kube.resources import NODES, SELF_ACCESS_REVIEWS
-from rescheduling.reservation import arrange, decode_held
-from telemetry.logging import get_logger
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.rescheduling.reservations import Reservations, Written
+from harbourmaster.controller.settings import RESCHEDULING
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.reading import log_skipped, readable
+from harbourmaster.kube.resources import NODES, SELF_ACCESS_REVIEWS
+from harbourmaster.rescheduling.reservation import arrange, decode_held
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.rescheduling_settings import ReschedulingSettings
-    from kube.client import Client
-    from kube.workqueue import WorkQueue
-    from rescheduling.reservation import Held
-    from telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.rescheduling.reservation import Held
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 _ALL: Final = "all nodes"
 _VERBS: Final = ("list", "get", "patch")

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from controller.rescheduling.adoption import Adoption
-from controller.rescheduling.board import Board
-from controller.rescheduling.endings import Endings
-from controller.rescheduling.evicting import Evicting
-from controller.rescheduling.evictions import Evictions
-from controller.rescheduling.planning import Planning, costs
-from controller.rescheduling.qualifying import Qualifying
-from controller.rescheduling.reservations import Reservations
-from controller.rescheduling.shortening import Shortening
-from controller.rescheduling.sights import Sights
-from controller.rescheduling.verifying import Verifying
-from rescheduling.course import Action, Course, Sight, State, advance
+from harbourmaster.controller.rescheduling.adoption import Adoption
+from harbourmaster.controller.rescheduling.board import Board
+from harbourmaster.controller.rescheduling.endings import Endings
+from harbourmaster.controller.rescheduling.evicting import Evicting
+from harbourmaster.controller.rescheduling.evictions import Evictions
+from harbourmaster.controller.rescheduling.planning import Planning, costs
+from harbourmaster.controller.rescheduling.qualifying import Qualifying
+from harbourmaster.controller.rescheduling.reservations import Reservations
+from harbourmaster.controller.rescheduling.shortening import Shortening
+from harbourmaster.controller.rescheduling.sights import Sights
+from harbourmaster.controller.rescheduling.verifying import Verifying
+from harbourmaster.rescheduling.course import Action, Course, Sight, State, advance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from controller.rescheduling.context import Context
-    from kube.workqueue import WorkQueue
-    from rescheduling.course import Next
-    from rescheduling.model import PendingPod
+    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.rescheduling.course import Next
+    from harbourmaster.rescheduling.model import PendingPod
 
 POD: Final = "pod"
 NODE: Final = "node"

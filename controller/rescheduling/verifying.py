@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.rescheduling.board import REFUSED, UNEVICTABLE
-from controller.rescheduling.caches import UNFINISHED, bare
-from kube.errors import NotFoundError
-from kube.reading import readable
-from kube.resources import PODS
-from rescheduling import planner
-from rescheduling.answers import Outcome, Stand, Way, follow_dry_run, pause, read
-from rescheduling.course import Course, Sight, State, sight
-from rescheduling.model import PendingPod, Pod
-from rescheduling.plans import Candidate
-from rescheduling.victims import VIOLATING
-from rescheduling.wire import decode_pod
+from harbourmaster.controller.rescheduling.board import REFUSED, UNEVICTABLE
+from harbourmaster.controller.rescheduling.caches import UNFINISHED, bare
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.reading import readable
+from harbourmaster.kube.resources import PODS
+from harbourmaster.rescheduling import planner
+from harbourmaster.rescheduling.answers import Outcome, Stand, Way, follow_dry_run, pause, read
+from harbourmaster.rescheduling.course import Course, Sight, State, sight
+from harbourmaster.rescheduling.model import PendingPod, Pod
+from harbourmaster.rescheduling.plans import Candidate
+from harbourmaster.rescheduling.victims import VIOLATING
+from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
-    from controller.rescheduling.board import Board
-    from controller.rescheduling.context import Context
-    from controller.rescheduling.evictions import Evictions
-    from kube.reading import Metadata
-    from rescheduling.answers import Reply
-    from rescheduling.plans import Victim
+    from harbourmaster.controller.rescheduling.board import Board
+    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.evictions import Evictions
+    from harbourmaster.kube.reading import Metadata
+    from harbourmaster.rescheduling.answers import Reply
+    from harbourmaster.rescheduling.plans import Victim
 
 BEHIND: Final = 1.0
 """Seconds for the watch to tell what the API knows."""

@@ -15,8 +15,8 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from certs.reload import CertificateHolder
-from certs.store import ensure
+from harbourmaster.certs.reload import CertificateHolder
+from harbourmaster.certs.store import ensure
 
 
 async def serve(directory, answer):

@@ -7,16 +7,16 @@ import timeit
 
 import msgspec
 
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.gate_memory import GateMemory
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.parents import ParentObject, parents_of
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
+from harbourmaster.webhook.sources import namespaces_of, read_policy
 from helpers.admitted import OPT_IN, family, keys, pod
 from helpers.objects import body, cluster_policy, large_deployment, required
-from policies.index import policy_set
-from webhook.engine import Engine
-from webhook.gate_memory import GateMemory
-from webhook.handlers import answer
-from webhook.parents import ParentObject, parents_of
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import NamespaceObject, Snapshot
-from webhook.sources import namespaces_of, read_policy
 
 SETTINGS = AdmissionSettings()
 TRACKED = keys(workload="etcd", version="3.5", app="store", pre_deployment_tasks="a,b")

@@ -8,9 +8,9 @@ import timeit
 
 import msgspec
 
-from controller.extender.answers import Answers
+from harbourmaster.controller.extender.answers import Answers
+from harbourmaster.lifecycle.model import FailedNode
 from helpers import extending
-from lifecycle.model import FailedNode
 
 NODES = [f"ip-10-0-{index // 250}-{index % 250}.example.com" for index in range(5000)]
 DECODING = "the body decoded, for comparison"

@@ -16,11 +16,11 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 
 import msgspec  # noqa: E402
 
+from harbourmaster.rescheduling.accounting import Cluster  # noqa: E402
+from harbourmaster.rescheduling.planner import plan, plan_in_slices  # noqa: E402
+from harbourmaster.rescheduling.plans import PlannerSettings  # noqa: E402
+from harbourmaster.rescheduling.wire import decode_budget, decode_node, decode_pod  # noqa: E402
 from helpers.planning import NOW, critical  # noqa: E402
-from rescheduling.accounting import Cluster  # noqa: E402
-from rescheduling.planner import plan, plan_in_slices  # noqa: E402
-from rescheduling.plans import PlannerSettings  # noqa: E402
-from rescheduling.wire import decode_budget, decode_node, decode_pod  # noqa: E402
 
 NODES, PODS = 5000, 30
 CPU, MEMORY = 15_890, 62 * 1024

@@ -33,9 +33,9 @@ import extending  # noqa: E402
 import planning  # noqa: E402
 from load import COUNTER  # noqa: E402
 
+from harbourmaster.playground.control_plane import ControlPlane  # noqa: E402
 from helpers.gate_load import measure_apps, measure_release  # noqa: E402
 from helpers.objects import body, cluster_policy, large_deployment, policy  # noqa: E402
-from playground.control_plane import ControlPlane  # noqa: E402
 
 RUNS = 5
 REQUESTS = 20_000

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from harbourmaster.placement.course import settled
+from harbourmaster.placement.decisions import decide_all
+from harbourmaster.placement.passes import Pass
+from harbourmaster.placement.records import record
 from helpers.placing import NOW, application, cluster, metric, world
-from placement.course import settled
-from placement.decisions import decide_all
-from placement.passes import Pass
-from placement.records import record
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 

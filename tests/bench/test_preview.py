@@ -8,7 +8,7 @@ import time
 import pytest
 import yaml
 
-from cli.main import main
+from harbourmaster.cli.main import main
 from helpers.objects import cluster_policy
 from helpers.previewing import HOST, deployment, namespace, ready_node
 

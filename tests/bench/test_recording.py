@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from harbourmaster.telemetry.metrics import create_metrics
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.record_files import RecordFiles
+from harbourmaster.webhook.recording import Recorder
 from helpers.objects import body, large_deployment
-from telemetry.metrics import create_metrics
-from webhook.handlers import answer
-from webhook.record_files import RecordFiles
-from webhook.recording import Recorder
 
 sys.path.insert(0, str(Path(__file__).parent))
 

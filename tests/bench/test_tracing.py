@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from harbourmaster.telemetry.metrics import create_metrics
+from harbourmaster.telemetry.spans import Tracer
+from harbourmaster.webhook.handlers import OUTCOMES, answer
+from harbourmaster.webhook.records import Records
 from helpers.objects import body, large_deployment
 from helpers.tracing import SAMPLED, UNSAMPLED, Memory, Outcomes
-from telemetry.metrics import create_metrics
-from telemetry.spans import Tracer
-from webhook.handlers import OUTCOMES, answer
-from webhook.records import Records
 
 sys.path.insert(0, str(Path(__file__).parent))
 

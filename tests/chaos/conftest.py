@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import MUTATING_WEBHOOKS
+from harbourmaster.playground.installation import Installation
 from helpers.api_server_load import Load
 from helpers.balancer import Backend, Balancer
 from helpers.objects import body, cluster_policy, large_deployment
-from kube.client import Client
-from kube.connection import connect
-from kube.reflector import Reflector
-from kube.resources import MUTATING_WEBHOOKS
-from playground.installation import Installation
 
 NAME = "harbourmaster-webhook.harbourmaster-system.svc"
 POLICY = cluster_policy("etcd", pods={"app": "etcd"}, nodeSelector={"example.com/pool": "etcd"})

@@ -11,13 +11,13 @@ import time
 
 import pytest
 
+from harbourmaster.playground.api import client_context, request
 from helpers.api_proxy import Fault, busiest
 from helpers.audit import staleness, trespasses
 from helpers.harmed import LEASE, LONG, equals, harmed, note, until
 from helpers.objects import cluster_policy, policy, workload
 from helpers.reviewing import Reviews, Steady
 from helpers.stored import MUTATING, POLICIES, SECRET, VALIDATING, namespace
-from playground.api import client_context, request
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harbourmaster.playground.volumes import publish
+from harbourmaster.playground.workloads import CERTIFICATE_KEYS
 from helpers.authorities import foreign_authority, foreign_leaf, pem
 from helpers.harmed import LEASE, equals, harmed, note, until
 from helpers.objects import cluster_policy, workload
@@ -17,8 +19,6 @@ from helpers.registered import KEYS, bundles_of, data_of, served_leaf, trusts
 from helpers.reviewing import NAME, Reviews, Steady
 from helpers.stored import LEASE as LEASE_PATH
 from helpers.stored import MUTATING, POLICIES, SECRET, VALIDATING, namespace
-from playground.volumes import publish
-from playground.workloads import CERTIFICATE_KEYS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 

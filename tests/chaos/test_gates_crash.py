@@ -14,20 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.controller import connected
-from helpers.crashing import LEASE, Plan, Undisturbed, live
-from helpers.flow_manifests import (
-    app,
-    app_context,
-    container_task,
-    deployment,
-    evaluation_definition,
-    keptn,
-    task_definition,
-)
-from helpers.flows import GATE, Flow, gates, is_released
-from helpers.patience import WAIT
-from kube.resources import (
+from harbourmaster.kube.resources import (
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
     APPS,
@@ -41,6 +28,19 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from helpers.controller import connected
+from helpers.crashing import LEASE, Plan, Undisturbed, live
+from helpers.flow_manifests import (
+    app,
+    app_context,
+    container_task,
+    deployment,
+    evaluation_definition,
+    keptn,
+    task_definition,
+)
+from helpers.flows import GATE, Flow, gates, is_released
+from helpers.patience import WAIT
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
 

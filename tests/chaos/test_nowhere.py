@@ -9,10 +9,10 @@ import sys
 import pytest
 import yaml
 
+from harbourmaster.playground.api import ask
+from harbourmaster.playground.ports import free_ports
 from helpers.harmed import until
 from helpers.observed import VALUE_PORTS
-from playground.api import ask
-from playground.ports import free_ports
 
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -37,7 +37,7 @@ def kubeconfig(path, server):
 
 def command(role, path):
     common = (f"--kubeconfig={path}", "--namespace=home", "--health-port=0", "--log-format=json")
-    return [sys.executable, "-P", "-m", role, *common, *FLAGS[role]]
+    return [sys.executable, "-P", "-m", f"harbourmaster.{role}", *common, *FLAGS[role]]
 
 
 @pytest.mark.parametrize("role", ROLES)

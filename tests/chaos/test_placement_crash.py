@@ -9,7 +9,9 @@ from functools import partial
 
 import pytest
 
-from controller.placement import session
+from harbourmaster.controller.placement import session
+from harbourmaster.kube.patches import ApplyPatch
+from harbourmaster.kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
 from helpers.cluster import fresh_namespace
 from helpers.controller import connected
 from helpers.crashing import MortalClient, Plan, live
@@ -17,8 +19,6 @@ from helpers.member_planes import leave, members_of, two_planes
 from helpers.patience import WAIT
 from helpers.placed import config_map
 from helpers.placing_flow import Flow
-from kube.patches import ApplyPatch
-from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 

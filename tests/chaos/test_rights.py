@@ -14,6 +14,17 @@ import time
 
 import pytest
 
+from harbourmaster.kube.resources import (
+    APP_VERSIONS,
+    CONFIG_MAPS,
+    EVALUATIONS,
+    JOBS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+from harbourmaster.playground.installation import Installation
 from helpers.api_proxy import ApiProxy, Fault
 from helpers.cluster import eventually
 from helpers.controller import connected
@@ -41,17 +52,6 @@ from helpers.rescheduling_objects import budget
 from helpers.rescheduling_place import Place
 from helpers.rights import kubeconfig
 from helpers.toy_kubelet import SLOW
-from kube.resources import (
-    APP_VERSIONS,
-    CONFIG_MAPS,
-    EVALUATIONS,
-    JOBS,
-    TASK_DEFINITIONS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
-)
-from playground.installation import Installation
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(480)]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from harbourmaster.kube.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
+from harbourmaster.playground.installation import Installation
 from helpers.bulk import create_all
 from helpers.objects import cluster_policy, policy, required
-from kube.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
-from playground.installation import Installation
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 

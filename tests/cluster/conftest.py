@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harbourmaster.playground.control_plane import ControlPlane
+from harbourmaster.playground.installation import Installation
 from helpers.ailing import Ailing
 from helpers.controller import connected
 from helpers.harbour import DEFAULTS, FLAGS, Harbour, config
 from helpers.patience import TEST_SECONDS, WAIT
-from playground.control_plane import ControlPlane
-from playground.installation import Installation
 
 HERE = Path(__file__).parent
 CRDS = HERE.parents[1] / "deploy/crds"

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from harbourmaster.policies.model import REQUIRED
+from harbourmaster.policies.unknown_fields import unknown_fields
 from helpers.cluster import (
     eventually,
     read,
@@ -16,8 +18,6 @@ from helpers.cluster import (
 )
 from helpers.objects import cluster_policy, policy, required
 from helpers.server import Server
-from policies.model import REQUIRED
-from policies.unknown_fields import unknown_fields
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -14,18 +14,18 @@ from urllib.parse import parse_qs
 import msgspec
 import pytest
 
-from controller.evaluation.controller import MetricsController
-from controller.metrics_settings import MetricsSettings
-from helpers.controller import connected
-from helpers.provider_server import LOOPBACK, ProviderServer, http_answer
-from kube.patches import MergePatch
-from kube.resources import (
+from harbourmaster.controller.evaluation.controller import MetricsController
+from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,
     METRICS_PROVIDERS,
 )
-from telemetry.controller_metrics import create_controller_metrics
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from helpers.controller import connected
+from helpers.provider_server import LOOPBACK, ProviderServer, http_answer
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

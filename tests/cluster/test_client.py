@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from msgspec.json import decode
 
-from kube.client import Client
-from kube.connection import connect
-from kube.errors import (
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.errors import (
     AlreadyExistsError,
     ApiError,
     ConflictError,
@@ -26,8 +26,14 @@ from kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from kube.patches import ApplyPatch, JsonPatch, MergePatch
-from kube.resources import CLUSTER_POLICIES, LEASES, NAMESPACES, SERVICE_ACCOUNTS, Resource
+from harbourmaster.kube.patches import ApplyPatch, JsonPatch, MergePatch
+from harbourmaster.kube.resources import (
+    CLUSTER_POLICIES,
+    LEASES,
+    NAMESPACES,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster]
 

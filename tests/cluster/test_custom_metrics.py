@@ -15,18 +15,18 @@ import urllib.request
 import aiohttp
 import pytest
 
-from controller.registration.api_services import SERVED
-from evaluation.times import stamp
+from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.playground.api import client_context
+from harbourmaster.playground.control_plane import ControlPlane
+from harbourmaster.playground.installation import Installation
+from harbourmaster.playground.pki import FRONT_PROXY
 from helpers.cluster import (
     delete_namespace,
     eventually,
 )
 from helpers.fronting import headers_of
 from helpers.patience import PATIENCE, WAIT
-from playground.api import client_context
-from playground.control_plane import ControlPlane
-from playground.installation import Installation
-from playground.pki import FRONT_PROXY
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -9,11 +9,11 @@ import socket
 
 import pytest
 
+from harbourmaster.playground.control_plane import ControlPlane
 from helpers.browser import chromium, visited
 from helpers.cluster import eventually
 from helpers.dashboard_place import PEOPLE, DashboardPlace
 from helpers.patience import PATIENCE
-from playground.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

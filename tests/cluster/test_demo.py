@@ -13,12 +13,12 @@ import urllib.request
 import pytest
 
 from deploy.grafana.dashboards import DASHBOARDS, files
+from harbourmaster.playground.build import ensure_prometheus
+from harbourmaster.playground.group import living
+from harbourmaster.playground.tour import MEMBERS, STEPS
 from helpers.demonstrated import demonstrating
 from helpers.patience import PATIENCE
 from helpers.promql import filled_in
-from playground.build import ensure_prometheus
-from playground.group import living
-from playground.tour import MEMBERS, STEPS
 
 # A first run builds Prometheus.
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -8,8 +8,9 @@ import subprocess
 
 import pytest
 
-from cli.uninstall import run as uninstall
-from cli.uninstall.commands import add_parser
+from harbourmaster.cli.uninstall import run as uninstall
+from harbourmaster.cli.uninstall.commands import add_parser
+from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.manifests import (
     CLUSTER_WIDE,
@@ -25,7 +26,6 @@ from helpers.manifests import (
 )
 from helpers.modules import CERT_MANAGER, PROMETHEUS_OPERATOR
 from helpers.patience import DROPPED, WAIT
-from playground.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harbourmaster.playground.build import ensure_prometheus
 from helpers.manifests import objects, one
-from playground.build import ensure_prometheus
 
 CASES = Path(__file__).with_name("deploy_alerts.yaml")
 # A first run builds promtool, and prometheus with it.

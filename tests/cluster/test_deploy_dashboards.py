@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from deploy.grafana.dashboards import DASHBOARDS, files
+from harbourmaster.playground.build import ensure_prometheus
 from helpers.promql import filled_in
-from playground.build import ensure_prometheus
 
 # A first run builds promtool, and prometheus with it.
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from harbourmaster.playground.build import ensure_binaries, find_kubectl
+from harbourmaster.playground.ports import free_ports
 from helpers.manual_commands import PAGES, ROOT, blocks, script
 from helpers.patience import PATIENCE
-from playground.build import ensure_binaries, find_kubectl
-from playground.ports import free_ports
 
 pytestmark = [
     pytest.mark.full,

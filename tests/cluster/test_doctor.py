@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.migrate.survey import Survey
+from harbourmaster.cli.migrate.survey import Survey
 from helpers.ailing import HOME, look, named, until
 from helpers.ailments import FAULTS
 from helpers.controller import connected

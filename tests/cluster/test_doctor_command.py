@@ -11,7 +11,7 @@ import sys
 import pytest
 import yaml
 
-from controller.registration.break_glass import ANNOTATION
+from harbourmaster.controller.registration.break_glass import ANNOTATION
 from helpers import ailing as told
 from helpers.ailing import HOME, NAME, look, named, until
 from helpers.ailments import ANNOTATED, MUTATING, VALIDATING
@@ -31,7 +31,7 @@ async def client(ailing):
 
 
 def doctor(file, *arguments):
-    command = [sys.executable, "-m", "cli.main", "doctor", *arguments]
+    command = [sys.executable, "-m", "harbourmaster.cli.main", "doctor", *arguments]
     environment = {**os.environ, "KUBECONFIG": str(file)}
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE

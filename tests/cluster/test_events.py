@@ -8,12 +8,12 @@ import json
 
 import pytest
 
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.event_series import Allowance
+from harbourmaster.kube.events import EventRecorder, ObjectReference
+from harbourmaster.kube.resources import EVENTS
 from helpers.patience import PATIENCE
-from kube.client import Client
-from kube.connection import connect
-from kube.event_series import Allowance
-from kube.events import EventRecorder, ObjectReference
-from kube.resources import EVENTS
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster]
 

@@ -6,6 +6,14 @@ import asyncio
 
 import pytest
 
+from harbourmaster.kube.resources import (
+    APP_CREATION_REQUESTS,
+    APP_VERSIONS,
+    APPS,
+    EVALUATIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+)
 from helpers.flow_manifests import (
     app,
     app_context,
@@ -15,14 +23,6 @@ from helpers.flow_manifests import (
     keptn,
 )
 from helpers.flows import phases
-from kube.resources import (
-    APP_CREATION_REQUESTS,
-    APP_VERSIONS,
-    APPS,
-    EVALUATIONS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-)
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

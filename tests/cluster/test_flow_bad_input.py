@@ -6,6 +6,17 @@ import json
 
 import pytest
 
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import (
+    APP_VERSIONS,
+    EVALUATIONS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
 from helpers.cluster import eventually, fresh_namespace
 from helpers.flow_manifests import (
     app,
@@ -18,17 +29,6 @@ from helpers.flow_manifests import (
 )
 from helpers.flows import gates
 from helpers.patience import COLLECTED
-from kube.patches import MergePatch
-from kube.resources import (
-    APP_VERSIONS,
-    EVALUATIONS,
-    JOBS,
-    NAMESPACES,
-    PODS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
-)
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -7,6 +7,14 @@ from typing import NamedTuple
 
 import pytest
 
+from harbourmaster.kube.resources import (
+    APP_VERSIONS,
+    EVALUATIONS,
+    JOBS,
+    PODS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+)
 from helpers.flow_manifests import (
     app,
     app_context,
@@ -17,7 +25,6 @@ from helpers.flow_manifests import (
     without_outcome,
 )
 from helpers.flows import phases
-from kube.resources import APP_VERSIONS, EVALUATIONS, JOBS, PODS, TASKS, WORKLOAD_VERSIONS
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.kube.resources import APP_VERSIONS, PODS, TASKS, WORKLOAD_VERSIONS
 from helpers.flow_manifests import (
     OUTCOME,
     app,
@@ -14,7 +15,6 @@ from helpers.flow_manifests import (
     keptn,
 )
 from helpers.flows import phases
-from kube.resources import APP_VERSIONS, PODS, TASKS, WORKLOAD_VERSIONS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from harbourmaster.kube.resources import APP_VERSIONS, REPLICA_SETS, WORKLOAD_VERSIONS
 from helpers.flow_manifests import (
     app,
     app_context,
@@ -15,7 +16,6 @@ from helpers.flow_manifests import (
     keptn,
     owner,
 )
-from kube.resources import APP_VERSIONS, REPLICA_SETS, WORKLOAD_VERSIONS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

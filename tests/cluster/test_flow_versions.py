@@ -6,10 +6,7 @@ import json
 
 import pytest
 
-from helpers.flow_manifests import RESOURCES, container_task, deployment, keptn, owner
-from helpers.flows import gates
-from helpers.patience import WAIT
-from kube.resources import (
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     APPS,
     JOBS,
@@ -19,6 +16,9 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from helpers.flow_manifests import RESOURCES, container_task, deployment, keptn, owner
+from helpers.flows import gates
+from helpers.patience import WAIT
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

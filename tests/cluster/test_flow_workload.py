@@ -6,14 +6,7 @@ import itertools
 
 import pytest
 
-from helpers.flow_manifests import (
-    container_task,
-    deployment,
-    evaluation_definition,
-    keptn,
-)
-from helpers.flows import GATE, gates, phases
-from kube.resources import (
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     EVALUATIONS,
     JOBS,
@@ -22,6 +15,13 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from helpers.flow_manifests import (
+    container_task,
+    deployment,
+    evaluation_definition,
+    keptn,
+)
+from helpers.flows import GATE, gates, phases
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

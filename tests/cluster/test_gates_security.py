@@ -11,6 +11,18 @@ import re
 
 import pytest
 
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import (
+    APP_VERSIONS,
+    CONFIG_MAPS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+)
 from helpers.flow_manifests import (
     app,
     app_context,
@@ -22,18 +34,6 @@ from helpers.flow_manifests import (
 )
 from helpers.flows import GATE, gates
 from helpers.harbour import HOME
-from kube.errors import ApiError
-from kube.patches import MergePatch
-from kube.resources import (
-    APP_VERSIONS,
-    CONFIG_MAPS,
-    JOBS,
-    NAMESPACES,
-    PODS,
-    TASK_DEFINITIONS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-)
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

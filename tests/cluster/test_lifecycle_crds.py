@@ -12,13 +12,13 @@ import uuid
 
 import pytest
 
+from harbourmaster.lifecycle.conversion import UNCONVERTED, VERSIONS
+from harbourmaster.playground.control_plane import ControlPlane
+from harbourmaster.playground.installation import Installation
 from helpers.cluster import eventually
 from helpers.keptn_objects import CHECKS, CODE, CONTEXT, GROUP, LISTED, SPECS, Kinds, keptn_object
 from helpers.patience import WAIT
 from helpers.schemas import CRDS, definition, versions
-from lifecycle.conversion import UNCONVERTED, VERSIONS
-from playground.control_plane import ControlPlane
-from playground.installation import Installation
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 

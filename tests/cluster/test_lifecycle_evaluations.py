@@ -13,15 +13,26 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from controller.evaluation.evaluations import Evaluations
-from controller.job import Job
-from controller.lifecycle import wiring
-from controller.lifecycle.caches import Caches
-from controller.lifecycle.config import Configs, ConfigurationHolder
-from controller.lifecycle.context import Context
-from controller.lifecycle_settings import LifecycleSettings
-from evaluation.objects import Metadata
-from evaluation.times import parse
+from harbourmaster.controller.evaluation.evaluations import Evaluations
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
+from harbourmaster.controller.lifecycle.context import Context
+from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.evaluation.times import parse
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import (
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    KEPTN_CONFIGS,
+    KEPTN_METRICS,
+)
+from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.evaluations import PRE, evaluation_for
+from harbourmaster.lifecycle.model import AppVersion, AppVersionSpec, EvaluationDefinition
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.cluster import (
     delete_namespace,
     fresh_namespace,
@@ -29,17 +40,6 @@ from helpers.cluster import (
 from helpers.controller import connected
 from helpers.patience import PATIENCE
 from helpers.signals import RecordedSignals
-from kube.patches import MergePatch
-from kube.resources import (
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    KEPTN_CONFIGS,
-    KEPTN_METRICS,
-)
-from lifecycle.configuration import Configuration
-from lifecycle.evaluations import PRE, evaluation_for
-from lifecycle.model import AppVersion, AppVersionSpec, EvaluationDefinition
-from telemetry.controller_metrics import create_controller_metrics
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -11,18 +11,9 @@ import asyncio
 import msgspec
 import pytest
 
-from cli.main import main
-from evaluation.times import parse
-from helpers.cluster import (
-    delete_namespace,
-    fresh_namespace,
-)
-from helpers.controller import connected
-from helpers.gate_place import Place, annotations, gates
-from helpers.gated import CHECKED, FAILED, GATE, MINE
-from helpers.lifecycle import running
-from helpers.patience import COLLECTED
-from kube.resources import (
+from harbourmaster.cli.main import main
+from harbourmaster.evaluation.times import parse
+from harbourmaster.kube.resources import (
     APP_CONTEXTS,
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
@@ -34,6 +25,15 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
+from helpers.controller import connected
+from helpers.gate_place import Place, annotations, gates
+from helpers.gated import CHECKED, FAILED, GATE, MINE
+from helpers.lifecycle import running
+from helpers.patience import COLLECTED
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

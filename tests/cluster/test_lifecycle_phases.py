@@ -11,16 +11,10 @@ import json
 import msgspec
 import pytest
 
-from controller.lifecycle import wiring
-from evaluation.times import parse
-from helpers.cluster import (
-    delete_namespace,
-    fresh_namespace,
-)
-from helpers.controller import connected
-from helpers.lifecycle import running
-from kube.patches import MergePatch
-from kube.resources import (
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.evaluation.times import parse
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     DEPLOYMENTS,
     EVALUATION_DEFINITIONS,
@@ -32,6 +26,12 @@ from kube.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
+from helpers.controller import connected
+from helpers.lifecycle import running
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

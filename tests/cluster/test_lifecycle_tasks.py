@@ -13,6 +13,16 @@ import time
 import msgspec
 import pytest
 
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    TASK_DEFINITIONS,
+    TASKS,
+)
 from helpers import rights
 from helpers.cluster import (
     delete_namespace,
@@ -22,9 +32,6 @@ from helpers.controller import connected
 from helpers.patience import COLLECTED, PATIENCE, WAIT
 from helpers.task_controllers import HOME, TaskControllers
 from helpers.task_objects import WORKLOAD_CONTEXT, definition, task
-from kube.errors import NotFoundError
-from kube.patches import MergePatch
-from kube.resources import CONFIG_MAPS, JOBS, NAMESPACES, PODS, TASK_DEFINITIONS, TASKS
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from harbourmaster.playground.build import ensure_binaries, find_kubectl
+from harbourmaster.playground.group import lives, living
+from harbourmaster.playground.installation import Installation
+from harbourmaster.playground.processes import Process, read_records
+from harbourmaster.playground.workloads import CERTIFICATE_KEYS
 from helpers.cluster import eventually
 from helpers.patience import PATIENCE, WAIT
-from playground.build import ensure_binaries, find_kubectl
-from playground.group import lives, living
-from playground.installation import Installation
-from playground.processes import Process, read_records
-from playground.workloads import CERTIFICATE_KEYS
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
@@ -30,7 +30,15 @@ SECRET = ("get", "secret/harbourmaster-webhook-cert", "--namespace=harbourmaster
 
 def local(action, directory, *flags):
     return subprocess.run(
-        [sys.executable, "-m", "cli.main", "local", action, f"--dir={directory}", *flags],
+        [
+            sys.executable,
+            "-m",
+            "harbourmaster.cli.main",
+            "local",
+            action,
+            f"--dir={directory}",
+            *flags,
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from harbourmaster.kube.resources import METRICS_PROVIDERS
 from helpers.cluster import (
     delete_namespace,
     fresh_namespace,
@@ -16,7 +17,6 @@ from helpers.controller import connected
 from helpers.metric_world import MetricWorld, moment
 from helpers.patience import WAIT
 from helpers.scripted_prometheus import HUNG, Said, ScriptedPrometheus, matrix, vector
-from kube.resources import METRICS_PROVIDERS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

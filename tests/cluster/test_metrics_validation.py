@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harbourmaster.playground.control_plane import ControlPlane
+from harbourmaster.playground.installation import Installation
 from helpers.cluster import eventually
 from helpers.keptn_objects import METRIC, SCORE, SPECS, Kinds, keptn_object
 from helpers.patience import WAIT
 from helpers.schemas import CRDS, definition
-from playground.control_plane import ControlPlane
-from playground.installation import Installation
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

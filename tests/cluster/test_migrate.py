@@ -13,23 +13,29 @@ import msgspec
 import pytest
 import trustme
 
-from cli.cluster import REQUEST_SECONDS
-from cli.installed import METRICS, WEBHOOK
-from cli.migrate import run as migrate
-from cli.migrate.findings import findings
-from cli.migrate.plan import plan
-from cli.migrate.survey import Survey
-from controller.registration.api_services import SERVED
-from gates.gate import GATE
+from harbourmaster.cli.cluster import REQUEST_SECONDS
+from harbourmaster.cli.installed import METRICS, WEBHOOK
+from harbourmaster.cli.migrate import run as migrate
+from harbourmaster.cli.migrate.findings import findings
+from harbourmaster.cli.migrate.plan import plan
+from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.gates.gate import GATE
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.errors import ServerError
+from harbourmaster.kube.resources import (
+    CLUSTER_POLICIES,
+    PODS,
+    POLICIES,
+    WORKLOAD_VERSIONS,
+    Resource,
+)
+from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.controller import connected
 from helpers.flow_manifests import container_task, deployment, keptn
 from helpers.patience import PATIENCE, WAIT
-from kube.client import Client
-from kube.connection import connect
-from kube.errors import ServerError
-from kube.resources import CLUSTER_POLICIES, PODS, POLICIES, WORKLOAD_VERSIONS, Resource
-from playground.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

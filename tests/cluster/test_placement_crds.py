@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
+from harbourmaster.cli.main import main
+from harbourmaster.placement.model import API_VERSION, GROUP, KINDS
+from harbourmaster.playground.control_plane import ControlPlane
+from harbourmaster.playground.installation import Installation
 from helpers.krake_expressions import INVALID_LABELS, INVALID_METRICS, VALID_LABELS, VALID_METRICS
 from helpers.patience import WAIT
 from helpers.schemas import CRDS
-from placement.model import API_VERSION, GROUP, KINDS
-from playground.control_plane import ControlPlane
-from playground.installation import Installation
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -10,6 +10,17 @@ import uuid
 
 import pytest
 
+from harbourmaster.kube.patches import ApplyPatch, MergePatch
+from harbourmaster.kube.resources import (
+    APPLICATIONS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    Resource,
+)
+from harbourmaster.placement.manifests import DOMAIN, UID_LABEL
 from helpers.cluster import fresh_namespace
 from helpers.controller import connected
 from helpers.member_planes import leave, members_of, two_planes
@@ -24,17 +35,6 @@ from helpers.placed import (
     is_true,
     reason_of,
 )
-from kube.patches import ApplyPatch, MergePatch
-from kube.resources import (
-    APPLICATIONS,
-    CLUSTERS,
-    CONFIG_MAPS,
-    DEFINITIONS,
-    DEPLOYMENTS,
-    NAMESPACES,
-    Resource,
-)
-from placement.manifests import DOMAIN, UID_LABEL
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -7,7 +7,10 @@ import uuid
 
 import pytest
 
-from cli import main as cli
+from harbourmaster.cli import main as cli
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, NODES, SECRETS
+from harbourmaster.placement.course import moment
 from helpers.cluster import fresh_namespace
 from helpers.controller import Controller, connected
 from helpers.member_planes import leave, members_of, two_planes
@@ -15,9 +18,6 @@ from helpers.patience import WAIT
 from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
 from helpers.placing_flow import FLAGS, Flow, faults_of
 from helpers.prometheus import scraped as scraping
-from kube.patches import MergePatch
-from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, NODES, SECRETS
-from placement.course import moment
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -6,14 +6,7 @@ import asyncio
 
 import pytest
 
-from helpers.choosing import Choosing, refs
-from helpers.cluster import (
-    delete_namespace,
-    fresh_namespace,
-)
-from helpers.controller import connected
-from helpers.placed import reason_of
-from kube.resources import (
+from harbourmaster.kube.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -23,7 +16,14 @@ from kube.resources import (
     MAGNUM_CLUSTERS,
     PROJECTS,
 )
-from placement.course import moment
+from harbourmaster.placement.course import moment
+from helpers.choosing import Choosing, refs
+from helpers.cluster import (
+    delete_namespace,
+    fresh_namespace,
+)
+from helpers.controller import connected
+from helpers.placed import reason_of
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from harbourmaster.playground.control_plane import survey
+from harbourmaster.playground.processes import Process, read_records
 from helpers.patience import PATIENCE, WAIT
-from playground.control_plane import survey
-from playground.processes import Process, read_records
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -22,7 +22,7 @@ QUICK = "--timeout=20s"
 PARENT = """
 import signal, sys
 from pathlib import Path
-from playground.control_plane import ControlPlane
+from harbourmaster.playground.control_plane import ControlPlane
 ControlPlane(Path(sys.argv[1]), optional=()).start()
 print("started", flush=True)
 signal.pause()
@@ -31,7 +31,7 @@ signal.pause()
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "playground", *arguments],
+        [sys.executable, "-m", "harbourmaster.playground", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -194,7 +194,7 @@ def test_up_beside_the_rest_of_a_crashed_one_asks_for_down(directory):
     assert again.returncode == 1
     assert again.stderr.splitlines()[-1] == (
         f"playground: {directory}: kube-apiserver of an earlier start still running: "
-        f"python -m playground down --dir {directory}"
+        f"python -m harbourmaster.playground down --dir {directory}"
     )
     assert survey(directory) == {"etcd": False, "kube-apiserver": True}
 

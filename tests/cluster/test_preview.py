@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from cli.main import main
+from harbourmaster.cli.main import main
 from helpers.cluster import eventually, selecting
 from helpers.objects import cluster_policy
 from helpers.previewing import deployment

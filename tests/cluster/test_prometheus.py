@@ -17,8 +17,8 @@ from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import CollectorRegistry
 
-from playground.errors import PlaygroundError
-from playground.prometheus import Prometheus
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.prometheus import Prometheus
 
 # A first build outlasts a test; for that of the fixture, conftest.py waits before the first one.
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.usefixtures("prometheus")]
@@ -106,7 +106,7 @@ def test_what_was_measured_outlives_a_restart(tmp_path):
 
 def test_a_target_that_does_not_answer_is_named(tmp_path, monkeypatch):
     with Prometheus(tmp_path, {"nobody": NOWHERE}, interval="200ms") as server:
-        monkeypatch.setattr("playground.prometheus.READY_SECONDS", 1)
+        monkeypatch.setattr("harbourmaster.playground.prometheus.READY_SECONDS", 1)
         said = r"not ready after 1 s \(it has nothing of nobody\)"
         with pytest.raises(PlaygroundError, match=said):
             server.await_targets()

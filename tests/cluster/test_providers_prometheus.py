@@ -12,9 +12,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from helpers.provider_server import LOOPBACK
-from providers.asking import Asker
-from providers.errors import (
+from harbourmaster.providers.asking import Asker
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadQueryError,
     NotFiniteError,
@@ -22,8 +21,9 @@ from providers.errors import (
     TooManyValuesError,
     UnauthorizedError,
 )
-from providers.http import Http
-from providers.model import Question, Sample, Target
+from harbourmaster.providers.http import Http
+from harbourmaster.providers.model import Question, Sample, Target
+from helpers.provider_server import LOOPBACK
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster]
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cli.main import main
+from harbourmaster.cli.main import main
 from helpers.cluster import (
     by_kind,
     eventually,

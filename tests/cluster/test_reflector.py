@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import NAMESPACES, Resource
 from helpers.patience import PATIENCE
-from kube.client import Client
-from kube.connection import connect
-from kube.reflector import Reflector
-from kube.resources import NAMESPACES, Resource
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -12,6 +12,7 @@ import time
 import msgspec
 import pytest
 
+from harbourmaster.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from helpers import rights
 from helpers.cluster import (
     delete_namespace,
@@ -32,7 +33,6 @@ from helpers.registered import (
     with_data,
 )
 from helpers.schemas import definition
-from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

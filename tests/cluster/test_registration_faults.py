@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from harbourmaster.kube.resources import MUTATING_WEBHOOKS, SECRETS
 from helpers.controller import Controller, Watched, connected
 from helpers.registered import CONFIGURATIONS, served_leaf
-from kube.resources import MUTATING_WEBHOOKS, SECRETS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

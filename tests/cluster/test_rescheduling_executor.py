@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import NODES
 from helpers.rescheduling import Cases, outcomes_of
 from helpers.rescheduling_objects import RESERVATIONS, removable
 from helpers.toy_kubelet import SLOW
-from kube.patches import MergePatch
-from kube.resources import NODES
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -12,6 +12,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import CONFIG_MAPS, LEASES, PODS
 from helpers.meddling import Meddling, is_dry, overloaded
 from helpers.rescheduling import HOME, Cases, outcomes_of
 from helpers.rescheduling_objects import (
@@ -22,9 +25,6 @@ from helpers.rescheduling_objects import (
     removable,
 )
 from helpers.toy_kubelet import BUDGETS, SLOW
-from kube.errors import ApiError
-from kube.patches import MergePatch
-from kube.resources import CONFIG_MAPS, LEASES, PODS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

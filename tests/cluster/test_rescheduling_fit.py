@@ -13,14 +13,14 @@ import time
 import msgspec
 import pytest
 
-from cli.reschedule.fit import judge
+from harbourmaster.cli.reschedule.fit import judge
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import NODES, PODS
 from helpers.controller import connected
 from helpers.fit_cases import CASES
 from helpers.fitting import NAMESPACES, OVERHEAD, OWN, PLENTY, RUNTIME_CLASS, pod
 from helpers.patience import PATIENCE, WAIT
-from kube.patches import MergePatch
-from kube.reflector import Reflector
-from kube.resources import NODES, PODS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -7,6 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.resources import DAEMON_SETS, PODS, REPLICA_SETS, Resource
 from helpers.rescheduling import Cases, outcomes_of
 from helpers.rescheduling_objects import (
     ANNOTATION,
@@ -20,8 +22,6 @@ from helpers.rescheduling_objects import (
     removable,
 )
 from helpers.toy_kubelet import APART, NODES, SLOW, UNREADY
-from kube.errors import ApiError
-from kube.resources import DAEMON_SETS, PODS, REPLICA_SETS, Resource
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harbourmaster.kube.patches import JsonPatch, MergePatch
+from harbourmaster.kube.resources import PODS, Resource
 from helpers.meddling import is_dry, overloaded
 from helpers.rescheduling import Cases, outcomes_of
 from helpers.rescheduling_objects import (
@@ -22,8 +24,6 @@ from helpers.rescheduling_objects import (
     owned_taints,
 )
 from helpers.toy_kubelet import NODES, SLOW
-from kube.patches import JsonPatch, MergePatch
-from kube.resources import PODS, Resource
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

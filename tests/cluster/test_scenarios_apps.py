@@ -6,6 +6,19 @@ import json
 
 import pytest
 
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import (
+    APP_CREATION_REQUESTS,
+    APP_VERSIONS,
+    APPS,
+    EVALUATIONS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
 from helpers.flow_manifests import (
     app,
     app_context,
@@ -19,19 +32,6 @@ from helpers.flow_manifests import (
     template,
 )
 from helpers.flows import GATE, gates, phases
-from kube.patches import MergePatch
-from kube.resources import (
-    APP_CREATION_REQUESTS,
-    APP_VERSIONS,
-    APPS,
-    EVALUATIONS,
-    JOBS,
-    NAMESPACES,
-    PODS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
-)
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -7,19 +7,8 @@ import json
 import msgspec
 import pytest
 
-from helpers.flow_manifests import (
-    app,
-    app_context,
-    container_task,
-    deployment,
-    evaluation_definition,
-    keptn,
-    of_kind,
-    task_definition,
-)
-from helpers.flows import gates, phases
-from kube.errors import InvalidError
-from kube.resources import (
+from harbourmaster.kube.errors import InvalidError
+from harbourmaster.kube.resources import (
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
     APPS,
@@ -31,6 +20,17 @@ from kube.resources import (
     WORKLOADS,
     Resource,
 )
+from helpers.flow_manifests import (
+    app,
+    app_context,
+    container_task,
+    deployment,
+    evaluation_definition,
+    keptn,
+    of_kind,
+    task_definition,
+)
+from helpers.flows import gates, phases
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

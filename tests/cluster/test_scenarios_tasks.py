@@ -6,6 +6,14 @@ import json
 
 import pytest
 
+from harbourmaster.kube.resources import (
+    APP_VERSIONS,
+    CONFIG_MAPS,
+    JOBS,
+    PODS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+)
 from helpers.flow_manifests import (
     app,
     app_context,
@@ -16,7 +24,6 @@ from helpers.flow_manifests import (
     task_definition,
 )
 from helpers.flows import phases
-from kube.resources import APP_VERSIONS, CONFIG_MAPS, JOBS, PODS, TASKS, WORKLOAD_VERSIONS
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

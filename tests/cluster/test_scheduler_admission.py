@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from certs.store import ensure
+from harbourmaster.certs.store import ensure
 from helpers.admitted import GATE, OPT_IN, keys
 from helpers.cluster import (
     eventually,

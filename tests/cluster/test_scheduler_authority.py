@@ -10,7 +10,9 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs.bundle import parse_certificates
+from harbourmaster.certs.bundle import parse_certificates
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import DEPLOYMENTS, PODS, SECRETS
 from helpers.flow_manifests import IMAGE, of_kind
 from helpers.handshakes import strict_client
 from helpers.second_scheduler import (
@@ -23,8 +25,6 @@ from helpers.second_scheduler import (
     configuration,
     second_scheduler,
 )
-from kube.patches import MergePatch
-from kube.resources import DEPLOYMENTS, PODS, SECRETS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -10,11 +10,12 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest
 
-from cli.doctor.context import Options
-from cli.doctor.run import diagnose
-from cli.migrate.findings import findings
-from cli.migrate.survey import Survey
-from evaluation.times import stamp
+from harbourmaster.cli.doctor.context import Options
+from harbourmaster.cli.doctor.run import diagnose
+from harbourmaster.cli.migrate.findings import findings
+from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.resources import PODS, TASKS, WORKLOAD_VERSIONS
 from helpers.extending import filter_body
 from helpers.flow_manifests import (
     IMAGE,
@@ -27,7 +28,6 @@ from helpers.flows import gates
 from helpers.handshakes import strict_client
 from helpers.harbour import HOME
 from helpers.second_scheduler import NAME, account, authority_of, configuration, second_scheduler
-from kube.resources import PODS, TASKS, WORKLOAD_VERSIONS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

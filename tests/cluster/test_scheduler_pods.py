@@ -12,10 +12,19 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from cli.main import main
-from controller.lifecycle import wiring
-from evaluation.times import parse, stamp
-from gates.owners import OwnerReference
+from harbourmaster.cli.main import main
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.gates.owners import OwnerReference
+from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.kube.resources import (
+    DEPLOYMENTS,
+    EVENTS,
+    PODS,
+    TASK_DEFINITIONS,
+    WORKLOAD_VERSIONS,
+)
+from harbourmaster.lifecycle.scheduling import Candidate, permission
 from helpers.cluster import (
     delete_namespace,
     fresh_namespace,
@@ -25,9 +34,6 @@ from helpers.flow_manifests import container_task
 from helpers.gate_place import Place, annotations
 from helpers.gated import CHECKED, FAILED, MINE, REMOVED
 from helpers.lifecycle import running
-from kube.patches import JsonPatch
-from kube.resources import DEPLOYMENTS, EVENTS, PODS, TASK_DEFINITIONS, WORKLOAD_VERSIONS
-from lifecycle.scheduling import Candidate, permission
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -9,12 +9,12 @@ import json
 import aiohttp
 import pytest
 
+from harbourmaster.playground import api as playground_api
 from helpers.cluster import eventually, registered, webhook_configuration
 from helpers.objects import cluster_policy
 from helpers.patience import PATIENCE
 from helpers.server import Server
 from helpers.tracing import SAMPLED, SPAN, TRACE, Collector, attributes
-from playground import api as playground_api
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

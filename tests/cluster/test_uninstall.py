@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster import REQUEST_SECONDS
-from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
-from cli.uninstall import run as uninstall
-from cli.uninstall.releasing import MIRRORED
-from cli.uninstall.removal import Options, Removal
-from cli.uninstall.stopping import Stopping
-from gates.gate import GATE, SCHEDULER_NAME
-from gates.metadata import REMOVED_KEY as RELEASED
+from harbourmaster.cli.cluster import REQUEST_SECONDS
+from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
+from harbourmaster.cli.uninstall import run as uninstall
+from harbourmaster.cli.uninstall.releasing import MIRRORED
+from harbourmaster.cli.uninstall.removal import Options, Removal
+from harbourmaster.cli.uninstall.stopping import Stopping
+from harbourmaster.gates.gate import GATE, SCHEDULER_NAME
+from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import Connection, connect
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
+from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.controller import Controller
 from helpers.keptn_objects import keptn_object
 from helpers.objects import cluster_policy, policy
 from helpers.patience import DROPPED, WAIT
 from helpers.schemas import CRDS, definition
-from kube.client import Client
-from kube.connection import Connection, connect
-from kube.errors import NotFoundError
-from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
-from playground.control_plane import ControlPlane
 
 pytestmark = [
     pytest.mark.full,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from helpers.cluster import (
     delete_namespace,
     eventually,
@@ -21,7 +22,6 @@ from helpers.cluster import (
 from helpers.objects import cluster_policy, policy, required
 from helpers.patience import PATIENCE, WAIT
 from helpers.rights import kubeconfig as as_somebody
-from playground.build import ensure_binaries, find_kubectl
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -31,7 +31,14 @@ ROOT = Path(__file__).parents[2]
 def why(kubeconfig, *words):
     """The exit code, and both streams, of a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "cli.main", "why", *words, f"--kubeconfig={kubeconfig}"],
+        [
+            sys.executable,
+            "-m",
+            "harbourmaster.cli.main",
+            "why",
+            *words,
+            f"--kubeconfig={kubeconfig}",
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -177,7 +184,7 @@ def test_kubectl_runs_it_as_its_plugin(harbour, place, tmp_path):
     plane = harbour.plane
     plane.kubectl("create", "-f=-", stdin=json.dumps(workload("Pod", place)))
     script = tmp_path / "kubectl-harbourmaster"
-    body = "import sys\nfrom cli.main import plugin\nsys.exit(plugin())\n"
+    body = "import sys\nfrom harbourmaster.cli.main import plugin\nsys.exit(plugin())\n"
     script.write_text(f"#!{sys.executable}\n{body}")
     script.chmod(0o755)
     done = subprocess.run(

@@ -10,8 +10,15 @@ from functools import partial
 
 import pytest
 
-from cli.main import main
-from evaluation.times import parse
+from harbourmaster.cli.main import main
+from harbourmaster.evaluation.times import parse
+from harbourmaster.kube.resources import (
+    APP_VERSIONS,
+    DEPLOYMENTS,
+    EVALUATIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+)
 from helpers import rights
 from helpers.flow_manifests import (
     app,
@@ -24,7 +31,6 @@ from helpers.flow_manifests import (
 )
 from helpers.flows import GATE
 from helpers.harbour import HOME
-from kube.resources import APP_VERSIONS, DEPLOYMENTS, EVALUATIONS, TASKS, WORKLOAD_VERSIONS
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -7,7 +7,10 @@ import json
 
 import pytest
 
-from cli.main import main
+from harbourmaster.cli.main import main
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import NODES, PODS
+from harbourmaster.rescheduling.reservation import Doomed, Reservation, render
 from helpers.cluster import fresh_namespace
 from helpers.controller import connected
 from helpers.member_planes import leave
@@ -15,9 +18,6 @@ from helpers.patience import WAIT
 from helpers.placed import deployment
 from helpers.placing_flow import Flow
 from helpers.rescheduling_objects import CASE, RESERVATIONS, critical, node, pod, removable
-from kube.patches import MergePatch
-from kube.resources import NODES, PODS
-from rescheduling.reservation import Doomed, Reservation, render
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

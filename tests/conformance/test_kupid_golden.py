@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.offline import replay_case
+from harbourmaster.cli.offline import replay_case
 from helpers.patching import as_sets, patched
 
 DATA = json.loads(Path(__file__).with_name("kupid-golden.json").read_text())

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.offline import replay_case
+from harbourmaster.cli.offline import replay_case
+from harbourmaster.webhook.sources import Sources, load
 from helpers.objects import review
 from helpers.patching import patched
-from webhook.sources import Sources, load
 
 DATA = yaml.safe_load(Path(__file__).with_name("sample-outcomes.yaml").read_text())
 DEPLOY = Path(__file__).parents[2] / "deploy"

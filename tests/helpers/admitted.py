@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.parents import ParentObject, parents_of
+from harbourmaster.webhook.policy_objects import source_of
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
+from harbourmaster.webhook.sources import namespaces_of, read_policy
 from helpers.objects import review
 from helpers.patching import decode_patch, patched
-from policies.index import policy_set
-from webhook.engine import Engine
-from webhook.handlers import answer
-from webhook.parents import ParentObject, parents_of
-from webhook.policy_objects import source_of
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import NamespaceObject, Snapshot
-from webhook.sources import namespaces_of, read_policy
 
 GATE = {"name": "keptn-prechecks-gate"}
 THEIRS = {"name": "example.com/quota"}

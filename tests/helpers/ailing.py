@@ -14,13 +14,13 @@ import threading
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from certs.authority import KeyPair, create_authority, issue_leaf
-from cli.doctor.context import Options
-from cli.doctor.run import diagnose
+from harbourmaster.certs.authority import KeyPair, create_authority, issue_leaf
+from harbourmaster.cli.doctor.context import Options
+from harbourmaster.cli.doctor.run import diagnose
+from harbourmaster.playground import manifests
+from harbourmaster.playground.installation import Installation
 from helpers.harbour import FLAGS, HOME
 from helpers.patience import PATIENCE, WAIT
-from playground import manifests
-from playground.installation import Installation
 
 LEASE = (
     "--leader-election-lease-duration-seconds=120",

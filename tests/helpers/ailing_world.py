@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import base64
 
-from certs.authority import issue_leaf
-from controller.registration import break_glass
-from helpers.examined import (
-    CONTROLLER,
-    HOME,
-    NAME,
-    SECRET_NAME,
-    WEBHOOK,
-    named,
-    unreachable,
-)
-from kube.errors import ForbiddenError, ServerError
-from kube.resources import (
+from harbourmaster.certs.authority import issue_leaf
+from harbourmaster.controller.registration import break_glass
+from harbourmaster.kube.errors import ForbiddenError, ServerError
+from harbourmaster.kube.resources import (
     API_SERVICES,
     CLUSTER_POLICIES,
     CONFIG_MAPS,
@@ -27,6 +18,15 @@ from kube.resources import (
     POLICIES,
     SECRETS,
     VALIDATING_WEBHOOKS,
+)
+from helpers.examined import (
+    CONTROLLER,
+    HOME,
+    NAME,
+    SECRET_NAME,
+    WEBHOOK,
+    named,
+    unreachable,
 )
 
 GATED = "gated-pods.harbourmaster.dev"

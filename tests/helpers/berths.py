@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from placement.inventory import ObjectRef
-from placement.rollout import (
+from harbourmaster.placement.inventory import ObjectRef
+from harbourmaster.placement.rollout import (
     APPLY,
     CHECK,
     DELETE,

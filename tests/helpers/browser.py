@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import async_playwright
 
+from harbourmaster.playground.browser import ensure_axe, ensure_browser
 from helpers.patience import PATIENCE
-from playground.browser import ensure_axe, ensure_browser
 
 SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
 WIDE = {"viewport": {"width": 1280, "height": 900}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from kube.client import Client
-from kube.connection import connect
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
 
 AT_ONCE = 32
 

@@ -123,10 +123,10 @@ class Candidates:
 
 
 async def main(kubeconfig, namespace, name):
-    from kube.client import Client  # noqa: PLC0415 - the test itself needs none of it
-    from kube.connection import connect  # noqa: PLC0415
-    from kube.election import LeaderElection  # noqa: PLC0415
-    from telemetry.logging import configure_logging  # noqa: PLC0415
+    from harbourmaster.kube.client import Client  # noqa: PLC0415 - the test itself needs none of it
+    from harbourmaster.kube.connection import connect  # noqa: PLC0415
+    from harbourmaster.kube.election import LeaderElection  # noqa: PLC0415
+    from harbourmaster.telemetry.logging import configure_logging  # noqa: PLC0415
 
     configure_logging()
 

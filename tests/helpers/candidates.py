@@ -7,10 +7,10 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from harbourmaster.kube.deadline import Deadman
+from harbourmaster.kube.election import LeaderElection
+from harbourmaster.kube.errors import UnreachableError, error_from
 from helpers.processes import Process, World
-from kube.deadline import Deadman
-from kube.election import LeaderElection
-from kube.errors import UnreachableError, error_from
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/harbourmaster-system/leases"
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)

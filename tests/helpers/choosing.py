@@ -9,15 +9,13 @@ import asyncio
 import contextlib
 from types import SimpleNamespace
 
-from controller.evaluation.questions import Questions
-from controller.metrics_settings import MetricsSettings
-from controller.placement.controller import PlacementController
-from controller.placing_settings import PlacementSettings
-from helpers.metric_world import LOOPBACK
-from helpers.placed import Placed
-from kube.errors import NotFoundError
-from kube.patches import MergePatch
-from kube.resources import (
+from harbourmaster.controller.evaluation.questions import Questions
+from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.controller.placement.controller import PlacementController
+from harbourmaster.controller.placing_settings import PlacementSettings
+from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -29,8 +27,10 @@ from kube.resources import (
     PLACEMENT_PROVIDERS,
     PROJECTS,
 )
-from serving.background import running
-from telemetry.controller_metrics import create_controller_metrics
+from harbourmaster.serving.background import running
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from helpers.metric_world import LOOPBACK
+from helpers.placed import Placed
 
 QUICK = {"sample_interval_seconds": 0.3, "sample_max_age_seconds": 5.0, "reschedule_after": 2.0}
 GLOBAL = (GLOBAL_PROVIDERS, GLOBAL_METRICS, GLOBAL_CLOUDS)
@@ -173,7 +173,7 @@ class Answering(Questions):
         self.hanging = 0
 
     async def ask(self, provider, question, shared=None):
-        from providers.model import Answer, Sample  # noqa: PLC0415
+        from harbourmaster.providers.model import Answer, Sample  # noqa: PLC0415
 
         self.asked.append((provider.metadata.name, question.query))
         value = self.values.get((provider.metadata.name, question.query))

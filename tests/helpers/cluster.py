@@ -9,11 +9,11 @@ import re
 import time
 import uuid
 
+from harbourmaster.playground import api
+from harbourmaster.playground.errors import PlaygroundError
 from helpers.objects import API, RESOURCES
 from helpers.patching import NODE_REQUIRED
 from helpers.patience import PATIENCE
-from playground import api
-from playground.errors import PlaygroundError
 
 POLICY_RESOURCES = ["podschedulingpolicies", "clusterpodschedulingpolicies"]
 LABELS = {"example.com/app": "ledger", "example.com/role": "main"}

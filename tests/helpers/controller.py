@@ -16,13 +16,13 @@ import time
 import aiohttp
 import msgspec
 
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import SECRETS, Resource
 from helpers.observed import VALUE_PORTS
 from helpers.patience import PATIENCE
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, Observer
-from kube.client import Client
-from kube.connection import connect
-from kube.reflector import Reflector
-from kube.resources import SECRETS, Resource
 
 CORE_EVENTS = Resource("", "v1", "events", "Event")
 
@@ -44,7 +44,7 @@ class Controller:
             [
                 sys.executable,
                 "-m",
-                "controller",
+                "harbourmaster.controller",
                 f"--kubeconfig={kubeconfig}",
                 f"--namespace={namespace}",
                 "--health-port=0",

@@ -13,13 +13,13 @@ from functools import partial
 
 import msgspec
 
-from controller.manager import Manager
-from controller.settings import ControllerSettings
+from harbourmaster.controller.manager import Manager
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.patience import PATIENCE
-from kube.client import Client
-from kube.connection import connect
-from kube.errors import ApiError
-from telemetry.controller_metrics import create_controller_metrics
 
 MOST_LIVES = 400
 WITHOUT_LEASE = {"enabled": False}

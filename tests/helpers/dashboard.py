@@ -14,20 +14,26 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from multidict import CIMultiDict
 
-from controller.access import User
-from controller.clock import utc_now
-from controller.dashboard.app import Dashboard
-from controller.dashboard.counts import Counter
-from controller.dashboard.session import Sealer
-from controller.dashboard.world import KnownPolicy, LabelledPod, MatchCounts, Plain, World
-from controller.lifecycle.gated_pods import decode_pod
-from controller.placement.caches import ReportedCluster
-from evaluation.model import Metric
-from evaluation.times import stamp
-from gates.gate import GATE
-from kube.store import Store
-from lifecycle.gate_verdict import GateRules
-from lifecycle.model import (
+from harbourmaster.controller.access import User
+from harbourmaster.controller.clock import utc_now
+from harbourmaster.controller.dashboard.app import Dashboard
+from harbourmaster.controller.dashboard.counts import Counter
+from harbourmaster.controller.dashboard.session import Sealer
+from harbourmaster.controller.dashboard.world import (
+    KnownPolicy,
+    LabelledPod,
+    MatchCounts,
+    Plain,
+    World,
+)
+from harbourmaster.controller.lifecycle.gated_pods import decode_pod
+from harbourmaster.controller.placement.caches import ReportedCluster
+from harbourmaster.evaluation.model import Metric
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.gates.gate import GATE
+from harbourmaster.kube.store import Store
+from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.lifecycle.model import (
     AppVersion,
     Evaluation,
     EvaluationDefinition,
@@ -36,14 +42,14 @@ from lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
-from lifecycle.workloads import names_of
-from placement.model import Application
-from policies.compiled import compile_policy
-from policies.model import Policy
-from rescheduling.model import RESERVATIONS, TAINT_KEY
-from rescheduling.reservation import taint_value
-from rescheduling.wire import decode_node
-from serving.site import Site
+from harbourmaster.lifecycle.workloads import names_of
+from harbourmaster.placement.model import Application
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.model import Policy
+from harbourmaster.rescheduling.model import RESERVATIONS, TAINT_KEY
+from harbourmaster.rescheduling.reservation import taint_value
+from harbourmaster.rescheduling.wire import decode_node
+from harbourmaster.serving.site import Site
 
 TOKEN = "captain"  # noqa: S105 - of a stub
 ALL = frozenset(("*",))

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import aiohttp
 import yaml
 
+from harbourmaster.playground.installation import Installation
+from harbourmaster.playground.ports import free_ports
 from helpers.cluster import eventually
 from helpers.flow_manifests import deployment, keptn
 from helpers.harbour import FLAGS
 from helpers.manifests import DEPLOY
 from helpers.objects import policy
 from helpers.patience import PATIENCE
-from playground.installation import Installation
-from playground.ports import free_ports
 
 PEOPLE = "people"
 VIEWER = "harbourmaster-dashboard-viewer"

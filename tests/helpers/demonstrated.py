@@ -50,7 +50,7 @@ class Demonstration:
 def demonstrating(directory, command, last):
     """Run a demo in the folder until it prints a line that matches ``last``."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "playground", command, "--keep", f"--dir={directory}"],
+        [sys.executable, "-m", "harbourmaster.playground", command, "--keep", f"--dir={directory}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -8,10 +8,10 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 
+from harbourmaster.kube.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS, NODES, PODS
 from helpers.fake_api import FakeApi
 from helpers.fake_store import StatusError, status
 from helpers.patience import PATIENCE
-from kube.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS, NODES, PODS
 
 KEY = "CriticalAddonsOnly"
 ANNOTATION = "rescheduler.harbourmaster.dev/reservations"

@@ -9,18 +9,16 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from certs.authority import create_authority, issue_leaf
-from cli.doctor.context import Options
-from cli.doctor.run import diagnose
-from cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
-from controller.registration.desired import Home, desired
-from controller.registration.registration import names_of
-from controller.settings import ControllerSettings
-from helpers.objects import review
-from helpers.patching import patched
-from kube.client import Page
-from kube.errors import ApiError, ForbiddenError, NotFoundError
-from kube.resources import (
+from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.cli.doctor.context import Options
+from harbourmaster.cli.doctor.run import diagnose
+from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
+from harbourmaster.controller.registration.desired import Home, desired
+from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.client import Page
+from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.kube.resources import (
     ACCESS_REVIEWS,
     CLUSTER_POLICIES,
     DEFINITIONS,
@@ -35,10 +33,12 @@ from kube.resources import (
     SERVICES,
     TASK_DEFINITIONS,
 )
-from webhook.engine import Engine
-from webhook.handlers import answer
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Snapshot
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from helpers.objects import review
+from helpers.patching import patched
 
 HOME = "harbourmaster-system"
 NAME = "harbourmaster"

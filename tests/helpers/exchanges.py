@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from providers.asking import Asker
-from providers.errors import ProviderError
-from providers.http import Http, Reply
-from providers.model import Answer
+from harbourmaster.providers.asking import Asker
+from harbourmaster.providers.errors import ProviderError
+from harbourmaster.providers.http import Http, Reply
+from harbourmaster.providers.model import Answer
 
 RECORDED = Path(__file__).parents[1] / "fixtures/providers"
 CANARY = "canary"

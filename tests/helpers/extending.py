@@ -6,10 +6,10 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
-from evaluation.objects import Metadata
-from evaluation.times import stamp
-from kube.store import Store
-from lifecycle.model import (
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.store import Store
+from harbourmaster.lifecycle.model import (
     ItemStatus,
     ResourceReference,
     WorkloadVersion,

@@ -15,20 +15,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from helpers.flow_manifests import (
-    OUTCOME,
-    PROVIDER,
-    RESOURCES,
-    deployment,
-    keptn,
-    metric,
-    of_kind,
-    without_outcome,
-)
-from helpers.patience import PATIENCE
-from kube.patches import MergePatch
-from kube.reflector import Reflector
-from kube.resources import (
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import (
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
     APPS,
@@ -47,6 +36,17 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from helpers.flow_manifests import (
+    OUTCOME,
+    PROVIDER,
+    RESOURCES,
+    deployment,
+    keptn,
+    metric,
+    of_kind,
+    without_outcome,
+)
+from helpers.patience import PATIENCE
 
 GATE = "keptn-prechecks-gate"
 RELEASED = "keptn.sh/scheduling-gate-removed"

@@ -7,9 +7,9 @@ import json
 import aiohttp
 import trustme
 
-from controller.exposure.front_proxy import CONFIG_MAP, NAMESPACE
+from harbourmaster.controller.exposure.front_proxy import CONFIG_MAP, NAMESPACE
+from harbourmaster.kube.resources import CONFIG_MAPS
 from helpers.handshakes import strict_client
-from kube.resources import CONFIG_MAPS
 
 NAME = "front-proxy-client"
 GROUPS = ("team", "system:authenticated")

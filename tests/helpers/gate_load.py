@@ -11,13 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from helpers.controller import Controller
-from helpers.patience import WAIT
-from kube.client import Client
-from kube.connection import connect
-from kube.patches import MergePatch
-from kube.reflector import Reflector
-from kube.resources import (
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     APPS,
     JOBS,
@@ -29,7 +27,9 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from serving.background import running
+from harbourmaster.serving.background import running
+from helpers.controller import Controller
+from helpers.patience import WAIT
 
 NAMESPACE = "load"
 GATE = "keptn-prechecks-gate"

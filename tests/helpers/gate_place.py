@@ -6,11 +6,11 @@ import asyncio
 
 import msgspec
 
+from harbourmaster.kube.patches import JsonPatch, MergePatch
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import DEPLOYMENTS, PODS, STATEFUL_SETS
 from helpers.gated import GATE
 from helpers.patience import PATIENCE
-from kube.patches import JsonPatch, MergePatch
-from kube.reflector import Reflector
-from kube.resources import DEPLOYMENTS, PODS, STATEFUL_SETS
 
 
 def annotations(workload="waiter", version="1.0", app="shop", **more):

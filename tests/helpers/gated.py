@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
-from controller.lifecycle import caches as caches_module
-from controller.lifecycle import wiring
-from kube.resources import (
+from harbourmaster.controller.lifecycle import caches as caches_module
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     APPS,
     DEPLOYMENTS,
@@ -19,7 +19,7 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from lifecycle.workloads import OWNERS_KEY
+from harbourmaster.lifecycle.workloads import OWNERS_KEY
 
 GATE = "keptn-prechecks-gate"
 REMOVED = "keptn.sh/scheduling-gate-removed"

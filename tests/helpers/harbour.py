@@ -10,9 +10,9 @@ import uuid
 
 import msgspec
 
+from harbourmaster.kube.resources import KEPTN_CONFIGS
 from helpers.flows import Flow
 from helpers.patience import PATIENCE
-from kube.resources import KEPTN_CONFIGS
 
 HOME = "harbourmaster-system"
 CONFIG = "flows"

@@ -10,15 +10,15 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
+from harbourmaster.playground import api
+from harbourmaster.playground.control_plane import ControlPlane
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.installation import Installation
+from harbourmaster.playground.workloads import workload_name
 from helpers.api_proxy import ApiProxy
 from helpers.audit import AuditLog, lease_writes
 from helpers.patience import PATIENCE
 from helpers.stored import Stored
-from playground import api
-from playground.control_plane import ControlPlane
-from playground.errors import PlaygroundError
-from playground.installation import Installation
-from playground.workloads import workload_name
 
 LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
 """Whether faults last as long as they do in life, and leases as long as they are shipped."""

@@ -1,7 +1,7 @@
 """Lifecycle reconcilers at work in this process, on any API server.
 
 ``async with running(client, GATES, WORKLOADS) as world`` runs those of ``RECONCILERS`` by the names
-of ``controller.lifecycle.wiring``; a mapping of names to classes gives others.
+of ``harbourmaster.controller.lifecycle.wiring``; a mapping of names to classes gives others.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from importlib import import_module
 
 from msgspec import structs
 
-from controller.job import Job
-from controller.lifecycle import wiring
-from controller.lifecycle.caches import Caches
-from controller.lifecycle.context import Context
-from controller.lifecycle_settings import LifecycleSettings
-from controller.scheduler_settings import SchedulerSettings
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.context import Context
+from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+from harbourmaster.controller.scheduler_settings import SchedulerSettings
+from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.patience import PATIENCE
 from helpers.signals import RecordedSignals
-from lifecycle.configuration import Configuration
-from telemetry.controller_metrics import create_controller_metrics
 
+LIFECYCLE = "harbourmaster.controller.lifecycle"
 RECONCILERS = {
-    wiring.GATES: "controller.lifecycle.pods:GatedPods",
-    wiring.WORKLOADS: "controller.lifecycle.workloads:Workloads",
-    wiring.CREATION_REQUESTS: "controller.lifecycle.creation_requests:CreationRequests",
-    wiring.APPS: "controller.lifecycle.apps:Apps",
-    wiring.APP_VERSIONS: "controller.lifecycle.app_versions:AppVersions",
-    wiring.WORKLOAD_VERSIONS: "controller.lifecycle.workload_versions:WorkloadVersions",
-    wiring.TASKS: "controller.lifecycle.tasks:Tasks",
-    wiring.TASK_DEFINITIONS: "controller.lifecycle.task_definitions:TaskDefinitions",
-    wiring.EVALUATIONS: "controller.evaluation.evaluations:Evaluations",
-    wiring.CONFIG: "controller.lifecycle.config:Configs",
-    wiring.FAILED_NODES: "controller.lifecycle.failed_nodes:FailedNodes",
+    wiring.GATES: f"{LIFECYCLE}.pods:GatedPods",
+    wiring.WORKLOADS: f"{LIFECYCLE}.workloads:Workloads",
+    wiring.CREATION_REQUESTS: f"{LIFECYCLE}.creation_requests:CreationRequests",
+    wiring.APPS: f"{LIFECYCLE}.apps:Apps",
+    wiring.APP_VERSIONS: f"{LIFECYCLE}.app_versions:AppVersions",
+    wiring.WORKLOAD_VERSIONS: f"{LIFECYCLE}.workload_versions:WorkloadVersions",
+    wiring.TASKS: f"{LIFECYCLE}.tasks:Tasks",
+    wiring.TASK_DEFINITIONS: f"{LIFECYCLE}.task_definitions:TaskDefinitions",
+    wiring.EVALUATIONS: "harbourmaster.controller.evaluation.evaluations:Evaluations",
+    wiring.CONFIG: f"{LIFECYCLE}.config:Configs",
+    wiring.FAILED_NODES: f"{LIFECYCLE}.failed_nodes:FailedNodes",
 }
 OWN_NAMESPACE = "harbourmaster-system"
 

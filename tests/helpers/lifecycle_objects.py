@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evaluation.objects import Metadata, OwnerReference
-from lifecycle.model import (
+from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.lifecycle.model import (
     App,
     AppSpec,
     AppVersion,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from telemetry.logging import configure_logging
+from harbourmaster.telemetry.logging import configure_logging
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import yaml
 
-from cli.main import _parser
-from playground.build import find_kubectl
-from policies.decoding import describe
-from serving.options import settings_from
+from harbourmaster.cli.main import _parser
+from harbourmaster.playground.build import find_kubectl
+from harbourmaster.policies.decoding import describe
+from harbourmaster.serving.options import settings_from
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

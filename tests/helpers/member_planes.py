@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import uuid
 
+from harbourmaster.kube.resources import NAMESPACES
+from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import delete_namespace
 from helpers.controller import connected
 from helpers.placed import Member
-from kube.resources import NAMESPACES
-from playground.control_plane import ControlPlane
 
 
 @contextlib.contextmanager

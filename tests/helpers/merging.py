@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import jsonpatch
 import msgspec
 
-from policies.compiled import compile_policy
-from policies.merge import MergeOptions, merge
-from policies.model import Policy
-from policies.pods import KINDS
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.merge import MergeOptions, merge
+from harbourmaster.policies.model import Policy
+from harbourmaster.policies.pods import KINDS
 
 
 class Result(NamedTuple):

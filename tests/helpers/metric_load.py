@@ -15,15 +15,15 @@ from typing import NamedTuple
 import aiohttp
 import msgspec
 
-from evaluation.schedule import slots, stable_hash
+from harbourmaster.evaluation.schedule import slots, stable_hash
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import KEPTN_METRICS, METRICS_PROVIDERS, NAMESPACES
+from harbourmaster.serving.background import running
 from helpers.controller import Controller
 from helpers.gate_load import CRDS, Bulk, resident_mb
 from helpers.patience import WAIT
-from kube.client import Client
-from kube.connection import connect
-from kube.reflector import Reflector
-from kube.resources import KEPTN_METRICS, METRICS_PROVIDERS, NAMESPACES
-from serving.background import running
 
 NAMESPACE = "load"
 HOME = "harbour"

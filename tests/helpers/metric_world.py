@@ -9,13 +9,13 @@ from datetime import datetime
 
 import msgspec
 
-from controller.evaluation.controller import MetricsController
-from controller.metrics_settings import MetricsSettings
+from harbourmaster.controller.evaluation.controller import MetricsController
+from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import KEPTN_METRICS, METRICS_PROVIDERS, SECRETS
+from harbourmaster.serving.background import running
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.patience import PATIENCE
-from kube.patches import MergePatch
-from kube.resources import KEPTN_METRICS, METRICS_PROVIDERS, SECRETS
-from serving.background import running
-from telemetry.controller_metrics import create_controller_metrics
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 

@@ -12,11 +12,9 @@ import json
 import jsonpatch
 import msgspec
 
-from controller.lifecycle.owners import Owner
-from helpers.lifecycle import context_of
-from helpers.signals import RecordedSignals
-from kube.errors import AlreadyExistsError, ConflictError, NotFoundError
-from kube.resources import (
+from harbourmaster.controller.lifecycle.owners import Owner
+from harbourmaster.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     DAEMON_SETS,
     EVALUATION_DEFINITIONS,
@@ -29,7 +27,7 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from lifecycle.model import (
+from harbourmaster.lifecycle.model import (
     AppVersion,
     Evaluation,
     EvaluationDefinition,
@@ -38,6 +36,8 @@ from lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
+from helpers.lifecycle import context_of
+from helpers.signals import RecordedSignals
 
 MIRRORS = {
     APP_VERSIONS: ("app_versions", AppVersion),

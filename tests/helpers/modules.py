@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from playground.build import find_go
+from harbourmaster.playground.build import find_go
 
 
 class Module(NamedTuple):

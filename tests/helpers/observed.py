@@ -61,13 +61,13 @@ class Observed:
 
 @asynccontextmanager
 async def observed(module, directory, port, *flags):
-    """Run ``python -m module`` against the API server at a port of this machine."""
+    """Run ``python -m harbourmaster.module`` against the API server at a port of this machine."""
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG.format(port=port))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        module,
+        f"harbourmaster.{module}",
         f"--kubeconfig={kubeconfig}",
         "--namespace=harbour",
         "--health-port=0",

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from evaluation.objects import Metadata
-from lifecycle.machine import advance
-from lifecycle.model import (
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.lifecycle.machine import advance
+from harbourmaster.lifecycle.model import (
     AppVersion,
     AppVersionSpec,
     AppVersionStatus,
@@ -18,8 +18,8 @@ from lifecycle.model import (
     WorkloadVersionSpec,
     WorkloadVersionStatus,
 )
-from lifecycle.phases import phases_of
-from lifecycle.steps import Child, Rules, World
+from harbourmaster.lifecycle.phases import phases_of
+from harbourmaster.lifecycle.steps import Child, Rules, World
 
 NOW = datetime(2026, 11, 21, 18, 0, 0, tzinfo=UTC)
 STAMP = "2026-11-21T18:00:00Z"

@@ -10,15 +10,21 @@ import json
 import msgspec
 import yaml
 
-from controller.placement.deployment import Deployment
-from controller.placement_settings import MemberSettings
+from harbourmaster.controller.placement.deployment import Deployment
+from harbourmaster.controller.placement_settings import MemberSettings
+from harbourmaster.kube.errors import ConflictError, NotFoundError
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import (
+    APPLICATIONS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    PLACEMENT_GROUP,
+    SECRETS,
+)
+from harbourmaster.serving.background import running
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.metric_world import Events
 from helpers.patience import PATIENCE, WAIT
-from kube.errors import ConflictError, NotFoundError
-from kube.patches import MergePatch
-from kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, PLACEMENT_GROUP, SECRETS
-from serving.background import running
-from telemetry.controller_metrics import create_controller_metrics
 
 QUICK = {
     "probe_interval_seconds": 0.3,

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from evaluation.times import stamp
-from placement.backends import decide_cluster, decide_magnum_cluster
-from placement.decisions import decide, decide_all
-from placement.model import KINDS
-from placement.passes import Pass
-from placement.rules import Rules
-from placement.world import Fault, world_of
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
+from harbourmaster.placement.decisions import decide, decide_all
+from harbourmaster.placement.model import KINDS
+from harbourmaster.placement.passes import Pass
+from harbourmaster.placement.rules import Rules
+from harbourmaster.placement.world import Fault, world_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMESPACE = "ns"

@@ -7,11 +7,11 @@ import contextlib
 import json
 from types import SimpleNamespace
 
-from controller.placement.context import DeploymentCaches
+from harbourmaster.controller.placement.context import DeploymentCaches
+from harbourmaster.kube.resources import GLOBAL_METRICS, GLOBAL_PROVIDERS
+from harbourmaster.serving.background import running
 from helpers.choosing import Choosing
 from helpers.controller import Controller
-from kube.resources import GLOBAL_METRICS, GLOBAL_PROVIDERS
-from serving.background import running
 
 FLAGS = (
     "--controllers=metrics,placement",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from policies.selectors import Matcher
-from rescheduling.accounting import Cluster
-from rescheduling.interning import shared_labels, shared_requests
-from rescheduling.model import (
+from harbourmaster.policies.selectors import Matcher
+from harbourmaster.rescheduling.accounting import Cluster
+from harbourmaster.rescheduling.interning import shared_labels, shared_requests
+from harbourmaster.rescheduling.model import (
     AntiAffinityTerm,
     Budget,
     HostPort,
@@ -15,7 +15,7 @@ from rescheduling.model import (
     Taint,
     Toleration,
 )
-from rescheduling.plans import PlannerSettings
+from harbourmaster.rescheduling.plans import PlannerSettings
 
 NOW = 1_000_000.0
 EVERYWHERE = (Toleration(key="CriticalAddonsOnly", operator="Exists"),)

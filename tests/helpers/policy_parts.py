@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from policies.model import CLUSTER_POLICY, POLICY, PREFERRED, REQUIRED, Policy
+from harbourmaster.policies.model import CLUSTER_POLICY, POLICY, PREFERRED, REQUIRED, Policy
 
 MISSING = "Required value"
 INVALID = "Invalid value"

@@ -11,8 +11,8 @@ import prometheus_client
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import CollectorRegistry
 
+from harbourmaster.playground.prometheus import Prometheus
 from helpers.patience import PATIENCE
-from playground.prometheus import Prometheus
 
 # The server fetches so often, so a value is there in half of it on average.
 INTERVAL = "200ms"

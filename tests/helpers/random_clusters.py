@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from harbourmaster.rescheduling import anti_affinity, fit
+from harbourmaster.rescheduling.plans import PlannerSettings
 from helpers.planning import NOW, apart, budget, critical, node, pod, port, requests, taint
-from rescheduling import anti_affinity, fit
-from rescheduling.plans import PlannerSettings
 
 APPS = ("a", "b", "c")
 ZONE = "zone"

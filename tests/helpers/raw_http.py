@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from harbourmaster.serving.bodies import read_body
+from harbourmaster.serving.clients import check_client
+from harbourmaster.serving.limits import Limits
 from helpers.patience import PATIENCE
-from serving.bodies import read_body
-from serving.clients import check_client
-from serving.limits import Limits
 
 
 class Answer(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from cli.offline import replay_case
-from webhook.handlers import answer
-from webhook.recorded import Taken, line_of, parents_now
+from harbourmaster.cli.offline import replay_case
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.recorded import Taken, line_of, parents_now
 
 CANARY = "c4n4ry-0f-a-s3cret"
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import pytest
 
+from harbourmaster.kube.resources import NAMESPACES, Resource
+from harbourmaster.playground.control_plane import ControlPlane
 from helpers.controller import Controller, connected
 from helpers.meddling import Meddling
 from helpers.rescheduling_objects import node, priority_classes
 from helpers.rescheduling_place import Place
 from helpers.toy_kubelet import NODES, Cluster
-from kube.resources import NAMESPACES, Resource
-from playground.control_plane import ControlPlane
 
 CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 HOME = "harbourmaster-system"

@@ -7,6 +7,7 @@ import contextlib
 
 import msgspec
 
+from harbourmaster.kube.resources import EVENTS, NAMESPACES, PODS
 from helpers.rescheduling_objects import (
     CASE,
     CRITICAL,
@@ -18,7 +19,6 @@ from helpers.rescheduling_objects import (
     removable,
 )
 from helpers.toy_kubelet import BUDGETS, NODES
-from kube.resources import EVENTS, NAMESPACES, PODS
 
 SETTLED = 30.0
 """Seconds for what is to come within five; others use this machine too."""

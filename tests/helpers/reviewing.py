@@ -10,9 +10,9 @@ import threading
 import time
 from contextlib import ExitStack, closing, contextmanager
 
+from harbourmaster.playground.errors import PlaygroundError
 from helpers.objects import body, workload
 from helpers.patching import patched
-from playground.errors import PlaygroundError
 
 NAME = "harbourmaster-webhook.harbourmaster-system.svc"
 TIMEOUT = 10.0

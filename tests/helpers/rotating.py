@@ -1,10 +1,11 @@
 """A world in which a shared Secret's certificates are renewed, on a clock that is only counted.
 
-The controller does what ``certs.overlap`` says, as late as it may be; people edit caBundles and the
-Secret. What replicas and clients do in the meantime is not drawn but known: a leaf may be served
-until ``replica`` seconds after the next one was written, a caBundle may be in use until ``copies``
-seconds after its successor was written. So ``failures`` looks at every leaf with every caBundle
-that it can meet, at the first and the last instant of that: validity has no holes between.
+The controller does what ``harbourmaster.certs.overlap`` says, as late as it may be; people edit
+caBundles and the Secret. What replicas and clients do in the meantime is not drawn but known: a
+leaf may be served until ``replica`` seconds after the next one was written, a caBundle may be in
+use until ``copies`` seconds after its successor was written. So ``failures`` looks at every leaf
+with every caBundle that it can meet, at the first and the last instant of that: validity has no
+holes between.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from certs.authority import create_authority
-from certs.bundle import BundleFiles, parse_bundle, verify_bundle
-from certs.errors import CertificateError
-from certs.overlap import Await, Write, decide
-from certs.rotation import Keep
-from certs.secret import encode, published, read_authorities, trust_bundle
+from harbourmaster.certs.authority import create_authority
+from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.overlap import Await, Write, decide
+from harbourmaster.certs.rotation import Keep
+from harbourmaster.certs.secret import encode, published, read_authorities, trust_bundle
 from helpers.authorities import accepts
 
 if TYPE_CHECKING:
-    from certs.overlap import Lifetimes
+    from harbourmaster.certs.overlap import Lifetimes
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 NAME = "hm.harbourmaster-system.svc"

@@ -7,8 +7,9 @@ import contextlib
 import statistics
 from typing import NamedTuple
 
-from certs.store import ensure
-from certs.watch import utc_now
+from harbourmaster.certs.store import ensure
+from harbourmaster.certs.watch import utc_now
+from harbourmaster.kube.resources import APPS, PODS, REPLICA_SETS
 from helpers.gate_load import (
     CONTAINER,
     NAMESPACE,
@@ -20,7 +21,6 @@ from helpers.gate_load import (
     replica_set,
 )
 from helpers.second_scheduler import NAME, configuration, second_scheduler, unextended
-from kube.resources import APPS, PODS, REPLICA_SETS
 
 WORKLOAD = "ledger"
 APP = "shop"

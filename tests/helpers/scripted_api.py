@@ -1,7 +1,7 @@
 """A client whose API server is a few dictionaries here, and fails as a test says.
 
-It has ``list`` and ``watch`` of ``kube.client.Client``, without a wire between: what a test wants
-to see happens at an exact moment. ``helpers.fake_api`` has the wire.
+It has ``list`` and ``watch`` of the ``Client``, without a wire between: what a test wants to see
+happens at an exact moment. ``helpers.fake_api`` has the wire.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from kube.client import Page
-from kube.errors import GoneError, NotFoundError, ServerError, UnreachableError
-from kube.reflector import Reflector
-from kube.resources import POLICIES
-from kube.streams import WatchEvent
+from harbourmaster.kube.client import Page
+from harbourmaster.kube.errors import GoneError, NotFoundError, ServerError, UnreachableError
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import POLICIES
+from harbourmaster.kube.streams import WatchEvent
 
 END = object()
 LATENCY = 0.001

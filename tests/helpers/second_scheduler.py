@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from harbourmaster.playground.pki import write_private
 from helpers.manifests import DEPLOY
-from playground.pki import write_private
 
 NAME = "keptn-scheduler"
 HOME = "harbourmaster-system"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from controller.lifecycle.signals import Reference, Signals
+from harbourmaster.controller.lifecycle.signals import Reference, Signals
 
 
 class Recorded(NamedTuple):

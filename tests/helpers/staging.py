@@ -7,17 +7,14 @@ from datetime import timedelta
 
 import msgspec
 
-from controller.placement.backends import CloudScheduler, ProjectScheduler
-from controller.placement.controller import PlacementController
-from controller.placement.samples import Sampler
-from controller.placement.scheduler import Scheduler
-from controller.placing_settings import PlacementSettings
-from evaluation.times import stamp
-from helpers.choosing import HOME, Answering, refs
-from helpers.metric_world import Events
-from helpers.placing import NOW
-from kube.errors import ConflictError, NotFoundError
-from kube.resources import (
+from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
+from harbourmaster.controller.placement.controller import PlacementController
+from harbourmaster.controller.placement.samples import Sampler
+from harbourmaster.controller.placement.scheduler import Scheduler
+from harbourmaster.controller.placing_settings import PlacementSettings
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.errors import ConflictError, NotFoundError
+from harbourmaster.kube.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -29,7 +26,10 @@ from kube.resources import (
     PLACEMENT_PROVIDERS,
     PROJECTS,
 )
-from telemetry.controller_metrics import create_controller_metrics
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from helpers.choosing import HOME, Answering, refs
+from helpers.metric_world import Events
+from helpers.placing import NOW
 
 NAMESPACE = "ns"
 GLOBAL = (GLOBAL_CLOUDS, GLOBAL_METRICS, GLOBAL_PROVIDERS)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from playground import api
-from playground.errors import PlaygroundError
+from harbourmaster.playground import api
+from harbourmaster.playground.errors import PlaygroundError
 
 POLICIES = "/apis/kupid.gardener.cloud/v1alpha1"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"

@@ -6,16 +6,16 @@ import asyncio
 import json
 from datetime import UTC, datetime
 
-from controller.job import Job
-from controller.lifecycle import wiring
-from controller.lifecycle.caches import Caches
-from controller.lifecycle.context import Context
-from controller.lifecycle.task_definitions import TaskDefinitions
-from controller.lifecycle.tasks import Tasks
-from controller.lifecycle_settings import LifecycleSettings
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.context import Context
+from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
+from harbourmaster.controller.lifecycle.tasks import Tasks
+from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+from harbourmaster.kube.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.signals import RecordedSignals
-from kube.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
-from telemetry.controller_metrics import create_controller_metrics
 
 HOME = "harbour"
 NAMES = (wiring.TASKS, wiring.TASK_DEFINITIONS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from lifecycle.functions import resolve
-from lifecycle.jobs import Runners, job_for
-from lifecycle.model import AppVersion, Task, TaskDefinition, WorkloadVersion
+from harbourmaster.lifecycle.functions import resolve
+from harbourmaster.lifecycle.jobs import Runners, job_for
+from harbourmaster.lifecycle.model import AppVersion, Task, TaskDefinition, WorkloadVersion
 
 API = "lifecycle.keptn.sh/v1"
 TYPED = {"Task": Task, "TaskDefinition": TaskDefinition}

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from controller.lifecycle.caches import Caches
-from controller.lifecycle.signals import Signals
+from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.signals import Signals
+from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
+from harbourmaster.telemetry.phase_spans import PhaseTracer
+from harbourmaster.telemetry.spans import Tracer
 from helpers.tracing import Memory, Outcomes
-from lifecycle.configuration import Configuration
-from telemetry.lifecycle_metrics import LifecycleMetrics
-from telemetry.phase_spans import PhaseTracer
-from telemetry.spans import Tracer
 
 NOW = datetime(2026, 3, 1, 12, 1, 10, tzinfo=UTC)
 

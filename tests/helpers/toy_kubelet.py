@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import EVENTS, PODS, Resource
 from helpers.patience import PATIENCE
 from helpers.rescheduling_objects import readiness
-from kube.errors import ApiError, ConflictError, NotFoundError
-from kube.patches import MergePatch
-from kube.reflector import Reflector
-from kube.resources import EVENTS, PODS, Resource
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")

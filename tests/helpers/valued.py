@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from controller.exposure.values import Values
-from evaluation.model import Metric
-from evaluation.times import stamp
-from kube.store import Store
+from harbourmaster.controller.exposure.values import Values
+from harbourmaster.evaluation.model import Metric
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.store import Store
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 INTERVALS = 2.0

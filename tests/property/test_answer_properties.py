@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harbourmaster.providers.bearer import SSO
+from harbourmaster.providers.cortex import Cortex
+from harbourmaster.providers.datadog import Datadog
+from harbourmaster.providers.dql import Dql
+from harbourmaster.providers.dynatrace import Dynatrace
+from harbourmaster.providers.elastic import Elastic
+from harbourmaster.providers.errors import ProviderError
+from harbourmaster.providers.kafka import Kafka
+from harbourmaster.providers.model import Answer, Question, Table, Target
+from harbourmaster.providers.prometheus import Prometheus
+from harbourmaster.providers.thanos import Thanos
 from helpers.exchanges import RECORDED, Told
-from providers.bearer import SSO
-from providers.cortex import Cortex
-from providers.datadog import Datadog
-from providers.dql import Dql
-from providers.dynatrace import Dynatrace
-from providers.elastic import Elastic
-from providers.errors import ProviderError
-from providers.kafka import Kafka
-from providers.model import Answer, Question, Table, Target
-from providers.prometheus import Prometheus
-from providers.thanos import Thanos
 
 SECRET = {
     "key": b"dt0s16.CANARY." + b"A" * 64,

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from evaluation.objects import Metadata
-from gates.names import app_version_name
-from helpers.properties import cases
-from lifecycle.apps import (
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.gates.names import app_version_name
+from harbourmaster.lifecycle.apps import (
     composed,
     composed_version,
     deprecated,
@@ -17,7 +16,7 @@ from lifecycle.apps import (
     plan,
     short_name,
 )
-from lifecycle.model import (
+from harbourmaster.lifecycle.model import (
     App,
     AppSpec,
     AppVersionStatus,
@@ -27,6 +26,7 @@ from lifecycle.model import (
     WorkloadEntry,
     WorkloadSpec,
 )
+from helpers.properties import cases
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,4}(-[a-z0-9]{1,3}){0,2}", fullmatch=True)
 VERSIONS = st.sampled_from(["1", "2", "3.0"])

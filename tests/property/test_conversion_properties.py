@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.lifecycle.conversion import UNCONVERTED, VERSIONS, convert
 from helpers.properties import TIMEOUT, cases
 from helpers.schemas import objects, versions
-from lifecycle.conversion import UNCONVERTED, VERSIONS, convert
 
 PLURALS = ("keptnapps", "keptnappversions")
 GROUP = "lifecycle.keptn.sh"

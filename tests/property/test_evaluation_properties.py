@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.course import (
+from harbourmaster.evaluation.course import (
     FAILED,
     SUCCEEDED,
     Course,
@@ -19,9 +19,9 @@ from evaluation.course import (
     measure,
     time_left,
 )
-from evaluation.objectives import Objective, Reading, keyed, missing
-from evaluation.targets import is_met, parse_number, parse_target
-from lifecycle.model import EvaluationStatus, Measurement
+from harbourmaster.evaluation.objectives import Objective, Reading, keyed, missing
+from harbourmaster.evaluation.targets import is_met, parse_number, parse_target
+from harbourmaster.lifecycle.model import EvaluationStatus, Measurement
 
 VALUES = st.sampled_from(["0", "3", "5", "7", "1e3", "-1", "NaN", "Inf", "abc", ""])
 TARGETS = st.sampled_from([">5", "<5", ">=5", "==3", "!=3", ">=3,<7", "=5", ">x", ""])

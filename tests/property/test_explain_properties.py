@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.explain import CHANGES, OWN, Candidate, explain
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.merge import MergeOptions, merge
+from harbourmaster.policies.model import Policy
+from harbourmaster.policies.pods import KINDS
 from helpers.generated import labels, pod_specs, policies, selectors, with_unknown_fields
 from helpers.properties import TIMEOUT, cases
-from policies.compiled import compile_policy
-from policies.explain import CHANGES, OWN, Candidate, explain
-from policies.index import policy_set
-from policies.merge import MergeOptions, merge
-from policies.model import Policy
-from policies.pods import KINDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gates.metadata import METADATA_KEY, READ_KEYS, REMOVED_KEY
+from harbourmaster.gates.metadata import METADATA_KEY, READ_KEYS, REMOVED_KEY
+from harbourmaster.webhook.engine import GATED
 from helpers.admitted import APP_TYPE, GATE, PARENT, ask, engine_of, family, owner, parent, pod
 from helpers.generated import pod_specs, policies, with_unknown_fields
 from helpers.objects import review
 from helpers.properties import TIMEOUT, cases
-from webhook.engine import GATED
 
 OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 OURS = {*READ_KEYS, APP_TYPE, PARENT}

@@ -9,15 +9,14 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.lifecycle.gated_pods import decode_whole
-from evaluation.objects import Metadata, OwnerReference
-from gates.release import may_go
-from helpers.properties import cases
-from lifecycle.check_facts import Facts
-from lifecycle.gate_report import GateReport, gate_report
-from lifecycle.gate_verdict import A_NODE, Code, GateRules
-from lifecycle.gate_waits import waits_for
-from lifecycle.model import (
+from harbourmaster.controller.lifecycle.gated_pods import decode_whole
+from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.gates.release import may_go
+from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.gate_report import GateReport, gate_report
+from harbourmaster.lifecycle.gate_verdict import A_NODE, Code, GateRules
+from harbourmaster.lifecycle.gate_waits import waits_for
+from harbourmaster.lifecycle.model import (
     AppVersion,
     AppVersionSpec,
     AppVersionStatus,
@@ -29,7 +28,8 @@ from lifecycle.model import (
     WorkloadVersionSpec,
     WorkloadVersionStatus,
 )
-from lifecycle.workloads import OWNERS_KEY, approval
+from harbourmaster.lifecycle.workloads import OWNERS_KEY, approval
+from helpers.properties import cases
 
 GATE = "keptn-prechecks-gate"
 SCHEDULER = "keptn-scheduler"

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.gitops import argocd, flux
-from cli.gitops.rules import HANDLED, joined, scopes
-from cli.render import rendered
+from harbourmaster.cli.gitops import argocd, flux
+from harbourmaster.cli.gitops.rules import HANDLED, joined, scopes
+from harbourmaster.cli.render import rendered
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import read_policy
 from helpers.generated import pod_specs, policies
 from helpers.ignoring import forget, forget_pointers, without_empty
 from helpers.properties import TIMEOUT, cases
-from policies.index import policy_set
-from webhook.engine import Engine
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Snapshot
-from webhook.sources import read_policy
 
 KINDS = {kind.name: kind for kind in HANDLED if kind.name in {"Pod", "Deployment", "CronJob"}}
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gates.known_keys import (
+from harbourmaster.gates.known_keys import (
     KNOWN_KEYS,
     PREFIXES,
     WRITTEN_KEYS,
@@ -16,9 +16,9 @@ from gates.known_keys import (
     mistaken_opt_in,
     unknown_keys,
 )
-from gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.webhook.review import MAX_WARNING
 from helpers.admitted import admit, keys, pod
-from webhook.review import MAX_WARNING
 
 CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 10
 CODE = "gate-key-unknown"

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import MUTATED, UNCHANGED, Engine
+from harbourmaster.webhook.handlers import UNMATCHED, answer
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import read_policy
 from helpers.generated import pod_specs, policies, with_unknown_fields
 from helpers.nodes import admits, all_nodes, should_admit
 from helpers.patching import decode_patch
 from helpers.properties import TIMEOUT, cases
-from policies.index import policy_set
-from webhook.engine import MUTATED, UNCHANGED, Engine
-from webhook.handlers import UNMATCHED, answer
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Snapshot
-from webhook.sources import read_policy
 
 OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 KINDS = {

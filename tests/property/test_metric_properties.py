@@ -11,10 +11,10 @@ import msgspec
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evaluation.aggregation import AGGREGATIONS, aggregate, print_number
-from evaluation.metric_status import answered, failed, value_time, without_raw
-from evaluation.model import MetricRange, MetricSpec, MetricStatus
-from evaluation.schedule import SLACK, retry_wait, slots, stable_hash
+from harbourmaster.evaluation.aggregation import AGGREGATIONS, aggregate, print_number
+from harbourmaster.evaluation.metric_status import answered, failed, value_time, without_raw
+from harbourmaster.evaluation.model import MetricRange, MetricSpec, MetricStatus
+from harbourmaster.evaluation.schedule import SLACK, retry_wait, slots, stable_hash
 
 NOW = 1_800_000_000.0
 HASHES = st.integers(0, 2**64 - 1)

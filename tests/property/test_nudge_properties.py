@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.lifecycle import nudges
-from controller.lifecycle.gated_pods import decode_pod, versions_of_pod
-from controller.scheduler_settings import SchedulerSettings
-from evaluation.times import stamp
-from gates.owners import OwnerReference
+from harbourmaster.controller.lifecycle import nudges
+from harbourmaster.controller.lifecycle.gated_pods import decode_pod, versions_of_pod
+from harbourmaster.controller.scheduler_settings import SchedulerSettings
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.gates.owners import OwnerReference
+from harbourmaster.kube.store import Store
+from harbourmaster.lifecycle.model import FailedNode, WorkloadVersionStatus
+from harbourmaster.lifecycle.scheduling import Candidate, permission
+from harbourmaster.lifecycle.workloads import approval
 from helpers.gated import CHECKED, CREATED, keptn, owned
 from helpers.phased import workload_version
 from helpers.properties import cases
 from helpers.signals import RecordedSignals
-from kube.store import Store
-from lifecycle.model import FailedNode, WorkloadVersionStatus
-from lifecycle.scheduling import Candidate, permission
-from lifecycle.workloads import approval
 
 START = datetime.fromisoformat(CREATED)
 DEADLINE = 60.0

@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.lifecycle.model import WorkloadEntry
+from harbourmaster.lifecycle.phases import (
+    APP_PHASES,
+    PASSED,
+    PROMOTION,
+    WORKLOAD_PHASES,
+    phases_of,
+    state_of,
+)
+from harbourmaster.lifecycle.steps import Rules
 from helpers.phased import Walk, app_version, workload_version
 from helpers.properties import TIMEOUT, cases
-from lifecycle.model import WorkloadEntry
-from lifecycle.phases import APP_PHASES, PASSED, PROMOTION, WORKLOAD_PHASES, phases_of, state_of
-from lifecycle.steps import Rules
 
 STATES = ["Pending", "Progressing", "Succeeded", "Succeeded", "Succeeded", "Failed", ""]
 OVER = {"Succeeded", "Failed"}

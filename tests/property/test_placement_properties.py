@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harbourmaster.placement.course import settled
+from harbourmaster.placement.decisions import decide, decide_all
+from harbourmaster.placement.errors import ConstraintError
+from harbourmaster.placement.labels import LabelConstraint, parse_label
+from harbourmaster.placement.languages import PARSERS
+from harbourmaster.placement.metrics import MetricConstraint, parse_metric
+from harbourmaster.placement.records import MOST_CANDIDATES, record
+from harbourmaster.placement.rules import Rules
 from helpers.placing import NOW, application, cluster, decided, metric, seen
-from placement.course import settled
-from placement.decisions import decide, decide_all
-from placement.errors import ConstraintError
-from placement.labels import LabelConstraint, parse_label
-from placement.languages import PARSERS
-from placement.metrics import MetricConstraint, parse_metric
-from placement.records import MOST_CANDIDATES, record
-from placement.rules import Rules
 
 EDGE = st.sampled_from(string.ascii_letters + string.digits + "_")
 INNER = st.text(string.ascii_letters + string.digits + "_-.", max_size=20)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.providers.addresses import REFUSED, Addresses, literal, parsed, place
+from harbourmaster.providers.errors import ProviderError
+from harbourmaster.providers.numbers import finite, fixed6, go_general, go_shortest, quantity
 from helpers.properties import TIMEOUT, cases
-from providers.addresses import REFUSED, Addresses, literal, parsed, place
-from providers.errors import ProviderError
-from providers.numbers import finite, fixed6, go_general, go_shortest, quantity
 
 many = settings(max_examples=cases(1000))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]

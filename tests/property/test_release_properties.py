@@ -6,7 +6,7 @@ import jsonpatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gates.release import Approval, may_go, removal
+from harbourmaster.gates.release import Approval, may_go, removal
 from helpers.properties import cases
 
 GATE = "keptn-prechecks-gate"

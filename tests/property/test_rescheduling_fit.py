@@ -10,15 +10,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.reschedule.fit import judge
-from helpers.fit_cases import CASES
-from helpers.fitting import NAMESPACES
-from helpers.properties import cases
-from policies.decoding import MalformedError
-from policies.selectors import Matcher
-from rescheduling.anti_affinity import rivals
-from rescheduling.fit import fits
-from rescheduling.model import (
+from harbourmaster.cli.reschedule.fit import judge
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.policies.selectors import Matcher
+from harbourmaster.rescheduling.anti_affinity import rivals
+from harbourmaster.rescheduling.fit import fits
+from harbourmaster.rescheduling.model import (
     AntiAffinityTerm,
     HostPort,
     Node,
@@ -27,8 +24,11 @@ from rescheduling.model import (
     Taint,
     Toleration,
 )
-from rescheduling.requests import Asking, Container, Resources, effective
-from rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
+from harbourmaster.rescheduling.requests import Asking, Container, Resources, effective
+from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
+from helpers.fit_cases import CASES
+from helpers.fitting import NAMESPACES
+from helpers.properties import cases
 
 KNOWN = [{"metadata": {"name": name, "labels": labels}} for name, labels in NAMESPACES.items()]
 KEYS = st.sampled_from(["a", "b", "c"])

@@ -7,6 +7,11 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.rescheduling.accounting import Cluster
+from harbourmaster.rescheduling.model import Budget, Node
+from harbourmaster.rescheduling.planner import plan, plan_on
+from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings
+from harbourmaster.rescheduling.search import Search
 from helpers.planning import NOW, budget, cluster, critical, node, pod, requests
 from helpers.properties import TIMEOUT, cases
 from helpers.random_clusters import (
@@ -20,11 +25,6 @@ from helpers.random_clusters import (
     shuffled,
     tier_of,
 )
-from rescheduling.accounting import Cluster
-from rescheduling.model import Budget, Node
-from rescheduling.planner import plan, plan_on
-from rescheduling.plans import Circumstances, PlannerSettings
-from rescheduling.search import Search
 
 CASES = cases(1000)
 PARTS = 10

@@ -7,12 +7,12 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.rescheduling import search
+from harbourmaster.rescheduling.model import Pod
+from harbourmaster.rescheduling.planner import plan, plan_in_slices
 from helpers.planning import NOW, cluster
 from helpers.properties import TIMEOUT, cases
 from helpers.random_clusters import random_case
-from rescheduling import search
-from rescheduling.model import Pod
-from rescheduling.planner import plan, plan_in_slices
 
 CASES = cases(1000)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.placement.rollout import Reach
 from helpers.berths import Berths, DiedError, ref
 from helpers.properties import TIMEOUT, cases
-from placement.rollout import Reach
 
 NAMES = ("a", "b", "c")
 REFS = tuple(ref(name) for name in ("one", "two", "three"))

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certs.authority import KeyPair, create_authority, issue_leaf
-from certs.bundle import BundleFiles, parse_bundle, verify_bundle
-from certs.overlap import Lifetimes, Write, decide, margins
-from certs.rotation import Keep
-from certs.secret import encode, read_authorities, trust_bundle
+from harbourmaster.certs.authority import KeyPair, create_authority, issue_leaf
+from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
+from harbourmaster.certs.overlap import Lifetimes, Write, decide, margins
+from harbourmaster.certs.rotation import Keep
+from harbourmaster.certs.secret import encode, read_authorities, trust_bundle
 from helpers.authorities import accepts, foreign_authority, foreign_leaf, kupid_data, pem
 from helpers.properties import TIMEOUT, cases
 from helpers.rotating import NAME, START, Lags, World, settle

@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.lifecycle.functions import Function, Missing, Unusable, resolve
+from harbourmaster.lifecycle.jobs import job_name, literal
+from harbourmaster.lifecycle.task_context import go_json
+from harbourmaster.lifecycle.tasks import task_for, task_name
 from helpers.expansion import expanded
 from helpers.properties import TIMEOUT, cases
 from helpers.task_objects import (
@@ -21,10 +25,6 @@ from helpers.task_objects import (
     task,
     workload_version,
 )
-from lifecycle.functions import Function, Missing, Unusable, resolve
-from lifecycle.jobs import job_name, literal
-from lifecycle.task_context import go_json
-from lifecycle.tasks import task_for, task_name
 
 many = settings(max_examples=cases(5000))
 some = settings(max_examples=cases(1000))

@@ -9,6 +9,12 @@ import time
 
 import pytest
 
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import read_policy
 from helpers.bystander import MOST_MEMORY, POLICIES
 from helpers.handshakes import strict_client
 from helpers.objects import body, cluster_policy, policy, review, workload
@@ -16,12 +22,6 @@ from helpers.patching import NODE_REQUIRED
 from helpers.raw_http import Connection, post
 from helpers.watched import WatchedServer
 from helpers.work import lines
-from policies.index import policy_set
-from webhook.engine import Engine
-from webhook.handlers import answer
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Snapshot
-from webhook.sources import read_policy
 
 LIMIT = 8 * 1024 * 1024
 ROOM = LIMIT - 4096

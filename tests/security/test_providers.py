@@ -14,11 +14,8 @@ from urllib.parse import parse_qs
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from helpers.logs import captured_log
-from helpers.patience import PATIENCE
-from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late
-from providers.asking import Asker
-from providers.errors import (
+from harbourmaster.providers.asking import Asker
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadProviderError,
     ForbiddenAddressError,
@@ -33,9 +30,12 @@ from providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from providers.http import Http
-from providers.model import Question, Target
-from telemetry.query_metrics import QueryMetrics
+from harbourmaster.providers.http import Http
+from harbourmaster.providers.model import Question, Target
+from harbourmaster.telemetry.query_metrics import QueryMetrics
+from helpers.logs import captured_log
+from helpers.patience import PATIENCE
+from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late
 
 CANARY = "canary-7f3a9c51e8"
 SECRET = {"user": b"harbour", "password": CANARY.encode()}

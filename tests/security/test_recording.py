@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from cli.offline import replay_case
+from harbourmaster.cli.offline import replay_case
 from helpers.handshakes import strict_client
 from helpers.objects import body, cluster_policy, review, workload
 from helpers.patience import PATIENCE

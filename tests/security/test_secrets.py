@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from certs.store import ensure
+from harbourmaster.certs.store import ensure
 from helpers.handshakes import strict_client
 from helpers.objects import body, cluster_policy, workload
 from helpers.raw_http import Connection, post

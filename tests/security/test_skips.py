@@ -6,14 +6,14 @@ import json
 
 import pytest
 
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Namespace, Snapshot
+from harbourmaster.webhook.sources import read_policy
 from helpers.objects import RESOURCES, body, cluster_policy, policy, required, workload
 from helpers.patching import NODE_REQUIRED, decode_patch, patched
-from policies.index import policy_set
-from webhook.engine import Engine
-from webhook.handlers import answer
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Namespace, Snapshot
-from webhook.sources import read_policy
 
 OWN = "harbourmaster-system"
 ANY = cluster_policy(

@@ -12,11 +12,22 @@ from typing import get_args
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.extender import answers as extender
-from controller.settings import ControllerSettings
-from kube.events import AGGREGATED, CREATED, DROPS, UPDATED
-from lifecycle.events import CREATIONS, LONG_NAMES, occasions
-from lifecycle.gate_verdict import Code
+from harbourmaster.controller.extender import answers as extender
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.events import AGGREGATED, CREATED, DROPS, UPDATED
+from harbourmaster.lifecycle.events import CREATIONS, LONG_NAMES, occasions
+from harbourmaster.lifecycle.gate_verdict import Code
+from harbourmaster.policies.merge import Note
+from harbourmaster.rescheduling.answers import Outcome
+from harbourmaster.rescheduling.limits import Budgets, Limits
+from harbourmaster.serving.options import add_settings
+from harbourmaster.telemetry.api_calls import API_REQUEST_DURATION, NO_ANSWER, ApiCalls
+from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
+from harbourmaster.telemetry.metrics import CERTIFICATE_ROLES, OUTCOMES, SHED_REASONS
+from harbourmaster.telemetry.span_queue import SPAN_OUTCOMES
+from harbourmaster.telemetry.watches import WatchTallies
+from harbourmaster.webhook import handlers, review
+from harbourmaster.webhook.settings import Settings, WebhookSettings
 from manual.families import (
     Mirror,
     cluster_families,
@@ -28,17 +39,6 @@ from manual.families import (
     server_families,
     shown_name,
 )
-from policies.merge import Note
-from rescheduling.answers import Outcome
-from rescheduling.limits import Budgets, Limits
-from serving.options import add_settings
-from telemetry.api_calls import API_REQUEST_DURATION, NO_ANSWER, ApiCalls
-from telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
-from telemetry.metrics import CERTIFICATE_ROLES, OUTCOMES, SHED_REASONS
-from telemetry.span_queue import SPAN_OUTCOMES
-from telemetry.watches import WatchTallies
-from webhook import handlers, review
-from webhook.settings import Settings, WebhookSettings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from cli.main import _parser
+from harbourmaster.cli.main import _parser
 from helpers.manual_commands import PAGES, ROOT, blocks
 
 NOT_RUN = {

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import manual
-from cli.main import _parser
+from harbourmaster.cli.main import _parser
 from manual.alerts import alerts
 from manual.commands import _below
 from manual.outside import without_links_out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cli.doctor.checks import (
+from harbourmaster.cli.doctor.checks import (
     canary,
     certificates,
     configurations,
@@ -21,8 +21,8 @@ from cli.doctor.checks import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
 
 
 class Check(NamedTuple):

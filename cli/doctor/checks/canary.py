@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.doctor.canary import again, differences, failed_call, tried, why_silent
-from cli.doctor.model import fault, note, ok, unread, warning
-from cli.doctor.selecting import covers_pods, matcher, selects
-from cli.installed import OUR_DOMAIN
-from controller.registration.break_glass import standing
-from controller.registration.desired import NAME
-from kube.errors import ForbiddenError
-from kube.resources import MUTATING_WEBHOOKS
-from webhook.canary import our_version
+from harbourmaster.cli.doctor.canary import again, differences, failed_call, tried, why_silent
+from harbourmaster.cli.doctor.model import fault, note, ok, unread, warning
+from harbourmaster.cli.doctor.selecting import covers_pods, matcher, selects
+from harbourmaster.cli.installed import OUR_DOMAIN
+from harbourmaster.controller.registration.break_glass import standing
+from harbourmaster.controller.registration.desired import NAME
+from harbourmaster.kube.errors import ForbiddenError
+from harbourmaster.kube.resources import MUTATING_WEBHOOKS
+from harbourmaster.webhook.canary import our_version
 
 if TYPE_CHECKING:
-    from cli.doctor.canary import Tried
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
+    from harbourmaster.cli.doctor.canary import Tried
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
 
 CHECK: Final = "canary"
 FOREIGN: Final = "other webhooks"

@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from certs.bundle import BundleFiles, parse_bundle, verify_bundle
-from certs.errors import CertificateError
-from certs.secret import encode, read_authorities
-from cli.batches import many
-from cli.doctor.model import fault, ok, unread, warning
-from cli.installed import CERTIFICATE
-from controller.registration.api_services import SERVED
-from controller.registration.conversions import CONVERTED
-from controller.registration.registration import names_of
-from controller.registration.trust import bundle_of
-from controller.settings import REGISTRATION
-from kube.errors import ForbiddenError
-from kube.resources import API_SERVICES, DEFINITIONS
+from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.secret import encode, read_authorities
+from harbourmaster.cli.batches import many
+from harbourmaster.cli.doctor.model import fault, ok, unread, warning
+from harbourmaster.cli.installed import CERTIFICATE
+from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.conversions import CONVERTED
+from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.registration.trust import bundle_of
+from harbourmaster.controller.settings import REGISTRATION
+from harbourmaster.kube.errors import ForbiddenError
+from harbourmaster.kube.resources import API_SERVICES, DEFINITIONS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from datetime import datetime, timedelta
 
-    from certs.bundle import Bundle
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
+    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
 
 CHECK: Final = "certificates"
 _LATE: Final = 0.25

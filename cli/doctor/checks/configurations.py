@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cli.doctor.model import fault, note, warning
-from cli.doctor.settings import UnknownSettingsError
-from controller.registration.break_glass import is_open, opened, standing
-from controller.registration.desired import NAME, Home, desired
-from controller.registration.drift import compare
-from controller.settings import REGISTRATION, ControllerSettings
+from harbourmaster.cli.doctor.model import fault, note, warning
+from harbourmaster.cli.doctor.settings import UnknownSettingsError
+from harbourmaster.controller.registration.break_glass import is_open, opened, standing
+from harbourmaster.controller.registration.desired import NAME, Home, desired
+from harbourmaster.controller.registration.drift import compare
+from harbourmaster.controller.settings import REGISTRATION, ControllerSettings
 
 if TYPE_CHECKING:
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
-    from controller.registration.break_glass import Glass
-    from controller.registration.drift import Repair
-    from kube.resources import Resource
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
+    from harbourmaster.controller.registration.break_glass import Glass
+    from harbourmaster.controller.registration.drift import Repair
+    from harbourmaster.kube.resources import Resource
 
 CHECK: Final = "configurations"
 _OURS: Final = ".harbourmaster.dev"

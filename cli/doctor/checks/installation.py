@@ -5,26 +5,26 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.doctor.context import together
-from cli.doctor.model import fault, note, warning
-from cli.doctor.objects import decode_pod, decode_service
-from cli.doctor.settings import UnknownSettingsError
-from cli.installed import COMPONENT_LABEL, CONTROLLER, NAME_LABEL, WEBHOOK
-from cli.metadata import metadata_in
-from cli.migrate.objects import decode_slice
-from cli.migrate.survey import SLICES
-from controller.settings import ControllerSettings
-from kube.errors import ApiError, ForbiddenError
-from kube.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES
-from webhook.settings import WebhookSettings
+from harbourmaster.cli.doctor.context import together
+from harbourmaster.cli.doctor.model import fault, note, warning
+from harbourmaster.cli.doctor.objects import decode_pod, decode_service
+from harbourmaster.cli.doctor.settings import UnknownSettingsError
+from harbourmaster.cli.installed import COMPONENT_LABEL, CONTROLLER, NAME_LABEL, WEBHOOK
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.migrate.objects import decode_slice
+from harbourmaster.cli.migrate.survey import SLICES
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.errors import ApiError, ForbiddenError
+from harbourmaster.kube.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES
+from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
-    from cli.doctor.objects import Deployment
-    from kube.resources import Resource
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
+    from harbourmaster.cli.doctor.objects import Deployment
+    from harbourmaster.kube.resources import Resource
 
 CHECK: Final = "installation"
 DEPLOY: Final = "install it again: make deploy IMG=..., or apply your overlay"

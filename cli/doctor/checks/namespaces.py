@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cli.doctor.model import fault, warning
-from cli.doctor.selecting import named
-from cli.doctor.settings import UnknownSettingsError
-from controller.namespaces import ANNOTATED, ANNOTATION
-from controller.registration.desired import ENABLED, GATES_LABEL
-from controller.settings import LIFECYCLE, NAMESPACES
+from harbourmaster.cli.doctor.model import fault, warning
+from harbourmaster.cli.doctor.selecting import named
+from harbourmaster.cli.doctor.settings import UnknownSettingsError
+from harbourmaster.controller.namespaces import ANNOTATED, ANNOTATION
+from harbourmaster.controller.registration.desired import ENABLED, GATES_LABEL
+from harbourmaster.controller.settings import LIFECYCLE, NAMESPACES
 
 if TYPE_CHECKING:
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
 
 CHECK: Final = "gates"
 

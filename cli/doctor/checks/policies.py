@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.doctor.model import note, warning
-from cli.doctor.selecting import NAMESPACE_NAME
-from cli.metadata import metadata_in
-from kube.resources import CLUSTER_POLICIES, POLICIES
-from policies.compiled import compile_policy
-from policies.decoding import MalformedError
-from webhook.policy_objects import decode_policy
+from harbourmaster.cli.doctor.model import note, warning
+from harbourmaster.cli.doctor.selecting import NAMESPACE_NAME
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.kube.resources import CLUSTER_POLICIES, POLICIES
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.webhook.policy_objects import decode_policy
 
 if TYPE_CHECKING:
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
-    from cli.metadata import Metadata
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
+    from harbourmaster.cli.metadata import Metadata
 
 CHECK: Final = "policies"
 _SHOWN: Final = 10

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.batches import many, shown
-from cli.doctor.context import together
-from cli.doctor.model import note, warning
-from cli.metadata import metadata_in
-from controller.rescheduling.rules import criteria_of
-from kube.resources import DISRUPTION_BUDGETS, NODES, PODS
-from policies.decoding import MalformedError
-from rescheduling import reservation
-from rescheduling.model import RESERVATIONS, PendingPod, Toleration
-from rescheduling.taints import tolerates_reservation
-from rescheduling.wire import decode_budget, decode_pod
+from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.doctor.context import together
+from harbourmaster.cli.doctor.model import note, warning
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.controller.rescheduling.rules import criteria_of
+from harbourmaster.kube.resources import DISRUPTION_BUDGETS, NODES, PODS
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.rescheduling import reservation
+from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Toleration
+from harbourmaster.rescheduling.taints import tolerates_reservation
+from harbourmaster.rescheduling.wire import decode_budget, decode_pod
 
 if TYPE_CHECKING:
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
-    from rescheduling.model import Budget, Criteria
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
+    from harbourmaster.rescheduling.model import Budget, Criteria
 
 CHECK: Final = "rescheduling"
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from cli.doctor.context import together
-from cli.doctor.model import fault, note, unread
-from cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
-from controller.settings import REGISTRATION
-from kube.errors import ForbiddenError
-from kube.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
-from serving.documents import Document, parse_documents
+from harbourmaster.cli.doctor.context import together
+from harbourmaster.cli.doctor.model import fault, note, unread
+from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
+from harbourmaster.controller.settings import REGISTRATION
+from harbourmaster.kube.errors import ForbiddenError
+from harbourmaster.kube.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
+from harbourmaster.serving.documents import Document, parse_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
-    from controller.settings import ControllerSettings
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
+    from harbourmaster.controller.settings import ControllerSettings
 
 CHECK: Final = "rights"
 DEPLOY: Final = Path(__file__).parents[3] / "deploy"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.doctor.model import fault, note, warning
-from cli.doctor.selecting import covers_pods, labels_for, named, selects
-from controller.registration.desired import GATED_PODS
-from kube.resources import MUTATING_WEBHOOKS
+from harbourmaster.cli.doctor.model import fault, note, warning
+from harbourmaster.cli.doctor.selecting import covers_pods, labels_for, named, selects
+from harbourmaster.controller.registration.desired import GATED_PODS
+from harbourmaster.kube.resources import MUTATING_WEBHOOKS
 
 if TYPE_CHECKING:
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
-    from cli.metadata import Metadata
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
+    from harbourmaster.cli.metadata import Metadata
 
 CHECK: Final = "selectors"
 _SYSTEM: Final = "kube-system"

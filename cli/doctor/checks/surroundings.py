@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from cli.batches import many
-from cli.doctor.model import fault, note, unread, warning
-from cli.doctor.settings import UnknownSettingsError
-from cli.installed import CONTROLLER, WEBHOOK
-from cli.metadata import metadata_in
-from cli.migrate.findings import findings as judge
-from cli.migrate.survey import Survey
-from kube.resources import Resource
-from kube.server_version import ServerVersion, server_version
+from harbourmaster.cli.batches import many
+from harbourmaster.cli.doctor.model import fault, note, unread, warning
+from harbourmaster.cli.doctor.settings import UnknownSettingsError
+from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.migrate.findings import findings as judge
+from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.kube.resources import Resource
+from harbourmaster.kube.server_version import ServerVersion, server_version
 
 if TYPE_CHECKING:
-    from cli.doctor.context import Context
-    from cli.doctor.model import Finding
+    from harbourmaster.cli.doctor.context import Context
+    from harbourmaster.cli.doctor.model import Finding
 
 TRANSPORT: Final = "transport"
 VERSIONS: Final = "versions"

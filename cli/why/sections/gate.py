@@ -6,31 +6,31 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from cli.gate.show import short_age
-from cli.installed import CONTROLLER
-from cli.why.gate_facts import GateFacts
-from cli.why.gate_template import owned, template_pod
-from cli.why.model import Line, Section
-from cli.why.shipped import NONE_HERE, shipped
-from cli.why.told import Told, told_of
-from cli.why.wording import unreadable
-from controller.lifecycle.gated_pods import decode_pod, decode_whole
-from controller.settings import ControllerSettings
-from evaluation.times import parse
-from kube.errors import ApiError, UnauthorizedError, UnreachableError
-from lifecycle.check_facts import Facts
-from lifecycle.gate_report import GateReport, gate_report
-from lifecycle.gate_verdict import GateRules
+from harbourmaster.cli.gate.show import short_age
+from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.cli.why.gate_facts import GateFacts
+from harbourmaster.cli.why.gate_template import owned, template_pod
+from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.shipped import NONE_HERE, shipped
+from harbourmaster.cli.why.told import Told, told_of
+from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.controller.lifecycle.gated_pods import decode_pod, decode_whole
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.evaluation.times import parse
+from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
+from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.gate_report import GateReport, gate_report
+from harbourmaster.lifecycle.gate_verdict import GateRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from cli.terminal import Tone
-    from cli.why.model import State, WhyContext
-    from controller.lifecycle.gated_pods import Pod
-    from lifecycle.check_report import CheckReport, ObjectiveReport
-    from lifecycle.gate_verdict import Code
+    from harbourmaster.cli.terminal import Tone
+    from harbourmaster.cli.why.model import State, WhyContext
+    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.check_report import CheckReport, ObjectiveReport
+    from harbourmaster.lifecycle.gate_verdict import Code
 
 _FAULTS: Final[frozenset[Code]] = frozenset(("orphaned", "app-failed", "checks-failed"))
 _TONES: Final[dict[str, Tone]] = {

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from cli.metadata import metadata_in
-from cli.placement.why import Shown, lines, reported
-from cli.why.model import Line, Section
-from cli.why.wording import unreadable
-from kube.errors import ApiError, UnauthorizedError, UnreachableError
-from kube.resources import APPLICATIONS
-from placement.manifests import NAME_LABEL, NAMESPACE_LABEL, UID_LABEL
-from placement.model import FALSE, Application
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.placement.why import Shown, lines, reported
+from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
+from harbourmaster.kube.resources import APPLICATIONS
+from harbourmaster.placement.manifests import NAME_LABEL, NAMESPACE_LABEL, UID_LABEL
+from harbourmaster.placement.model import FALSE, Application
 
 if TYPE_CHECKING:
-    from cli.metadata import Metadata
-    from cli.why.model import State, Subject, WhyContext
+    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.cli.why.model import State, Subject, WhyContext
 
 
 class PlacementDetail(Struct, frozen=True, rename="camel", kw_only=True):

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cli.why.asking import as_asked, ask, review_of
-from cli.why.known import known
-from cli.why.policy_section import Words, policies_section
-from cli.why.registration import why_unsent
-from evaluation.times import parse
-from policies.atoms import Fields
-from policies.decoding import MalformedError
-from policies.pods import KINDS
+from harbourmaster.cli.why.asking import as_asked, ask, review_of
+from harbourmaster.cli.why.known import known
+from harbourmaster.cli.why.policy_section import Words, policies_section
+from harbourmaster.cli.why.registration import why_unsent
+from harbourmaster.evaluation.times import parse
+from harbourmaster.policies.atoms import Fields
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cli.why.known import Live
-    from cli.why.model import Section, Subject, WhyContext
-    from policies.explain import Explanation
-    from policies.pods import PodView
+    from harbourmaster.cli.why.known import Live
+    from harbourmaster.cli.why.model import Section, Subject, WhyContext
+    from harbourmaster.policies.explain import Explanation
+    from harbourmaster.policies.pods import PodView
 
 _DECODE: Final = msgspec.json.Decoder(dict[str, Any]).decode
 

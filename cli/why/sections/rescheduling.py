@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.cluster import collect
-from cli.installed import CONTROLLER
-from cli.why.model import Line, Section
-from cli.why.shipped import NONE_HERE, shipped
-from cli.why.told import Told, told_of
-from cli.why.wording import unreadable
-from controller.rescheduling.rules import criteria_of
-from controller.settings import ControllerSettings
-from kube.errors import ApiError, UnauthorizedError, UnreachableError
-from kube.resources import NODES
-from policies.decoding import MalformedError
-from rescheduling.model import PendingPod
-from rescheduling.reservation import decode_held
-from rescheduling.wire import decode_pod
+from harbourmaster.cli.cluster import collect
+from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.shipped import NONE_HERE, shipped
+from harbourmaster.cli.why.told import Told, told_of
+from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.controller.rescheduling.rules import criteria_of
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
+from harbourmaster.kube.resources import NODES
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.rescheduling.model import PendingPod
+from harbourmaster.rescheduling.reservation import decode_held
+from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from msgspec import Raw
 
-    from cli.reschedule.plan import Shown  # noqa: TC004 - it is only encoded, never decoded
-    from cli.terminal import Tone
-    from cli.why.model import State, WhyContext
-    from controller.rescheduling_settings import ReschedulingSettings
-    from kube.client import Client
-    from rescheduling.model import Pod
-    from rescheduling.reservation import Held, Reservation
+    from harbourmaster.cli.reschedule.plan import Shown  # noqa: TC004 - it is only encoded, never decoded
+    from harbourmaster.cli.terminal import Tone
+    from harbourmaster.cli.why.model import State, WhyContext
+    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.kube.client import Client
+    from harbourmaster.rescheduling.model import Pod
+    from harbourmaster.rescheduling.reservation import Held, Reservation
 
 PATIENCE: Final = 5.0
 """Seconds for a plan, for which all pods are read; ``reschedule plan`` has more."""
@@ -163,9 +163,9 @@ def _goes_for(pod: Pod, one: Reservation) -> bool:
 async def _plan(client: Client, rules: ReschedulingSettings, pod: Pod) -> Shown | str:
     """What ``reschedule plan`` says, if that is to be had soon."""
     # Few pods are critical and wait; no other report takes the time to load the planner.
-    from cli.reschedule.plan import report_of  # noqa: PLC0415
-    from cli.reschedule.state import State as Cluster  # noqa: PLC0415
-    from cli.reschedule.state import survey  # noqa: PLC0415
+    from harbourmaster.cli.reschedule.plan import report_of  # noqa: PLC0415
+    from harbourmaster.cli.reschedule.state import State as Cluster  # noqa: PLC0415
+    from harbourmaster.cli.reschedule.state import survey  # noqa: PLC0415
 
     command = f"harbourmaster reschedule plan {pod.namespace}/{pod.name}"
     cluster = Cluster(criteria_of(rules), pod.namespace, pod.name)
@@ -201,7 +201,7 @@ def _verdict(detail: ReschedulingDetail) -> tuple[str, State, str]:
     plan = detail.plan
     if plan is None:
         return "unplanned", "unknown", f"it is critical and waits for a node; {detail.unplanned}"
-    from cli.reschedule.plan import summary  # noqa: PLC0415
+    from harbourmaster.cli.reschedule.plan import summary  # noqa: PLC0415
 
     if not plan.candidates:
         return "no-room", "fault", f"it is critical, and {summary(plan)}"
@@ -220,7 +220,7 @@ def _lines(detail: ReschedulingDetail, unknown: str, unread: str) -> Iterator[Li
         for each in kept:
             yield Line(_kept_text(each), label=label)
     if detail.plan is not None:
-        from cli.reschedule.plan import lines  # noqa: PLC0415
+        from harbourmaster.cli.reschedule.plan import lines  # noqa: PLC0415
 
         for line in lines(detail.plan)[1:]:
             if line:

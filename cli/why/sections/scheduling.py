@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from cli.why.model import Line, Section
-from evaluation.times import parse
-from policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.evaluation.times import parse
+from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 
 if TYPE_CHECKING:
-    from cli.why.model import WhyContext
+    from harbourmaster.cli.why.model import WhyContext
 
 NAME: Final = "scheduling"
 SILENT_SECONDS: Final = 5.0

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from controller.dashboard.pages.applications import link_of, newest_first
-from controller.dashboard.pages.phases import PhaseRow, phase_rows, ran
-from controller.dashboard.pages.states import Shown, shown
-from controller.dashboard.times import moment, seconds_between, span
-from controller.dashboard.world import found, values
-from evaluation.times import stamp
-from kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
-from lifecycle.workloads import names_of
+from harbourmaster.controller.dashboard.pages.applications import link_of, newest_first
+from harbourmaster.controller.dashboard.pages.phases import PhaseRow, phase_rows, ran
+from harbourmaster.controller.dashboard.pages.states import Shown, shown
+from harbourmaster.controller.dashboard.times import moment, seconds_between, span
+from harbourmaster.controller.dashboard.world import found, values
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
+from harbourmaster.lifecycle.workloads import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from controller.dashboard.query import Query
-    from controller.dashboard.sight import Sight
-    from controller.dashboard.world import World
-    from lifecycle.model import AppVersion, Version, WorkloadVersion
+    from harbourmaster.controller.dashboard.query import Query
+    from harbourmaster.controller.dashboard.sight import Sight
+    from harbourmaster.controller.dashboard.world import World
+    from harbourmaster.lifecycle.model import AppVersion, Version, WorkloadVersion
 
 MOST: Final = 50
 """Workloads on a page, and versions that are offered."""

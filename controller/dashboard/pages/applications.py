@@ -7,23 +7,30 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from controller.dashboard.pages.phases import Step, name_of_current, steps
-from controller.dashboard.pages.states import Notice, Part, Shown, Tally, plural, shown
-from controller.dashboard.query import Listing, listed, turned
-from controller.dashboard.times import moment, seconds_between, span
-from controller.dashboard.world import values
-from kube.resources import APP_VERSIONS
-from lifecycle.model import COMPLETED, FAILED, PROGRESSING, SUCCEEDED, WARNING
+from harbourmaster.controller.dashboard.pages.phases import Step, name_of_current, steps
+from harbourmaster.controller.dashboard.pages.states import (
+    Notice,
+    Part,
+    Shown,
+    Tally,
+    plural,
+    shown,
+)
+from harbourmaster.controller.dashboard.query import Listing, listed, turned
+from harbourmaster.controller.dashboard.times import moment, seconds_between, span
+from harbourmaster.controller.dashboard.world import values
+from harbourmaster.kube.resources import APP_VERSIONS
+from harbourmaster.lifecycle.model import COMPLETED, FAILED, PROGRESSING, SUCCEEDED, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from controller.dashboard.pages.states import Tone
-    from controller.dashboard.query import Query
-    from controller.dashboard.sight import Sight
-    from controller.dashboard.world import World
-    from lifecycle.model import AppVersion
+    from harbourmaster.controller.dashboard.pages.states import Tone
+    from harbourmaster.controller.dashboard.query import Query
+    from harbourmaster.controller.dashboard.sight import Sight
+    from harbourmaster.controller.dashboard.world import World
+    from harbourmaster.lifecycle.model import AppVersion
 
 PATH: Final = "/applications"
 _PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (

@@ -7,21 +7,28 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from controller.dashboard.pages.states import Notice, Part, Shown, Tally, plural, shown
-from controller.dashboard.query import Listing, listed, turned
-from controller.dashboard.world import values
-from kube.resources import APPLICATIONS, CLUSTERS
-from placement.model import DecisionRecord
+from harbourmaster.controller.dashboard.pages.states import (
+    Notice,
+    Part,
+    Shown,
+    Tally,
+    plural,
+    shown,
+)
+from harbourmaster.controller.dashboard.query import Listing, listed, turned
+from harbourmaster.controller.dashboard.world import values
+from harbourmaster.kube.resources import APPLICATIONS, CLUSTERS
+from harbourmaster.placement.model import DecisionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from controller.dashboard.query import Query
-    from controller.dashboard.sight import Sight
-    from controller.dashboard.world import World
-    from controller.placement.caches import ReportedCluster
-    from placement.model import Application, Reference
+    from harbourmaster.controller.dashboard.query import Query
+    from harbourmaster.controller.dashboard.sight import Sight
+    from harbourmaster.controller.dashboard.world import World
+    from harbourmaster.controller.placement.caches import ReportedCluster
+    from harbourmaster.placement.model import Application, Reference
 
 PATH: Final = "/clusters"
 PLACED: Final = "placed"

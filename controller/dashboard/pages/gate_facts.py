@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from controller.dashboard.world import found, values
-from gates.workload import workload_of
-from kube.resources import (
+from harbourmaster.controller.dashboard.world import found, values
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.kube.resources import (
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
     KEPTN_METRICS,
@@ -15,20 +15,20 @@ from kube.resources import (
     TASKS,
     WORKLOADS,
 )
-from lifecycle.check_facts import Facts
-from lifecycle.model import MetricReference
-from lifecycle.waiting import app_version_of
-from lifecycle.workloads import names_of_pod
+from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.model import MetricReference
+from harbourmaster.lifecycle.waiting import app_version_of
+from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from controller.dashboard.sight import Sight
-    from controller.dashboard.world import Source, World
-    from controller.lifecycle.gated_pods import Pod
-    from evaluation.model import Metric
-    from kube.resources import Resource
-    from lifecycle.model import (
+    from harbourmaster.controller.dashboard.sight import Sight
+    from harbourmaster.controller.dashboard.world import Source, World
+    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.kube.resources import Resource
+    from harbourmaster.lifecycle.model import (
         AppVersion,
         Evaluation,
         EvaluationDefinition,

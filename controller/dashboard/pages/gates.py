@@ -7,30 +7,30 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from controller.dashboard.pages.gate_facts import Gatherer
-from controller.dashboard.pages.states import Notice, Part, Tally, Tone, plural
-from controller.dashboard.query import Listing, listed, turned
-from controller.dashboard.turns import at_once
-from controller.dashboard.world import values
-from kube.resources import (
+from harbourmaster.controller.dashboard.pages.gate_facts import Gatherer
+from harbourmaster.controller.dashboard.pages.states import Notice, Part, Tally, Tone, plural
+from harbourmaster.controller.dashboard.query import Listing, listed, turned
+from harbourmaster.controller.dashboard.turns import at_once
+from harbourmaster.controller.dashboard.world import values
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     PODS,
     WORKLOAD_VERSIONS,
 )
-from lifecycle.gate_report import GateReport, case_of, gate_report
-from lifecycle.gate_verdict import verdict_on
+from harbourmaster.lifecycle.gate_report import GateReport, case_of, gate_report
+from harbourmaster.lifecycle.gate_verdict import verdict_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from controller.dashboard.query import Query
-    from controller.dashboard.sight import Sight
-    from controller.dashboard.turns import Course
-    from controller.dashboard.world import World
-    from controller.lifecycle.gated_pods import Pod
-    from lifecycle.check_facts import Facts
-    from lifecycle.gate_verdict import Verdict
+    from harbourmaster.controller.dashboard.query import Query
+    from harbourmaster.controller.dashboard.sight import Sight
+    from harbourmaster.controller.dashboard.turns import Course
+    from harbourmaster.controller.dashboard.world import World
+    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.check_facts import Facts
+    from harbourmaster.lifecycle.gate_verdict import Verdict
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from controller.dashboard.pages import (
+from harbourmaster.controller.dashboard.pages import (
     applications,
     clusters,
     gates,
     policies,
     reservations,
 )
-from controller.dashboard.pages.states import Notice, Tally
-from controller.dashboard.turns import at_once
+from harbourmaster.controller.dashboard.pages.states import Notice, Tally
+from harbourmaster.controller.dashboard.turns import at_once
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.dashboard.query import Query
-    from controller.dashboard.sight import Sight
-    from controller.dashboard.turns import Course
-    from controller.dashboard.world import World
+    from harbourmaster.controller.dashboard.query import Query
+    from harbourmaster.controller.dashboard.sight import Sight
+    from harbourmaster.controller.dashboard.turns import Course
+    from harbourmaster.controller.dashboard.world import World
 
 MOST_OF_ONE: Final = 5
 """Notices of one kind: a hundred failed applications must not hide the one cluster."""

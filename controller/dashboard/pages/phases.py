@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from controller.dashboard.pages.states import Shown, shown
-from controller.dashboard.times import moment, seconds_between, span
-from lifecycle.model import PENDING, PROGRESSING, AppVersion
-from lifecycle.phases import PROMOTION, SETTLED, Phase, phases_of, state_of
+from harbourmaster.controller.dashboard.pages.states import Shown, shown
+from harbourmaster.controller.dashboard.times import moment, seconds_between, span
+from harbourmaster.lifecycle.model import PENDING, PROGRESSING, AppVersion
+from harbourmaster.lifecycle.phases import PROMOTION, SETTLED, Phase, phases_of, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lifecycle.model import ItemStatus, Version
+    from harbourmaster.lifecycle.model import ItemStatus, Version
 
 WIDTH: Final = 1000
 """Units of a time line."""

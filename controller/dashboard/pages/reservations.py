@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from controller.dashboard.pages.states import Notice, Part, Tally, plural
-from controller.dashboard.query import Listing, listed
-from controller.dashboard.times import moment
-from controller.dashboard.world import values
-from kube.resources import NODES
-from rescheduling.reservation import is_ours, parse
+from harbourmaster.controller.dashboard.pages.states import Notice, Part, Tally, plural
+from harbourmaster.controller.dashboard.query import Listing, listed
+from harbourmaster.controller.dashboard.times import moment
+from harbourmaster.controller.dashboard.world import values
+from harbourmaster.kube.resources import NODES
+from harbourmaster.rescheduling.reservation import is_ours, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from controller.dashboard.query import Query
-    from controller.dashboard.sight import Sight
-    from controller.dashboard.world import World
-    from rescheduling.model import Node
+    from harbourmaster.controller.dashboard.query import Query
+    from harbourmaster.controller.dashboard.sight import Sight
+    from harbourmaster.controller.dashboard.world import World
+    from harbourmaster.rescheduling.model import Node
 
 PATH: Final = "/reservations"
 OVERDUE: Final = "overdue"

@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.main import _parser
+from harbourmaster.cli.main import _parser
 from manual.markdown import block, code, plain, table
 from manual.setting_tables import SETTINGS, table_of
 

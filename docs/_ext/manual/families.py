@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 
-from controller.extender import answers as extender
-from policies.model import POLICY
-from telemetry.analysis_metrics import ANALYSIS, OBJECTIVE, AnalysisMetrics, Results
-from telemetry.controller_metrics import create_controller_metrics
-from telemetry.extender_metrics import ExtenderMetrics
-from telemetry.lifecycle_metrics import DEPLOYMENTS, FINISHED, KEYS, LifecycleMetrics, Now
-from telemetry.metric_schedule import MetricSchedule
-from telemetry.metrics import create_metrics, set_certificate_expiry
-from telemetry.placement_metrics import PlacementMetrics
-from telemetry.query_metrics import QueryMetrics
-from telemetry.rescheduling_metrics import ReschedulingMetrics
-from webhook import handlers
+from harbourmaster.controller.extender import answers as extender
+from harbourmaster.policies.model import POLICY
+from harbourmaster.telemetry.analysis_metrics import ANALYSIS, OBJECTIVE, AnalysisMetrics, Results
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
+from harbourmaster.telemetry.lifecycle_metrics import (
+    DEPLOYMENTS,
+    FINISHED,
+    KEYS,
+    LifecycleMetrics,
+    Now,
+)
+from harbourmaster.telemetry.metric_schedule import MetricSchedule
+from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
+from harbourmaster.telemetry.placement_metrics import PlacementMetrics
+from harbourmaster.telemetry.query_metrics import QueryMetrics
+from harbourmaster.telemetry.rescheduling_metrics import ReschedulingMetrics
+from harbourmaster.webhook import handlers
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

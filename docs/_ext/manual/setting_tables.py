@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.settings import ControllerSettings
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.serving.options import _flag, _leaves, _metavar, _shown
+from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 from manual.markdown import code, definitions, plain
-from serving.options import _flag, _leaves, _metavar, _shown
-from webhook.settings import AdmissionSettings, Settings, WebhookSettings
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -8,10 +8,10 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certs.bundle import BundleFiles, parse_bundle
-from certs.overlap import Lifetimes, Write, decide
-from certs.reload import CertificateHolder
-from certs.secret import trust_bundle
+from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.overlap import Lifetimes, Write, decide
+from harbourmaster.certs.reload import CertificateHolder
+from harbourmaster.certs.secret import trust_bundle
 from helpers.authorities import KUPID_NAMES, accepts, kupid_data
 from helpers.handshakes import shake_hands, strict_client
 
@@ -77,7 +77,7 @@ def test_kupid_s_ten_years_end_with_the_rotation_after_that(kupid):
 
 
 def test_an_rsa_key_too_short_is_a_lost_key(kupid, monkeypatch):
-    monkeypatch.setattr("certs.authority._MIN_RSA_BITS", 3072)
+    monkeypatch.setattr("harbourmaster.certs.authority._MIN_RSA_BITS", 3072)
     data = written(NOW, kupid, (KUPID_NAMES[0],)).data
     assert same_leaf(data, kupid)
     assert "next-ca.crt" in data

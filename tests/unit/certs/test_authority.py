@@ -11,10 +11,16 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from certs.authority import BACKDATED, KeyPair, backdated, create_authority, issue_leaf
-from certs.bundle import BundleFiles, parse_bundle
-from certs.errors import UnreadableError
-from certs.reload import CertificateHolder
+from harbourmaster.certs.authority import (
+    BACKDATED,
+    KeyPair,
+    backdated,
+    create_authority,
+    issue_leaf,
+)
+from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.errors import UnreadableError
+from harbourmaster.certs.reload import CertificateHolder
 from helpers.authorities import foreign_authority, pem, rsa_key
 from helpers.handshakes import shake_hands, strict_client
 

@@ -11,8 +11,8 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from certs.authority import create_authority, issue_leaf
-from certs.bundle import (
+from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.bundle import (
     BundleFiles,
     check_authority,
     check_issuer,
@@ -20,7 +20,7 @@ from certs.bundle import (
     parse_bundle,
     verify_bundle,
 )
-from certs.errors import (
+from harbourmaster.certs.errors import (
     ChainError,
     KeyMismatchError,
     MissingNamesError,

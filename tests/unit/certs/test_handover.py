@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from certs.authority import create_authority, issue_leaf
-from certs.bundle import BundleFiles, parse_bundle
-from certs.handover import handover, mark_of
+from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.handover import handover, mark_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 WEEK = timedelta(days=7)

@@ -8,12 +8,12 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from certs.authority import BACKDATED, create_authority
-from certs.bundle import BundleFiles, parse_bundle
-from certs.errors import MissingNamesError
-from certs.overlap import Await, Lifetimes, Write, decide, margins
-from certs.rotation import Keep
-from certs.secret import trust_bundle
+from harbourmaster.certs.authority import BACKDATED, create_authority
+from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.errors import MissingNamesError
+from harbourmaster.certs.overlap import Await, Lifetimes, Write, decide, margins
+from harbourmaster.certs.rotation import Keep
+from harbourmaster.certs.secret import trust_bundle
 from helpers.authorities import (
     accepts,
     foreign_authority,

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from certs.errors import UnreadableError
-from certs.reload import CertificateHolder, TlsOptions
-from certs.store import ensure
+from harbourmaster.certs.errors import UnreadableError
+from harbourmaster.certs.reload import CertificateHolder, TlsOptions
+from harbourmaster.certs.store import ensure
 from helpers.handshakes import shake_hands, strict_client
 
 NOW = datetime.now(UTC)

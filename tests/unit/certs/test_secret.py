@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from certs.authority import create_authority, issue_leaf
-from certs.secret import published, read_authorities, trust_bundle
+from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.secret import published, read_authorities, trust_bundle
 from helpers.authorities import foreign_authority, pem
 from helpers.handshakes import strict_client
 

@@ -11,8 +11,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import trustme
 
-from certs.errors import KeyMismatchError, MissingNamesError, UnreadableError, ValidityError
-from certs.store import ensure, is_foreign, load, read_files, write_files
+from harbourmaster.certs.errors import (
+    KeyMismatchError,
+    MissingNamesError,
+    UnreadableError,
+    ValidityError,
+)
+from harbourmaster.certs.store import ensure, is_foreign, load, read_files, write_files
 from helpers.authorities import accepts, foreign_authority, pem, rsa_key
 
 NOW = datetime.now(UTC)
@@ -61,7 +66,8 @@ def test_s3_nothing_of_a_key_is_in_the_environment(tmp_path):
 
 def test_s3_core_dumps_can_be_forbidden():
     program = (
-        "import resource; from certs.hardening import disable_core_dumps; disable_core_dumps();"
+        "import resource; from harbourmaster.certs.hardening import disable_core_dumps; "
+        "disable_core_dumps();"
         "print(resource.getrlimit(resource.RLIMIT_CORE))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
@@ -206,7 +212,7 @@ def test_an_rsa_authority_issues_too(tmp_path):
 
 
 def test_an_authority_with_a_key_of_another_kind_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("certs.authority._MIN_RSA_BITS", 4096)
+    monkeypatch.setattr("harbourmaster.certs.authority._MIN_RSA_BITS", 4096)
     put_authority(tmp_path, *foreign_authority(NOW, rsa_key(), lifetime=timedelta(days=365)))
     with pytest.raises(UnreadableError, match=r"ca\.key is neither ECDSA nor RSA of 4096 bits;"):
         ensure(tmp_path, NAMES, NOW)

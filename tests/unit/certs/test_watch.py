@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import trustme
 
-from certs.authority import create_authority, issue_leaf
-from certs.errors import UnreadableError
-from certs.reload import CertificateHolder
-from certs.store import ensure, load
-from certs.watch import keep_current, next_renewal, wait_for
+from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.errors import UnreadableError
+from harbourmaster.certs.reload import CertificateHolder
+from harbourmaster.certs.store import ensure, load
+from harbourmaster.certs.watch import keep_current, next_renewal, wait_for
 from helpers.patience import PATIENCE
 
 NAMES = ("localhost",)
@@ -188,7 +188,7 @@ async def test_without_events_the_resync_finds_the_change(tmp_path, monkeypatch)
         await asyncio.Event().wait()
         yield
 
-    monkeypatch.setattr("certs.watch.awatch", no_events)
+    monkeypatch.setattr("harbourmaster.certs.watch.awatch", no_events)
     authority = trustme.CA()
     put(tmp_path, authority)
     async with kept(tmp_path, load(tmp_path, START), resync=0.05) as (_, log):
@@ -298,7 +298,7 @@ async def test_a_change_between_the_first_look_and_the_watch_is_seen(tmp_path, m
         mount.show(shown(authority, name="new.svc"))
         return before
 
-    monkeypatch.setattr("certs.watch.load", load_and_change)
+    monkeypatch.setattr("harbourmaster.certs.watch.load", load_and_change)
     async with kept(tmp_path, bundle) as (_, log):
         assert (await soon(log.changes)).names == {"new.svc"}
 
@@ -322,7 +322,7 @@ async def test_a_renewal_that_can_t_be_written_is_not_tried_without_pause(tmp_pa
         looks.append(1)
         raise UnreadableError("disk full")
 
-    monkeypatch.setattr("certs.watch.ensure", fail)
+    monkeypatch.setattr("harbourmaster.certs.watch.ensure", fail)
     async with kept(tmp_path, bundle, clock=lambda: next_renewal(bundle)) as (_, log):
         assert "disk full" in await soon(log.errors)
         await asyncio.sleep(0.1)
@@ -384,7 +384,7 @@ async def test_a_pair_that_openssl_refuses_is_not_found(tmp_path, monkeypatch):
         monkeypatch.undo()
         raise UnreadableError("OpenSSL refuses tls.crt and tls.key")
 
-    monkeypatch.setattr("certs.watch.CertificateHolder", refuse)
+    monkeypatch.setattr("harbourmaster.certs.watch.CertificateHolder", refuse)
     Mount(tmp_path).show(shown(create_authority(START)))
     async with awaited(tmp_path) as (task, log):
         assert "OpenSSL refuses" in await soon(log.errors)

@@ -8,13 +8,13 @@ import json
 
 import pytest
 
-from cli.cluster import collect, count, metadata_of, remaining
-from cli.metadata import metadata_in
-from cli.migrate import run as migrate
-from cli.uninstall import run as uninstall
+from harbourmaster.cli.cluster import collect, count, metadata_of, remaining
+from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.migrate import run as migrate
+from harbourmaster.cli.uninstall import run as uninstall
+from harbourmaster.kube.errors import GoneError
+from harbourmaster.kube.resources import DEPLOYMENTS, PODS
 from helpers.fake_api import FakeApi
-from kube.errors import GoneError
-from kube.resources import DEPLOYMENTS, PODS
 
 PLACE = "shop"
 

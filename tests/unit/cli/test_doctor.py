@@ -10,19 +10,41 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from certs.authority import create_authority
-from cli.doctor import run as doctor
-from cli.doctor.checks import CHECKS, rights
-from cli.doctor.checks.rescheduling import add_on
-from cli.doctor.checks.rights import required
-from cli.doctor.context import Options
-from cli.doctor.model import Finding, Report, fault, note, ok, ordered, unread, warning
-from cli.doctor.rendering import lines, summary
-from cli.doctor.run import NothingToSeeError, diagnose
-from cli.migrate.findings import findings as judge
-from cli.migrate.survey import Survey
-from controller.registration.registration import names_of
-from controller.settings import ControllerSettings
+from harbourmaster.certs.authority import create_authority
+from harbourmaster.cli.doctor import run as doctor
+from harbourmaster.cli.doctor.checks import CHECKS, rights
+from harbourmaster.cli.doctor.checks.rescheduling import add_on
+from harbourmaster.cli.doctor.checks.rights import required
+from harbourmaster.cli.doctor.context import Options
+from harbourmaster.cli.doctor.model import (
+    Finding,
+    Report,
+    fault,
+    note,
+    ok,
+    ordered,
+    unread,
+    warning,
+)
+from harbourmaster.cli.doctor.rendering import lines, summary
+from harbourmaster.cli.doctor.run import NothingToSeeError, diagnose
+from harbourmaster.cli.migrate.findings import findings as judge
+from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.errors import ApiError, UnreachableError
+from harbourmaster.kube.resources import (
+    DEFINITIONS,
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+)
+from harbourmaster.rescheduling.model import Criteria
+from harbourmaster.webhook.canary import our_version
 from helpers.ailing_world import (
     GATED,
     POD,
@@ -41,19 +63,6 @@ from helpers.examined import (
     examined,
     told,
 )
-from kube.errors import ApiError, UnreachableError
-from kube.resources import (
-    DEFINITIONS,
-    DEPLOYMENTS,
-    LEASES,
-    MUTATING_WEBHOOKS,
-    NAMESPACES,
-    PODS,
-    SECRETS,
-    VALIDATING_WEBHOOKS,
-)
-from rescheduling.model import Criteria
-from webhook.canary import our_version
 
 
 @pytest.fixture

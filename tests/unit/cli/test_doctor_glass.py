@@ -8,14 +8,14 @@ import copy
 import msgspec
 import pytest
 
-from cli.doctor import commands, glass
-from cli.main import main
-from controller.registration.break_glass import ANNOTATION, standing
-from controller.registration.desired import Home, desired
-from controller.settings import RegistrationSettings
+from harbourmaster.cli.doctor import commands, glass
+from harbourmaster.cli.main import main
+from harbourmaster.controller.registration.break_glass import ANNOTATION, standing
+from harbourmaster.controller.registration.desired import Home, desired
+from harbourmaster.controller.settings import RegistrationSettings
+from harbourmaster.kube.errors import ConflictError, ForbiddenError
+from harbourmaster.kube.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from helpers.fake_api import FakeApi
-from kube.errors import ConflictError, ForbiddenError
-from kube.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
 NAME = "harbourmaster"
 BOTH = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)

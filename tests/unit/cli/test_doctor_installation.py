@@ -7,8 +7,18 @@ from datetime import timedelta
 
 import pytest
 
-from certs.authority import create_authority
-from controller.registration.registration import names_of
+from harbourmaster.certs.authority import create_authority
+from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.kube.resources import (
+    DEFINITIONS,
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    VALIDATING_WEBHOOKS,
+)
 from helpers.ailing_world import (
     ASKED,
     GATED,
@@ -29,16 +39,6 @@ from helpers.examined import (
     World,
     examined,
     told,
-)
-from kube.resources import (
-    DEFINITIONS,
-    DEPLOYMENTS,
-    LEASES,
-    MUTATING_WEBHOOKS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    VALIDATING_WEBHOOKS,
 )
 
 

@@ -7,6 +7,12 @@ from datetime import timedelta
 
 import pytest
 
+from harbourmaster.kube.resources import (
+    DEFINITIONS,
+    DISRUPTION_BUDGETS,
+    NODES,
+    PODS,
+)
 from helpers.ailing_world import (
     X509,
     addon,
@@ -23,12 +29,6 @@ from helpers.examined import (
     World,
     examined,
     told,
-)
-from kube.resources import (
-    DEFINITIONS,
-    DISRUPTION_BUDGETS,
-    NODES,
-    PODS,
 )
 
 

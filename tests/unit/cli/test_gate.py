@@ -8,10 +8,12 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from cli.gate import show as gate_module
-from cli.gate.show import short_age, waiting
-from cli.main import main
-from controller.lifecycle.gated_pods import decode_pod
+from harbourmaster.cli.gate import show as gate_module
+from harbourmaster.cli.gate.show import short_age, waiting
+from harbourmaster.cli.main import main
+from harbourmaster.controller.lifecycle.gated_pods import decode_pod
+from harbourmaster.kube.resources import EVENTS, PODS, WORKLOAD_VERSIONS
+from harbourmaster.lifecycle.model import WorkloadVersion
 from helpers.fake_api import FakeApi
 from helpers.gated import (
     CHECKED,
@@ -25,8 +27,6 @@ from helpers.gated import (
     pod,
     put,
 )
-from kube.resources import EVENTS, PODS, WORKLOAD_VERSIONS
-from lifecycle.model import WorkloadVersion
 
 NOW = datetime.fromisoformat("2026-03-01T12:30:00Z")
 REASON = "incident 4711"
@@ -155,7 +155,7 @@ def run(api, monkeypatch, capsys):
     def connect(_kubeconfig, *, context):
         return api.connection
 
-    monkeypatch.setattr("cli.cluster.connect", connect)
+    monkeypatch.setattr("harbourmaster.cli.cluster.connect", connect)
 
     async def start(*arguments):
         import asyncio  # noqa: PLC0415 - the command has a loop of its own

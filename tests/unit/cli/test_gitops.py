@@ -10,18 +10,18 @@ import subprocess
 import pytest
 import yaml
 
-from cli.gitops.argocd import INSTALLATION
-from cli.gitops.rules import HANDLED, plural
-from cli.main import main
-from cli.render import rendered
+from harbourmaster.cli.gitops.argocd import INSTALLATION
+from harbourmaster.cli.gitops.rules import HANDLED, plural
+from harbourmaster.cli.main import main
+from harbourmaster.cli.render import rendered
+from harbourmaster.kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
+from harbourmaster.serving.documents import files_in, read_documents
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.sources import Sources, load
 from helpers.fake_api import FakeApi
 from helpers.ignoring import forget, without_empty
 from helpers.manifests import DEPLOY, objects, of_kind
-from kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
-from serving.documents import files_in, read_documents
-from webhook.engine import Engine
-from webhook.settings import AdmissionSettings
-from webhook.sources import Sources, load
 
 SAMPLES = DEPLOY / "samples"
 WORKLOADS = SAMPLES / "workloads"

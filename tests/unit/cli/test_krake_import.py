@@ -12,12 +12,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.main import main
-from cli.placement.krake_names import metric_constraint, metric_name, namespace_name, object_name
-from placement.metrics import parse_metric
-from placement.model import API_VERSION
-from placement.validation import CHECKS
-from policies.names import dns_label, dns_subdomain
+from harbourmaster.cli.main import main
+from harbourmaster.cli.placement.krake_names import (
+    metric_constraint,
+    metric_name,
+    namespace_name,
+    object_name,
+)
+from harbourmaster.placement.metrics import parse_metric
+from harbourmaster.placement.model import API_VERSION
+from harbourmaster.placement.validation import CHECKS
+from harbourmaster.policies.names import dns_label, dns_subdomain
 
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 KUBECONFIG = {
@@ -367,8 +372,8 @@ def test_a_file_that_is_no_yaml_is_refused(imported):
 
 def test_only_this_command_loads_what_it_needs():
     code = (
-        "import sys; from cli.main import _parser; _parser(); "
-        "found = ('cli.placement.krake', 'cli.placement.new'); "
+        "import sys; from harbourmaster.cli.main import _parser; _parser(); "
+        "found = ('harbourmaster.cli.placement.krake', 'harbourmaster.cli.placement.new'); "
         "print([each for each in found if each in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

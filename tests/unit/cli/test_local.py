@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.local import add_parser
+from harbourmaster.cli.local import add_parser
 
 
 @pytest.fixture

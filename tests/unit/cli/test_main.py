@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from cli.main import _parser, main
+from harbourmaster.cli.main import _parser, main
 
 
 def outputs(parser):

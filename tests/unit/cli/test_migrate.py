@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.metadata import Metadata
-from cli.migrate import commands
-from cli.migrate import run as migrate
-from cli.migrate.findings import findings
-from cli.migrate.legacy import role_of, system_of, system_of_webhooks
-from cli.migrate.model import (
+from harbourmaster.cli.metadata import Metadata
+from harbourmaster.cli.migrate import commands
+from harbourmaster.cli.migrate import run as migrate
+from harbourmaster.cli.migrate.findings import findings
+from harbourmaster.cli.migrate.legacy import role_of, system_of, system_of_webhooks
+from harbourmaster.cli.migrate.model import (
     KEPTN,
     KUPID,
     SEVERITIES,
@@ -30,7 +30,7 @@ from cli.migrate.model import (
     StuckPod,
     Workload,
 )
-from cli.migrate.objects import (
+from harbourmaster.cli.migrate.objects import (
     decode_definition,
     decode_slice,
     decode_webhooks,
@@ -38,12 +38,12 @@ from cli.migrate.objects import (
     registration_of,
     stuck_pod,
 )
-from cli.migrate.plan import plan
-from cli.migrate.policies import Reach, judge, policy_ref, reach_of
-from cli.migrate.survey import Survey
+from harbourmaster.cli.migrate.plan import plan
+from harbourmaster.cli.migrate.policies import Reach, judge, policy_ref, reach_of
+from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
 from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy, policy
-from kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
 
 ROOT = Path(__file__).parents[3]
 OURS = Ours("harbourmaster-system")
@@ -390,4 +390,4 @@ def test_the_arguments_name_the_function():
     parser = argparse.ArgumentParser()
     commands.add_parser(parser.add_subparsers())
     arguments = parser.parse_args(["migrate", "--output=json"])
-    assert (arguments.command, arguments.output) == ("cli.migrate.run:run", "json")
+    assert (arguments.command, arguments.output) == ("harbourmaster.cli.migrate.run:run", "json")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from cli.migrate.findings import findings
-from cli.migrate.model import (
+from harbourmaster.cli.migrate.findings import findings
+from harbourmaster.cli.migrate.model import (
     KEPTN,
     KUPID,
     SEVERITIES,
@@ -28,7 +28,7 @@ from cli.migrate.model import (
     Workload,
     delete,
 )
-from cli.migrate.plan import plan
+from harbourmaster.cli.migrate.plan import plan
 from helpers.properties import cases
 
 OURS = "harbourmaster-system"

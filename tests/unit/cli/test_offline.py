@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.main import main
-from cli.offline import replayed
+from harbourmaster.cli.main import main
+from harbourmaster.cli.offline import replayed
 from helpers.objects import cluster_policy, review, workload
 from helpers.patching import patched
 

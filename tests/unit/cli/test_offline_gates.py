@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 
-from cli.main import main
-from cli.offline import replayed
+from harbourmaster.cli.main import main
+from harbourmaster.cli.offline import replayed
 from helpers.admitted import GATE, OPT_IN, PARENT, family, keys, pod
 from helpers.objects import cluster_policy, review
 from helpers.patching import patched

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from cli.main import main
+from harbourmaster.cli.main import main
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 import yaml
 
-from cli.main import main
-from placement.model import API_VERSION
-from placement.validation import CHECKS
+from harbourmaster.cli.main import main
+from harbourmaster.placement.model import API_VERSION
+from harbourmaster.placement.validation import CHECKS
 
 MANIFEST = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n"
 

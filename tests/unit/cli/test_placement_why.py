@@ -9,11 +9,11 @@ import msgspec
 import pytest
 import yaml
 
-from cli import main as cli
-from cli.placement.why import lines, reported
+from harbourmaster.cli import main as cli
+from harbourmaster.cli.placement.why import lines, reported
+from harbourmaster.kube.resources import APPLICATIONS
+from harbourmaster.placement.model import Application
 from helpers.fake_api import FakeApi
-from kube.resources import APPLICATIONS
-from placement.model import Application
 
 RECORD = {
     "time": "2026-03-01T12:00:00Z",

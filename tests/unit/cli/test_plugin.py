@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cli import program
-from cli.main import main, plugin
+from harbourmaster.cli import program
+from harbourmaster.cli.main import main, plugin
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,7 +46,7 @@ def test_it_is_installed_under_the_name_that_kubectl_looks_for():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     scripts = config["options.entry_points"]["console_scripts"].split("\n")
-    assert "kubectl-harbourmaster = cli.main:plugin" in scripts
+    assert "kubectl-harbourmaster = harbourmaster.cli.main:plugin" in scripts
 
 
 def test_kubectl_finds_it(tmp_path):
@@ -54,7 +54,8 @@ def test_kubectl_finds_it(tmp_path):
     assert kubectl, "kubectl comes with the development requirements"
     script = tmp_path / "kubectl-harbourmaster"
     script.write_text(
-        f"#!{sys.executable}\nimport sys\nfrom cli.main import plugin\nsys.exit(plugin())\n"
+        f"#!{sys.executable}\nimport sys\n"
+        "from harbourmaster.cli.main import plugin\nsys.exit(plugin())\n"
     )
     script.chmod(0o755)
     done = subprocess.run(

@@ -8,9 +8,9 @@ import json
 import pytest
 import yaml
 
-from cli.main import main
-from cli.preview.commands import KINDS
-from cli.preview.world import FIRST, THEN
+from harbourmaster.cli.main import main
+from harbourmaster.cli.preview.commands import KINDS
+from harbourmaster.cli.preview.world import FIRST, THEN
 from helpers.objects import cluster_policy, policy, workload
 from helpers.previewing import bare, deployment, namespace, owner, ready_node
 

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from cli.preview.compare import Difference
-from cli.preview.fitting import Places
+from harbourmaster.cli.preview.compare import Difference
+from harbourmaster.cli.preview.fitting import Places
+from harbourmaster.rescheduling.anti_affinity import rivals
+from harbourmaster.rescheduling.fit import fits
+from harbourmaster.rescheduling.wire import decode_node, decode_pending, decode_present
 from helpers.previewing import HOST, bare, ready_node
 from helpers.rescheduling_objects import container
-from rescheduling.anti_affinity import rivals
-from rescheduling.fit import fits
-from rescheduling.wire import decode_node, decode_pending, decode_present
 
 APPS = ("a", "b")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -148,7 +148,7 @@ def test_who_is_kept_apart_is_asked_once_of_pods_that_are_alike(monkeypatch):
         asked.extend(listed)
         return rivals(pod, listed, namespaces)
 
-    monkeypatch.setattr("cli.preview.fitting.rivals", counted)
+    monkeypatch.setattr("harbourmaster.cli.preview.fitting.rivals", counted)
     for index, one in enumerate(found):
         sides = [
             bare(f"web-{index}", labels={"app": "web"}, affinity=affinity, nodeSelector=selector)

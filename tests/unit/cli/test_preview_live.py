@@ -8,12 +8,12 @@ import json
 import pytest
 import yaml
 
-from cli.main import main
-from cli.preview.world import FIRST, THEN
+from harbourmaster.cli.main import main
+from harbourmaster.cli.preview.world import FIRST, THEN
+from harbourmaster.kube.resources import CLUSTER_POLICIES, DEPLOYMENTS, NODES, PODS, POLICIES
 from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy
 from helpers.previewing import deployment, namespace, ready_node
-from kube.resources import CLUSTER_POLICIES, DEPLOYMENTS, NODES, PODS, POLICIES
 
 SSD = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
 NOWHERE = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "tape"})
@@ -41,7 +41,9 @@ async def api():
 @pytest.fixture
 def live(api, monkeypatch, capsys, tmp_path):
     """Return a function that previews policies on the fake API server."""
-    monkeypatch.setattr("cli.cluster.connect", lambda _file, *, context: api.connection)
+    monkeypatch.setattr(
+        "harbourmaster.cli.cluster.connect", lambda _file, *, context: api.connection
+    )
 
     async def start(policies, *arguments):
         file = tmp_path / "policies.yaml"

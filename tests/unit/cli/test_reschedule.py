@@ -12,7 +12,8 @@ import uuid
 import pytest
 import yaml
 
-from cli.main import main
+from harbourmaster.cli.main import main
+from harbourmaster.kube.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from helpers.fake_api import FakeApi
 from helpers.rescheduling_objects import (
     RESERVATIONS,
@@ -23,7 +24,6 @@ from helpers.rescheduling_objects import (
     pod,
     removable,
 )
-from kube.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 
 POD = "kube-system/c"
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -306,7 +306,9 @@ async def api():
 @pytest.fixture
 def live(api, monkeypatch, capsys):
     """Return a function that plans with the fake API server."""
-    monkeypatch.setattr("cli.cluster.connect", lambda _file, *, context: api.connection)
+    monkeypatch.setattr(
+        "harbourmaster.cli.cluster.connect", lambda _file, *, context: api.connection
+    )
 
     async def start(*arguments):
         command = ["reschedule", "plan", f"--pod={POD}", *arguments]
@@ -368,10 +370,11 @@ def test_without_a_cluster_that_is_said(tmp_path, capsys):
 
 def test_the_command_line_loads_no_planner_before_it_is_asked_for():
     code = (
-        "import sys, cli.main; cli.main._parser(); "
-        "sys.exit(any(name.startswith(('rescheduling.planner', 'rescheduling.accounting', "
-        "'cli.reschedule.plan', 'cli.reschedule.fit', 'kube.client', 'aiohttp')) "
-        "for name in sys.modules))"
+        "import sys; from harbourmaster.cli.main import _parser; _parser(); "
+        "late = ('aiohttp', 'harbourmaster.cli.reschedule.fit', "
+        "'harbourmaster.cli.reschedule.plan', 'harbourmaster.kube.client', "
+        "'harbourmaster.rescheduling.accounting', 'harbourmaster.rescheduling.planner'); "
+        "sys.exit(any(name.startswith(late) for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

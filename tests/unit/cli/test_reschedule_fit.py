@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.reschedule.fit import fit, judged
+from harbourmaster.cli.reschedule.fit import fit, judged
 
 NODE = {
     "metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}},
@@ -177,7 +177,7 @@ def test_standard_input_is_read(monkeypatch, capsysbinary):
 
 def test_it_needs_no_server_and_no_client():
     script = (
-        "import sys, cli.reschedule.fit\n"
+        "import sys, harbourmaster.cli.reschedule.fit\n"
         "print({'aiohttp', 'kubernetes_asyncio', 'asyncio', 'yaml'} & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)

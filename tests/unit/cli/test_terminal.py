@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from cli.terminal import NARROWEST, Terminal, json_text
+from harbourmaster.cli.terminal import NARROWEST, Terminal, json_text
 
 
 class Screen(io.StringIO):

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from cli.installed import (
+from harbourmaster.cli.installed import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CLUSTER_WIDE,
@@ -19,15 +19,14 @@ from cli.installed import (
     METRICS,
     WEBHOOK,
 )
-from cli.uninstall import commands, undoing
-from cli.uninstall import run as uninstall
-from cli.uninstall.releasing import MIRRORED
-from cli.uninstall.removal import Options
-from gates.gate import GATE
-from gates.metadata import REMOVED_KEY as RELEASED
-from helpers.fake_api import FakeApi
-from kube.errors import UnreachableError
-from kube.resources import (
+from harbourmaster.cli.uninstall import commands, undoing
+from harbourmaster.cli.uninstall import run as uninstall
+from harbourmaster.cli.uninstall.releasing import MIRRORED
+from harbourmaster.cli.uninstall.removal import Options
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
+from harbourmaster.kube.errors import UnreachableError
+from harbourmaster.kube.resources import (
     API_SERVICES,
     APPLICATIONS,
     APPS,
@@ -45,7 +44,8 @@ from kube.resources import (
     TASK_DEFINITIONS,
     VALIDATING_WEBHOOKS,
 )
-from rescheduling.model import RESERVATIONS
+from harbourmaster.rescheduling.model import RESERVATIONS
+from helpers.fake_api import FakeApi
 
 OURS = {"app.kubernetes.io/name": "harbourmaster"}
 OPTIONS = Options(DEFAULT_NAMESPACE, patience=0.5)
@@ -623,7 +623,7 @@ async def test_roles_of_others_stay_whatever_their_labels(api, client):
 async def test_the_lease_is_taken_and_a_configuration_that_returns_goes_again(
     api, client, monkeypatch
 ):
-    monkeypatch.setattr("cli.uninstall.stopping.QUIET_SECONDS", 0.2)
+    monkeypatch.setattr("harbourmaster.cli.uninstall.stopping.QUIET_SECONDS", 0.2)
     install(api)
     put(api, LEASES, CONTROLLER, labels={}, spec={"holderIdentity": "elsewhere_x"})
     created = client.patch
@@ -652,7 +652,7 @@ def parsed(*given):
 
 def test_the_arguments_name_the_function_and_bad_ones_are_refused(capsys):
     arguments = parsed("--kubeconfig=x", "--yes")
-    assert arguments.command == "cli.uninstall.run:run"
+    assert arguments.command == "harbourmaster.cli.uninstall.run:run"
     assert (arguments.namespace, arguments.delete_crds) == (DEFAULT_NAMESPACE, False)
     assert arguments.scheduler == "keptn-scheduler"
     for bad in ("0", "nan", "soon"):

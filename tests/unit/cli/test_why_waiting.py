@@ -7,13 +7,9 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from cli.why.model import Subject, WhyContext
-from cli.why.sections import gate, placement, rescheduling
-from helpers.fake_api import FakeApi
-from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
-from helpers.rescheduling_objects import RESERVATIONS, node
-from helpers.rescheduling_objects import pod as plain
-from kube.resources import (
+from harbourmaster.cli.why.model import Subject, WhyContext
+from harbourmaster.cli.why.sections import gate, placement, rescheduling
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     APPLICATIONS,
     DEPLOYMENTS,
@@ -25,7 +21,11 @@ from kube.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from placement.manifests import Owner
+from harbourmaster.placement.manifests import Owner
+from helpers.fake_api import FakeApi
+from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
+from helpers.rescheduling_objects import RESERVATIONS, node
+from helpers.rescheduling_objects import pod as plain
 
 NOW = datetime.fromisoformat("2026-03-01T10:00:30Z")
 HOME = "harbourmaster-system"
@@ -239,7 +239,7 @@ async def test_the_definition_of_what_runs_is_found_though_the_version_lists_it_
 
 
 async def test_what_was_not_looked_at_is_not_called_missing(api, ask, monkeypatch):
-    monkeypatch.setattr("cli.why.gate_facts.MOST", 2)
+    monkeypatch.setattr("harbourmaster.cli.why.gate_facts.MOST", 2)
     names = [f"warm-{number}" for number in range(3)]
     status = {"currentPhase": "WorkloadPreDeployTasks"}
     put(api, WORKLOAD_VERSIONS, version(status, preDeploymentTasks=names))
@@ -459,7 +459,7 @@ async def test_annotations_that_nobody_can_read_keep_no_node(api, ask):
 
 
 async def test_a_plan_that_would_take_long_is_left_to_its_own_command(api, ask, monkeypatch):
-    monkeypatch.setattr("cli.why.sections.rescheduling.PATIENCE", 0)
+    monkeypatch.setattr("harbourmaster.cli.why.sections.rescheduling.PATIENCE", 0)
     obj = on("dns", priorityClassName="system-cluster-critical")
     obj["metadata"]["namespace"] = "kube-system"
     obj["spec"]["priority"] = 2_000_000_000

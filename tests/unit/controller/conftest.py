@@ -5,9 +5,9 @@ import contextlib
 
 import pytest
 
-from controller.settings import CONTROLLERS
+from harbourmaster.controller.settings import CONTROLLERS
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.fake_api import FakeApi
-from telemetry.controller_metrics import create_controller_metrics
 
 
 class RecordedEvents:

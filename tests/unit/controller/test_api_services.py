@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from certs.authority import create_authority
-from controller.registration.api_services import SERVED
-from controller.registration.registration import Registration, names_of
-from controller.settings import ControllerSettings
+from harbourmaster.certs.authority import create_authority
+from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.registration import Registration, names_of
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.resources import API_SERVICES, NAMESPACES, SECRETS
 from helpers.patience import PATIENCE
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, data_of
-from kube.resources import API_SERVICES, NAMESPACES, SECRETS
 
 HOME = "harbour"
 FOREIGN = base64.b64encode(create_authority(datetime.now(UTC)).certificate).decode()

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from certs.authority import create_authority
-from controller.registration import certificates
-from controller.registration.conversions import CONVERTED, decode_converted
-from controller.registration.registration import Registration
-from controller.settings import ControllerSettings
+from harbourmaster.certs.authority import create_authority
+from harbourmaster.controller.registration import certificates
+from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
+from harbourmaster.controller.registration.registration import Registration
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.resources import DEFINITIONS, NAMESPACES, SECRETS
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, bundles_of, data_of
-from kube.resources import DEFINITIONS, NAMESPACES, SECRETS
 
 HOME = "harbour"
 APPS = "keptnapps.lifecycle.keptn.sh"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.registration.fights import LIMIT, WINDOW, Fights
+from harbourmaster.controller.registration.fights import LIMIT, WINDOW, Fights
 
 FIELD = "failurePolicy"
 

@@ -7,15 +7,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from controller.extender.extender import PATH
-from controller.manager import Manager
-from controller.settings import ControllerSettings
-from helpers.extending import NODES, TRACKED, filter_body
-from helpers.handshakes import strict_client
-from helpers.patience import PATIENCE
-from helpers.registered import CONFIGURATIONS, NAME, SECRET
-from helpers.tracing import Memory, Outcomes
-from kube.resources import (
+from harbourmaster.controller.extender.extender import PATH
+from harbourmaster.controller.manager import Manager
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     APPS,
     LEASES,
@@ -23,8 +18,13 @@ from kube.resources import (
     NAMESPACES,
     SECRETS,
 )
-from telemetry.controller_metrics import create_controller_metrics
-from telemetry.spans import Tracer
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from harbourmaster.telemetry.spans import Tracer
+from helpers.extending import NODES, TRACKED, filter_body
+from helpers.handshakes import strict_client
+from helpers.patience import PATIENCE
+from helpers.registered import CONFIGURATIONS, NAME, SECRET
+from helpers.tracing import Memory, Outcomes
 
 HOME = "harbour"
 LEASE = "harbourmaster-controller"
@@ -160,14 +160,14 @@ async def test_a_cache_that_cannot_be_filled_is_named_and_not_ready(start, api):
 
 
 async def test_one_controller_s_missing_rights_do_not_stop_the_other(start, api, monkeypatch):
-    monkeypatch.setattr("controller.manager.SYNC_WAIT", 0.2)
+    monkeypatch.setattr("harbourmaster.controller.manager.SYNC_WAIT", 0.2)
     api.forbid("list", NAMESPACES)
     await start()
     await until_registered(api)
 
 
 async def test_a_crash_of_one_controller_does_not_stop_the_other(start, api, monkeypatch):
-    monkeypatch.setattr("controller.namespaces.NamespaceMirror.due", lambda *_: 1 / 0)
+    monkeypatch.setattr("harbourmaster.controller.namespaces.NamespaceMirror.due", lambda *_: 1 / 0)
     found = await start()
     await until_registered(api)
     zero = 'harbourmaster_controller_restarts_total{controller="namespaces"} 0.0'
@@ -298,7 +298,7 @@ async def test_kinds_that_are_absent_hold_nothing_up(start, api):
 
 
 async def test_it_tells_how_late_its_event_loop_is(start, monkeypatch):
-    monkeypatch.setattr("controller.manager.HEARTBEAT", 0.01)
+    monkeypatch.setattr("harbourmaster.controller.manager.HEARTBEAT", 0.01)
     found = await start()
     never = "harbourmaster_event_loop_lag_seconds 0.0\n"
     await found.until("/metrics", lambda answer: never not in answer[1])

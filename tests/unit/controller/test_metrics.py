@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prometheus_client import generate_latest
 
-from telemetry.controller_metrics import create_controller_metrics
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 
 
 def text_of(metrics):

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.kube.resources import NAMESPACES
 from helpers.observed import observed
 from helpers.tracing import Collector, attributes
-from kube.resources import NAMESPACES
 
 
 @pytest.mark.slow

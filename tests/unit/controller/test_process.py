@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from controller.process import run
-from controller.settings import ControllerSettings
-from policies.decoding import describe
-from serving.process import run_process
+from harbourmaster.controller.process import run
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.policies.decoding import describe
+from harbourmaster.serving.process import run_process
 
 KUBECONFIG = """
 apiVersion: v1
@@ -23,8 +23,8 @@ users: [{name: x, user: {}}]
 @pytest.fixture
 def started(monkeypatch, capsys, tmp_path):
     """Return a function that runs the process with flags: its exit code and what it says."""
-    monkeypatch.setattr("controller.process.disable_core_dumps", lambda: None)
-    monkeypatch.setattr("controller.process.configure_logging", lambda *_: None)
+    monkeypatch.setattr("harbourmaster.controller.process.disable_core_dumps", lambda: None)
+    monkeypatch.setattr("harbourmaster.controller.process.configure_logging", lambda *_: None)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "POD_NAMESPACE", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
@@ -74,6 +74,6 @@ def test_an_address_of_another_machine_is_one_line(started, tmp_path):
 
 @pytest.mark.slow
 def test_it_is_a_module_to_run():
-    command = [sys.executable, "-m", "controller", "--help"]
+    command = [sys.executable, "-m", "harbourmaster.controller", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--certificates-adopt-secret" in done.stdout

@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from certs.authority import create_authority, issue_leaf
-from controller.registration import break_glass, certificates, fights
-from controller.registration.registration import Registration
-from controller.settings import ControllerSettings
+from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.controller.registration import break_glass, certificates, fights
+from harbourmaster.controller.registration.registration import Registration
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from helpers.registered import (
     CONFIGURATIONS,
     KEYS,
@@ -26,7 +27,6 @@ from helpers.registered import (
     trusts,
     with_data,
 )
-from kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 
 # Together they take as long as a thousand others.
 pytestmark = pytest.mark.slow

@@ -5,10 +5,16 @@ import argparse
 import msgspec
 import pytest
 
-from controller.settings import LIFECYCLE, METRICS, NAMESPACES, REGISTRATION, ControllerSettings
-from controller.validation import validate
-from policies.decoding import describe
-from serving.options import SettingsError, add_settings, settings_from
+from harbourmaster.controller.settings import (
+    LIFECYCLE,
+    METRICS,
+    NAMESPACES,
+    REGISTRATION,
+    ControllerSettings,
+)
+from harbourmaster.controller.validation import validate
+from harbourmaster.policies.decoding import describe
+from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 
 
 def settings(**values):

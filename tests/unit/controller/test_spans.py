@@ -6,11 +6,11 @@ import contextlib
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from controller.job import Job
-from controller.spans import traced
+from harbourmaster.controller.job import Job
+from harbourmaster.controller.spans import traced
+from harbourmaster.kube.errors import ConflictError
+from harbourmaster.telemetry.spans import Tracer
 from helpers.tracing import Memory, Outcomes
-from kube.errors import ConflictError
-from telemetry.spans import Tracer
 
 
 @pytest.fixture

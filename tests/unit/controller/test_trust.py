@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from certs.authority import create_authority, issue_leaf
-from controller.registration.trust import (
+from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.controller.registration.trust import (
     RETAINED,
     Trust,
     bundle_of,

@@ -7,10 +7,14 @@ import msgspec
 import pytest
 import yaml
 
-from controller.extender.answers import VERBS
-from controller.extender.extender import PATH
-from controller.registration.registration import names_of
-from controller.settings import METRICS
+from harbourmaster.controller.extender.answers import VERBS
+from harbourmaster.controller.extender.extender import PATH
+from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.settings import METRICS
+from harbourmaster.policies.model import Policy
+from harbourmaster.policies.validation import validate
+from harbourmaster.telemetry.metric_schedule import MetricSchedule
+from harbourmaster.telemetry.metrics import create_metrics
 from helpers.manifests import (
     BASES,
     DEPLOY,
@@ -26,10 +30,6 @@ from helpers.manifests import (
     settings_of,
 )
 from manual.families import FAMILIES, shown_name
-from policies.model import Policy
-from policies.validation import validate
-from telemetry.metric_schedule import MetricSchedule
-from telemetry.metrics import create_metrics
 
 SUFFIXES = re.compile(r"_(bucket|count|sum)$")
 

@@ -11,10 +11,10 @@ import pytest
 from deploy.grafana.admission import OBJECTIVE
 from deploy.grafana.dashboards import DASHBOARDS, NOT_SHOWN, files
 from deploy.grafana.layout import COLUMNS
+from harbourmaster.telemetry.metrics import create_metrics
 from helpers import promql
 from helpers.manifests import DEPLOY, objects, of_kind, one
 from manual.families import FAMILIES, labels_of, shown_name
-from telemetry.metrics import create_metrics
 
 FOLDER = DEPLOY / "components/monitoring/dashboards"
 DATA_SOURCE = {"type": "prometheus", "uid": "${datasource}"}

@@ -125,4 +125,4 @@ def test_undeploy_takes_all_away_unless_told_otherwise():
 @pytest.mark.parametrize(("given", "flags"), [((), ""), (("KEEP=1",), " --keep")])
 def test_a_demo_is_kept_on_demand(demo, given, flags):
     *_, command = make("--dry-run", demo, *given).stdout.splitlines()
-    assert command.rstrip() == f"exec .venv/bin/python -m playground {demo}{flags}"
+    assert command.rstrip() == f"exec .venv/bin/python -m harbourmaster.playground {demo}{flags}"

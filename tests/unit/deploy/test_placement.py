@@ -7,12 +7,12 @@ import re
 import msgspec
 import pytest
 
-from cli.main import _parser
-from cli.placement.cases import decided
-from controller.settings import ControllerSettings
+from harbourmaster.cli.main import _parser
+from harbourmaster.cli.placement.cases import decided
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.placement.model import GROUP
 from helpers.manifests import BASES, ROOT, kustomize, objects, of_kind, one, parsed, settings_of
 from helpers.schemas import definition
-from placement.model import GROUP
 
 CONTROLLER = "harbourmaster-controller"
 ROLE = "harbourmaster-placement"

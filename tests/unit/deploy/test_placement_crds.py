@@ -9,12 +9,12 @@ import typing
 import pytest
 from msgspec import UNSET, Struct, structs
 
-from controller.placement.caches import ReportedCluster
+from harbourmaster.controller.placement.caches import ReportedCluster
+from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
+from harbourmaster.placement.model import GROUP, KINDS, Condition, Manifest
+from harbourmaster.placement.provider_validation import SubmittedProvider
+from harbourmaster.placement.validation import CHECKS
 from helpers.schemas import CRDS, definition
-from placement.deployed import DeployedApplication, MemberCluster
-from placement.model import GROUP, KINDS, Condition, Manifest
-from placement.provider_validation import SubmittedProvider
-from placement.validation import CHECKS
 
 PLURALS = {
     "Application": "applications",

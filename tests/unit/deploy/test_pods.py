@@ -6,11 +6,11 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from harbourmaster.serving.health import health_app
+from harbourmaster.serving.protocol import Timeouts
+from harbourmaster.serving.readiness import PROBE_TIMEOUT, Readiness
+from harbourmaster.webhook.server import _LAST_CONNECTIONS
 from helpers.manifests import ROOT, container, objects, of_kind, one, selects, settings_of
-from serving.health import health_app
-from serving.protocol import Timeouts
-from serving.readiness import PROBE_TIMEOUT, Readiness
-from webhook.server import _LAST_CONNECTIONS
 
 DEPLOYMENTS = {each["metadata"]["name"]: each for each in of_kind(objects(), "Deployment")}
 SECURE = {

@@ -8,11 +8,11 @@ from itertools import filterfalse
 import pytest
 import yaml
 
-from controller.registration.api_services import SERVED
-from controller.registration.conversions import CONVERTED
-from controller.registration.desired import Home, desired
-from controller.registration.registration import names_of
-from controller.settings import (
+from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.conversions import CONVERTED
+from harbourmaster.controller.registration.desired import Home, desired
+from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.settings import (
     CONTROLLERS,
     NAMESPACES,
     PLACEMENT,

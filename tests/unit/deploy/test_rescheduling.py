@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from controller.settings import ControllerSettings
+from harbourmaster.controller.settings import ControllerSettings
 from helpers.manifests import (
     BASES,
     ROOT,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.aggregation import aggregate, print_number
+from harbourmaster.evaluation.aggregation import aggregate, print_number
 
 
 def test_c94_a_percentile_is_of_sorted_values():

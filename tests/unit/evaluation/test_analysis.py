@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.analysis import Measured, judge
-from evaluation.go_json import dumps
-from evaluation.model import AnalysisObjective, ObjectReference, TotalScore
+from harbourmaster.evaluation.analysis import Measured, judge
+from harbourmaster.evaluation.go_json import dumps
+from harbourmaster.evaluation.model import AnalysisObjective, ObjectReference, TotalScore
 
 LIMITS = TotalScore(pass_percentage=75, warning_percentage=50)
 QUERY = "sum(up)"

@@ -6,8 +6,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from evaluation.analysis_course import bounds, delay, frozen, keyed, recalled, references, step
-from evaluation.model import AnalysisObjective, ObjectReference, StoredValue, Timeframe
+from harbourmaster.evaluation.analysis_course import (
+    bounds,
+    delay,
+    frozen,
+    keyed,
+    recalled,
+    references,
+    step,
+)
+from harbourmaster.evaluation.model import (
+    AnalysisObjective,
+    ObjectReference,
+    StoredValue,
+    Timeframe,
+)
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 700_000, tzinfo=UTC)
 

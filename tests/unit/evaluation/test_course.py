@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from evaluation.course import (
+from harbourmaster.evaluation.course import (
     FAILED,
     PENDING,
     PROGRESSING,
@@ -18,7 +18,7 @@ from evaluation.course import (
     time_left,
     undefined,
 )
-from evaluation.objectives import Objective, Reading, Result, missing
+from harbourmaster.evaluation.objectives import Objective, Reading, Result, missing
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CPUS = Objective("cpus", ">5")

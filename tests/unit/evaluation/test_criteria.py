@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.criteria import Target, decode_target, is_fulfilled, wire
+from harbourmaster.evaluation.criteria import Target, decode_target, is_fulfilled, wire
 
 
 def failure(**operators):

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.faults import bad_name, forbidden, invalid, message, required, unsupported
+from harbourmaster.evaluation.faults import (
+    bad_name,
+    forbidden,
+    invalid,
+    message,
+    required,
+    unsupported,
+)
 
 
 def test_faults_read_as_those_of_the_api_server():

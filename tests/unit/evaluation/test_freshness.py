@@ -7,12 +7,18 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from evaluation.freshness import Value, age_limit, is_fresh, newest, read
-from evaluation.metric_status import question_of
-from evaluation.model import IntervalResult, Metric, MetricRange, MetricSpec, MetricStatus
-from evaluation.objectives import Reading
-from evaluation.objects import Metadata
-from evaluation.times import stamp
+from harbourmaster.evaluation.freshness import Value, age_limit, is_fresh, newest, read
+from harbourmaster.evaluation.metric_status import question_of
+from harbourmaster.evaluation.model import (
+    IntervalResult,
+    Metric,
+    MetricRange,
+    MetricSpec,
+    MetricStatus,
+)
+from harbourmaster.evaluation.objectives import Reading
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.evaluation.times import stamp
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 INTERVALS = 2.0

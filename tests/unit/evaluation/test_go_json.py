@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.go_json import dumps, number
+from harbourmaster.evaluation.go_json import dumps, number
 
 VALUES = st.recursive(
     st.none()

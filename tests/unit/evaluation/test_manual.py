@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.targets import is_met, parse_number, parse_target
+from harbourmaster.evaluation.targets import is_met, parse_number, parse_target
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "evaluations.md"
 ROW = re.compile(r"^\| `([<>=!][^`]*)` \| (.*) \| (.*) \|$", re.MULTILINE)

@@ -4,7 +4,7 @@ from base64 import b64decode
 
 import msgspec
 
-from evaluation.metric_status import (
+from harbourmaster.evaluation.metric_status import (
     KEPT_RAW,
     MAX_RAW,
     answered,
@@ -14,7 +14,7 @@ from evaluation.metric_status import (
     value_time,
     without_raw,
 )
-from evaluation.model import IntervalResult, MetricRange, MetricSpec, MetricStatus
+from harbourmaster.evaluation.model import IntervalResult, MetricRange, MetricSpec, MetricStatus
 
 PLAIN = MetricSpec()
 SPAN = MetricRange(interval="3m", stored_results=3)

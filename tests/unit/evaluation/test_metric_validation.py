@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from evaluation.aggregation import aggregate
-from evaluation.metric_validation import (
+from harbourmaster.evaluation.aggregation import aggregate
+from harbourmaster.evaluation.metric_validation import (
     AGGREGATIONS,
     MAX_ITEMS,
     MAX_SAMPLES,
@@ -12,7 +12,7 @@ from evaluation.metric_validation import (
     validate_metric,
     validate_provider,
 )
-from evaluation.model import Metric, Provider
+from harbourmaster.evaluation.model import Metric, Provider
 from helpers.schemas import versions
 
 METRIC = {"provider": {"name": "prometheus"}, "query": "up", "fetchIntervalSeconds": 10}

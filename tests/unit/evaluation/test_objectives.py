@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.objectives import (
+from harbourmaster.evaluation.objectives import (
     FAILED,
     SUCCEEDED,
     Objective,

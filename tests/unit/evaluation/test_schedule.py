@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.schedule import retry_wait, slots, stable_hash
+from harbourmaster.evaluation.schedule import retry_wait, slots, stable_hash
 
 NOON = 1_772_366_400.0
 """A multiple of a minute."""

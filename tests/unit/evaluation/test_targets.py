@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from evaluation.targets import Condition, is_met, parse_number, parse_target
+from harbourmaster.evaluation.targets import Condition, is_met, parse_number, parse_target
 
 
 @pytest.mark.parametrize(

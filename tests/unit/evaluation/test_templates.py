@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.templates import LONGEST, Place, parse_template, render
+from harbourmaster.evaluation.templates import LONGEST, Place, parse_template, render
 
 HOSTILE = ['"', "'", "`", "\\", "}", "{", '"}) or vector(1) #', '\\"', "a\\", "~", '~"', "$(x)"]
 PROVIDERS = ["prometheus", "thanos", "cortex", "datadog", "dynatrace", "dql", "elastic", "other"]

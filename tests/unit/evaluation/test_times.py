@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from evaluation.times import parse, stamp
+from harbourmaster.evaluation.times import parse, stamp
 
 
 @pytest.mark.parametrize(

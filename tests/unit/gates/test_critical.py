@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gates.critical import Importance, Toleration, is_critical
+from harbourmaster.gates.critical import Importance, Toleration, is_critical
 
 MARK = {"scheduler.alpha.kubernetes.io/critical-pod": ""}
 TOLERATES = (Toleration("CriticalAddonsOnly", "Exists"),)

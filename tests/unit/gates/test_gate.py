@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonpatch
 import pytest
 
-from gates.gate import GATE, PROVISIONAL, SCHEDULER_NAME, is_gated, placement
+from harbourmaster.gates.gate import GATE, PROVISIONAL, SCHEDULER_NAME, is_gated, placement
 
 OURS = {"name": GATE}
 THEIRS = {"name": "example.com/quota"}

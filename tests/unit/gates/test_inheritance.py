@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gates.inheritance import Tracking, inherit, own
-from gates.metadata import APP_TYPE_KEY, SINGLE_SERVICE, Metadata
-from gates.version import Container
+from harbourmaster.gates.inheritance import Tracking, inherit, own
+from harbourmaster.gates.metadata import APP_TYPE_KEY, SINGLE_SERVICE, Metadata
+from harbourmaster.gates.version import Container
 
 NGINX = (Container("nginx", "nginx:1.25"),)
 CHECKS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gates.known_keys import (
+from harbourmaster.gates.known_keys import (
     KNOWN_KEYS,
     MAX_MEANT,
     PREFIXES,
@@ -16,7 +16,7 @@ from gates.known_keys import (
     mistaken_opt_in,
     unknown_keys,
 )
-from gates.metadata import OPT_IN_KEY
+from harbourmaster.gates.metadata import OPT_IN_KEY
 
 ROOT = Path(__file__).parents[3]
 SOURCES = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gates.metadata import (
+from harbourmaster.gates.metadata import (
     APP_KEY,
     CONTAINER_KEY,
     PRE_TASKS_KEY,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.names import (
+from harbourmaster.gates.names import (
     app_version_name,
     digits,
     generation_hash,

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gates.owners import OwnerReference, is_parent, is_replica_set, parent_of, supported_owner
+from harbourmaster.gates.owners import (
+    OwnerReference,
+    is_parent,
+    is_replica_set,
+    parent_of,
+    supported_owner,
+)
 
 APPS = "apps/v1"
 ARGO = "argoproj.io/v1alpha1"

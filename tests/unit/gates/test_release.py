@@ -3,7 +3,7 @@ from __future__ import annotations
 import jsonpatch
 import pytest
 
-from gates.release import (
+from harbourmaster.gates.release import (
     CHECKING,
     FAILED,
     LATE,

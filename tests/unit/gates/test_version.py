@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gates.version import Container, EnvVar, fnv1a, image_version, version_of
+from harbourmaster.gates.version import Container, EnvVar, fnv1a, image_version, version_of
 
 NGINX = Container("nginx", "nginx:1.25")
 DIGEST = "sha256:4c1c50d0ffc614f90b93b07d778028dc765548e823f676fb027f61d281ac380d"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gates.metadata import APP_TYPE_KEY, SINGLE_SERVICE
-from gates.names import version_name, workload_name
-from gates.workload import WorkloadMetadata, workload_of
+from harbourmaster.gates.metadata import APP_TYPE_KEY, SINGLE_SERVICE
+from harbourmaster.gates.names import version_name, workload_name
+from harbourmaster.gates.workload import WorkloadMetadata, workload_of
 
 
 def test_a_pod_without_a_workload_belongs_to_none():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.backoff import Backoff, Pace
+from harbourmaster.kube.backoff import Backoff, Pace
 
 
 def test_waits_double_up_to_the_limit():

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec.json import decode
 
-from kube.client import Client
-from kube.errors import (
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.errors import (
     AlreadyExistsError,
     ApiError,
     BadAnswerError,
@@ -20,8 +20,8 @@ from kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from kube.patches import ApplyPatch, JsonPatch, MergePatch
-from kube.resources import LEASES, NAMESPACES, POLICIES, SECRETS
+from harbourmaster.kube.patches import ApplyPatch, JsonPatch, MergePatch
+from harbourmaster.kube.resources import LEASES, NAMESPACES, POLICIES, SECRETS
 
 
 class Metadata(msgspec.Struct):

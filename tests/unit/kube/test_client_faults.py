@@ -9,13 +9,10 @@ import ssl
 import pytest
 import trustme
 
-from helpers.fake_api import FakeApi
-from helpers.patience import PATIENCE
-from helpers.virtual_time import skip
-from kube import transport
-from kube.client import Client
-from kube.connection import Connection
-from kube.errors import (
+from harbourmaster.kube import transport
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import Connection
+from harbourmaster.kube.errors import (
     ApiError,
     BadAnswerError,
     ConnectionSettingsError,
@@ -24,9 +21,12 @@ from kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from kube.patches import MergePatch
-from kube.resources import NAMESPACES
-from kube.trust import client_context
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import NAMESPACES
+from harbourmaster.kube.trust import client_context
+from helpers.fake_api import FakeApi
+from helpers.patience import PATIENCE
+from helpers.virtual_time import skip
 
 NOTHING = MergePatch({})
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import trustme
 
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect, in_cluster, own_namespace
+from harbourmaster.kube.credentials import TOKEN_SECONDS, TokenFile
+from harbourmaster.kube.errors import ConnectionSettingsError, UnauthorizedError
 from helpers.fake_api import FakeApi
-from kube.client import Client
-from kube.connection import connect, in_cluster, own_namespace
-from kube.credentials import TOKEN_SECONDS, TokenFile
-from kube.errors import ConnectionSettingsError, UnauthorizedError
 
 ROOT = Path(__file__).parents[3]
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -264,8 +264,8 @@ async def test_a_pod_does_not_load_the_library_for_kubeconfigs(authority, accoun
     program = """
 import asyncio, sys
 from pathlib import Path
-from kube.client import Client
-from kube.connection import connect
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
 
 async def main():
     async with Client(connect(service_account_dir=Path(sys.argv[1]))) as client:

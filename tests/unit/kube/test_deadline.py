@@ -10,13 +10,13 @@ import time
 
 import pytest
 
+from harbourmaster.kube.deadline import Deadman, elapsed, run_while
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
-from kube.deadline import Deadman, elapsed, run_while
 
 STUCK = """
 import time
-from kube.deadline import Deadman, elapsed
+from harbourmaster.kube.deadline import Deadman, elapsed
 Deadman().arm(elapsed() + 0.1)
 time.sleep(600)
 """

@@ -6,11 +6,11 @@ import asyncio
 
 import msgspec
 
+from harbourmaster.kube.definitions import DefinitionsWatch
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import APPS, DEFINITIONS, TASKS
+from harbourmaster.serving.background import running
 from helpers.patience import PATIENCE
-from kube.definitions import DefinitionsWatch
-from kube.reflector import Reflector
-from kube.resources import APPS, DEFINITIONS, TASKS
-from serving.background import running
 
 
 def definition(resource):

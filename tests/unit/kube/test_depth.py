@@ -8,10 +8,10 @@ import json
 
 import pytest
 
+from harbourmaster.kube.depth import DEEPEST, STUB, shallow
+from harbourmaster.kube.errors import BadAnswerError
+from harbourmaster.kube.resources import APPLICATIONS
 from helpers.fake_api import FakeApi
-from kube.depth import DEEPEST, STUB, shallow
-from kube.errors import BadAnswerError
-from kube.resources import APPLICATIONS
 
 
 def nested(levels):

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
+from harbourmaster.kube.deadline import Deadman
+from harbourmaster.kube.election import LeaderElection
+from harbourmaster.kube.resources import LEASES
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
-from kube.deadline import Deadman
-from kube.election import LeaderElection
-from kube.resources import LEASES
 
 # Together they take as long as a thousand others.
 pytestmark = pytest.mark.slow

@@ -5,9 +5,8 @@ import json
 import msgspec
 import pytest
 
-from helpers.fake_store import status
-from kube import errors
-from kube.errors import (
+from harbourmaster.kube import errors
+from harbourmaster.kube.errors import (
     MAX_FORBIDDEN,
     MAX_MESSAGE,
     AlreadyExistsError,
@@ -19,6 +18,7 @@ from kube.errors import (
     ServerError,
     error_from,
 )
+from helpers.fake_store import status
 
 CALL = "get /api/v1/namespaces/prod"
 

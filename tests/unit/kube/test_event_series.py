@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.properties import cases
-from kube.event_series import (
+from harbourmaster.kube.event_series import (
     Allowance,
     Bucket,
     Limiter,
@@ -18,6 +17,7 @@ from kube.event_series import (
     occurrence,
     shortened,
 )
+from helpers.properties import cases
 
 POD = ObjectReference("v1", "Pod", "a", "prod", uid="1", resource_version="7")
 

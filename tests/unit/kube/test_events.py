@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
+from harbourmaster.kube.errors import UnreachableError, error_from
+from harbourmaster.kube.event_series import Allowance
+from harbourmaster.kube.events import EventRecorder, ObjectReference
 from helpers.logs import captured_log
 from helpers.virtual_time import virtual
-from kube.errors import UnreachableError, error_from
-from kube.event_series import Allowance
-from kube.events import EventRecorder, ObjectReference
 
 POD = ObjectReference("v1", "Pod", "a", "prod", uid="1")
 NODE = ObjectReference("v1", "Node", "n")

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from harbourmaster.kube.events import EventRecorder, ObjectReference
+from harbourmaster.kube.resources import EVENTS
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
-from kube.events import EventRecorder, ObjectReference
-from kube.resources import EVENTS
 
 POD = ObjectReference("v1", "Pod", "a", "prod", uid="1")
 

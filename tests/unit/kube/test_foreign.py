@@ -14,11 +14,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.kube.foreign import MAX_BYTES, access_from
 from helpers.fake_api import FakeApi
 from helpers.properties import cases
-from kube.client import Client
-from kube.errors import ConnectionSettingsError
-from kube.foreign import MAX_BYTES, access_from
 
 SOURCE = "Secret team/one, key kubeconfig"
 HIDDEN = "hidden-c2VjcmV0"

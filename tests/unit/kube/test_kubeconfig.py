@@ -10,11 +10,11 @@ import trustme
 import yaml
 from cryptography.hazmat.primitives import serialization as form
 
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.errors import ApiError, ConnectionSettingsError, UnreachableError
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
-from kube.client import Client
-from kube.connection import connect
-from kube.errors import ApiError, ConnectionSettingsError, UnreachableError
 
 HIDDEN = "hidden-c2VjcmV0"
 

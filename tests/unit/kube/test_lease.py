@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import msgspec
 import pytest
 
-from kube.lease import (
+from harbourmaster.kube.lease import (
     Acquire,
     Lease,
     LeaseSpec,

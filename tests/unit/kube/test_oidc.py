@@ -13,10 +13,10 @@ import trustme
 import yaml
 from aiohttp import web
 
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.errors import UnauthorizedError
 from helpers.fake_api import FakeApi
-from kube.client import Client
-from kube.connection import connect
-from kube.errors import UnauthorizedError
 
 
 @pytest.fixture(scope="module")

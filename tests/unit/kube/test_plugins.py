@@ -14,12 +14,12 @@ import pytest
 import trustme
 import yaml
 
+from harbourmaster.kube import plugins
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.errors import ConnectionSettingsError, UnauthorizedError
+from harbourmaster.kube.plugins import Command, PluginToken
 from helpers.fake_api import FakeApi
-from kube import plugins
-from kube.client import Client
-from kube.connection import connect
-from kube.errors import ConnectionSettingsError, UnauthorizedError
-from kube.plugins import Command, PluginToken
 
 VERSION = "client.authentication.k8s.io/v1"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from harbourmaster.kube.errors import ServerError
 from helpers.scripted_api import END, ScriptedApi, Thing, mirrored
 from helpers.virtual_time import virtual
-from kube.errors import ServerError
 
 
 @pytest.fixture

@@ -8,9 +8,7 @@ import itertools
 import pytest
 from structlog.testing import capture_logs
 
-from helpers.scripted_api import END, Hang, ScriptedApi, Thing, event, mirrored
-from helpers.virtual_time import virtual
-from kube.errors import (
+from harbourmaster.kube.errors import (
     ApiError,
     BadAnswerError,
     ForbiddenError,
@@ -21,7 +19,9 @@ from kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from kube.faults import RELIST_AFTER, NoWatchMetrics, after_fault
+from harbourmaster.kube.faults import RELIST_AFTER, NoWatchMetrics, after_fault
+from helpers.scripted_api import END, Hang, ScriptedApi, Thing, event, mirrored
+from helpers.virtual_time import virtual
 
 HOUR = 3600
 FORBIDDEN = (

@@ -10,12 +10,12 @@ import pytest
 from msgspec import Struct
 from structlog.testing import capture_logs
 
+from harbourmaster.kube.client import Page
+from harbourmaster.kube.errors import GoneError, ServerError
+from harbourmaster.kube.store import Store
 from helpers.scripted_api import END, ScriptedApi, Thing, event, mirrored
 from helpers.virtual_time import run_virtually, virtual
 from helpers.work import lines
-from kube.client import Page
-from kube.errors import GoneError, ServerError
-from kube.store import Store
 
 
 @pytest.fixture

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.properties import cases
-from helpers.scripted_api import END, Hang, ScriptedApi, Thing, mirrored
-from helpers.virtual_time import run_virtually
-from kube.errors import (
+from harbourmaster.kube.errors import (
     ApiError,
     BadAnswerError,
     ForbiddenError,
@@ -22,6 +19,9 @@ from kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from helpers.properties import cases
+from helpers.scripted_api import END, Hang, ScriptedApi, Thing, mirrored
+from helpers.virtual_time import run_virtually
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 # None stands for a value that can't be read.

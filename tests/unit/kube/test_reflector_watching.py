@@ -7,6 +7,9 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from harbourmaster.kube.errors import GoneError, TooManyRequestsError, UnreachableError
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import NAMESPACES, POLICIES
 from helpers.scripted_api import (
     END,
     LATENCY,
@@ -17,9 +20,6 @@ from helpers.scripted_api import (
     mirrored,
 )
 from helpers.virtual_time import virtual
-from kube.errors import GoneError, TooManyRequestsError, UnreachableError
-from kube.reflector import Reflector
-from kube.resources import NAMESPACES, POLICIES
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import POLICIES
 from helpers.patience import PATIENCE
 from helpers.scripted_api import Thing, decode_thing
-from kube.backoff import Backoff
-from kube.reflector import Reflector
-from kube.resources import POLICIES
 
 QUICK = Backoff(first=0.01, limit=0.05)
 ANSWERS = {
@@ -32,7 +32,7 @@ CUT = {"cut in half": {"kind": "torn"}}
 @pytest.fixture(autouse=True)
 def _no_pace(monkeypatch):
     # That is shown in virtual time, where it costs none.
-    monkeypatch.setattr("kube.reflector._MAX_STARTS", 1000)
+    monkeypatch.setattr("harbourmaster.kube.reflector._MAX_STARTS", 1000)
 
 
 def put(api, name, value):

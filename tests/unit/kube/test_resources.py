@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from kube import resources
-from kube.resources import CLUSTER_POLICIES, LEASES, NAMESPACES, PODS, SECRETS, Resource
+from harbourmaster.kube import resources
+from harbourmaster.kube.resources import (
+    CLUSTER_POLICIES,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    Resource,
+)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from kube.errors import ApiError, BadAnswerError
-from kube.server_version import ServerVersion, parse_version, server_version
+from harbourmaster.kube.errors import ApiError, BadAnswerError
+from harbourmaster.kube.server_version import ServerVersion, parse_version, server_version
 
 
 def info(major="", minor="", **more):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from harbourmaster.kube.store import Store
 from helpers.work import lines
-from kube.store import Store
 
 
 class Thing(Struct, frozen=True):

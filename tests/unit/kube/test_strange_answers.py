@@ -6,13 +6,19 @@ import asyncio
 
 import pytest
 
+from harbourmaster.kube import resources, transport
+from harbourmaster.kube.errors import BadAnswerError, TooLargeError
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.resources import (
+    CLUSTER_POLICIES,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    SECRETS,
+)
 from helpers.patience import PATIENCE
 from helpers.scripted_api import ScriptedApi, Thing, decode_thing, mirrored
 from helpers.virtual_time import virtual
-from kube import resources, transport
-from kube.errors import BadAnswerError, TooLargeError
-from kube.reflector import Reflector
-from kube.resources import CLUSTER_POLICIES, LEASES, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
 
 DEEP = b"[" * 5000 + b"]" * 5000
 

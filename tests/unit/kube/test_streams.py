@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.streams import MAX_LINE, LineSplitter, LineTooLongError
+from harbourmaster.kube.streams import MAX_LINE, LineSplitter, LineTooLongError
 
 STREAM = b'{"a":1}\n\n{"b":"\xc3\xa9"}\r\n\r\nx\n'
 LINES = [b'{"a":1}', b'{"b":"\xc3\xa9"}', b"x"]

@@ -8,10 +8,8 @@ from contextlib import aclosing
 import pytest
 from msgspec.json import decode
 
-from helpers.fake_store import encode, status
-from helpers.patience import PATIENCE
-from kube import streams
-from kube.errors import (
+from harbourmaster.kube import streams
+from harbourmaster.kube.errors import (
     BadAnswerError,
     GoneError,
     InvalidError,
@@ -19,7 +17,9 @@ from kube.errors import (
     ServerError,
     UnreachableError,
 )
-from kube.resources import CLUSTER_POLICIES, NAMESPACES, SECRETS
+from harbourmaster.kube.resources import CLUSTER_POLICIES, NAMESPACES, SECRETS
+from helpers.fake_store import encode, status
+from helpers.patience import PATIENCE
 
 
 def put(api, name, **labels):

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.kube.errors import ConflictError
+from harbourmaster.kube.workqueue import QueueShutDownError, WorkQueue, work
 from helpers.properties import cases
 from helpers.virtual_time import run_virtually, virtual
-from kube.backoff import Backoff
-from kube.errors import ConflictError
-from kube.workqueue import QueueShutDownError, WorkQueue, work
 
 STEADY_BACKOFF = Backoff(first=1.0, limit=8.0, jitter=0.0)
 

@@ -5,9 +5,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from evaluation.objects import Metadata, OwnerReference
-from gates.names import app_version_name, workload_name
-from lifecycle.apps import (
+from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.gates.names import app_version_name, workload_name
+from harbourmaster.lifecycle.apps import (
     change,
     composed,
     composed_version,
@@ -20,7 +20,7 @@ from lifecycle.apps import (
     short_name,
     version_of,
 )
-from lifecycle.model import (
+from harbourmaster.lifecycle.model import (
     App,
     AppContext,
     AppContextSpec,
@@ -34,7 +34,7 @@ from lifecycle.model import (
     WorkloadEntry,
     WorkloadSpec,
 )
-from lifecycle.workloads import names_of
+from harbourmaster.lifecycle.workloads import names_of
 
 API = "lifecycle.keptn.sh/v1"
 PODTATO = ("entry", "hat", "left-arm", "left-leg", "right-arm", "right-leg")

@@ -7,12 +7,11 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from evaluation.metric_status import question_of
-from evaluation.model import Metric, MetricSpec, MetricStatus, ProviderName
-from evaluation.objects import Metadata
-from helpers.phased import app_version, workload_version
-from lifecycle.check_facts import Facts, check_reports, expected
-from lifecycle.model import (
+from harbourmaster.evaluation.metric_status import question_of
+from harbourmaster.evaluation.model import Metric, MetricSpec, MetricStatus, ProviderName
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.lifecycle.check_facts import Facts, check_reports, expected
+from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     Evaluation,
     EvaluationDefinition,
@@ -28,6 +27,7 @@ from lifecycle.model import (
     TaskStatus,
     WorkloadVersionStatus,
 )
+from helpers.phased import app_version, workload_version
 
 NOW = datetime.fromisoformat("2026-11-21T18:00:30Z")
 STARTED = "2026-11-21T18:00:00Z"

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from harbourmaster.lifecycle.model import AppVersionStatus, ItemStatus
 from helpers.phased import CHECKS, STAMP, Walk, app_version, workload_version
-from lifecycle.model import AppVersionStatus, ItemStatus
 
 
 def item(walk, definition):

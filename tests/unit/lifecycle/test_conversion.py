@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from lifecycle.conversion import (
+from harbourmaster.lifecycle.conversion import (
     MAX_ANNOTATIONS,
     UNCONVERTED,
     VERSIONS,

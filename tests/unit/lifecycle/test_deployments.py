@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.lifecycle.model import WorkloadEntry, WorkloadState
+from harbourmaster.lifecycle.steps import Rules
 from helpers.phased import STAMP, Walk, app_version, workload_version
-from lifecycle.model import WorkloadEntry, WorkloadState
-from lifecycle.steps import Rules
 
 CART = WorkloadEntry(name="cart", version="2.0")
 TILL = WorkloadEntry(name="till", version="1.0")

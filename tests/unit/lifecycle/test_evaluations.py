@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.objects import Metadata
-from lifecycle.evaluations import POST, PRE, evaluation_for, failure_text
-from lifecycle.model import (
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.lifecycle.evaluations import POST, PRE, evaluation_for, failure_text
+from harbourmaster.lifecycle.model import (
     AppVersion,
     AppVersionSpec,
     Evaluation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lifecycle.events import (
+from harbourmaster.lifecycle.events import (
     APP_PHASES,
     CREATIONS,
     LONG_NAMES,

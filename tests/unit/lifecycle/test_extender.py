@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lifecycle.extender import ArgumentsError, filter_error, read_filter, read_preemption
-from lifecycle.scheduling import Permission
+from harbourmaster.lifecycle.extender import (
+    ArgumentsError,
+    filter_error,
+    read_filter,
+    read_preemption,
+)
+from harbourmaster.lifecycle.scheduling import Permission
 
 POD = {
     "metadata": {
@@ -59,7 +64,7 @@ def test_the_pod_says_of_which_scheduler_it_is():
 @pytest.mark.parametrize("given", [REFUSED, AVOIDING])
 @pytest.mark.parametrize("ask", [lambda names: question(NodeNames=names), whole])
 def test_no_answer_is_longer_than_clusters_are_large(monkeypatch, ask, given):
-    monkeypatch.setattr("lifecycle.extender.MOST_NODES", 3)
+    monkeypatch.setattr("harbourmaster.lifecycle.extender.MOST_NODES", 3)
     assert filtered(ask(NAMES), given)["FailedAndUnresolvableNodes"]
     with pytest.raises(ArgumentsError, match=r"^4 nodes, more than 3$"):
         filtered(ask([*NAMES, "n4"]), given)

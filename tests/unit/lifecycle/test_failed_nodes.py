@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from evaluation.times import stamp
-from helpers.lifecycle_objects import metadata, workload_version
-from lifecycle.failed_nodes import (
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.lifecycle.failed_nodes import (
     CLEAR_KEY,
     MOST,
     Failure,
@@ -21,7 +20,8 @@ from lifecycle.failed_nodes import (
     recorded,
     start_failure,
 )
-from lifecycle.model import FailedNode, WorkloadVersionStatus
+from harbourmaster.lifecycle.model import FailedNode, WorkloadVersionStatus
+from helpers.lifecycle_objects import metadata, workload_version
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = 3600.0

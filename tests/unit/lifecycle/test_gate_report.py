@@ -8,14 +8,12 @@ from typing import get_args
 import msgspec
 import pytest
 
-from controller.lifecycle.gated_pods import decode_whole
-from evaluation.objects import Metadata
-from helpers.gated import GATE, REMOVED, keptn, owned, pod
-from helpers.phased import app_version
-from lifecycle.check_facts import Facts
-from lifecycle.gate_report import gate_report
-from lifecycle.gate_verdict import Code, GateRules
-from lifecycle.model import (
+from harbourmaster.controller.lifecycle.gated_pods import decode_whole
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.gate_report import gate_report
+from harbourmaster.lifecycle.gate_verdict import Code, GateRules
+from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     Evaluation,
     EvaluationSpec,
@@ -28,6 +26,8 @@ from lifecycle.model import (
     WorkloadVersionSpec,
     WorkloadVersionStatus,
 )
+from helpers.gated import GATE, REMOVED, keptn, owned, pod
+from helpers.phased import app_version
 
 NOW = datetime.fromisoformat("2026-03-01T10:00:30Z")
 RS = ResourceReference(uid="rs-1", kind="ReplicaSet", name="waiter-rs")

@@ -7,6 +7,15 @@ import re
 
 import pytest
 
+from harbourmaster.lifecycle.functions import Container
+from harbourmaster.lifecycle.jobs import (
+    Runners,
+    active_deadline,
+    job_for,
+    job_name,
+    literal,
+    ttl_of,
+)
 from helpers.expansion import expanded
 from helpers.task_objects import (
     APP_CONTEXT,
@@ -21,8 +30,6 @@ from helpers.task_objects import (
     read,
     task,
 )
-from lifecycle.functions import Container
-from lifecycle.jobs import Runners, active_deadline, job_for, job_name, literal, ttl_of
 
 CONTEXT = json.dumps(WORKLOAD_CONTEXT, separators=(",", ":"))
 PARENT = definition(

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.task_objects import definition, program_of, read, task
-from lifecycle.functions import (
+from harbourmaster.lifecycle.functions import (
     Container,
     Missing,
     Unusable,
@@ -14,6 +13,7 @@ from lifecycle.functions import (
     is_name,
     references,
 )
+from helpers.task_objects import definition, program_of, read, task
 
 
 def refers(name, to, runtime="deno", **spec):

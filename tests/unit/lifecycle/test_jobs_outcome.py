@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.lifecycle.task_jobs import Condition
-from lifecycle.jobs import Outcome, outcome_of
+from harbourmaster.controller.lifecycle.task_jobs import Condition
+from harbourmaster.lifecycle.jobs import Outcome, outcome_of
 
 SUCCEEDED = Outcome("Succeeded")
 EXCEEDED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")

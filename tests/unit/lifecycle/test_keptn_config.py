@@ -5,9 +5,9 @@ import itertools
 import msgspec
 import pytest
 
-from lifecycle.configuration import Configuration
-from lifecycle.keptn_config import chosen, configured, standing
-from lifecycle.model import Config
+from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.keptn_config import chosen, configured, standing
+from harbourmaster.lifecycle.model import Config
 
 NAMESPACES = ("harbour", "keptn-system")
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.lifecycle.machine import advance
+from harbourmaster.lifecycle.model import AppVersionStatus, ItemStatus, WorkloadEntry
+from harbourmaster.lifecycle.steps import Rules, World
+from harbourmaster.lifecycle.tracing import phase_carrier
 from helpers.phased import CHECKS, STAMP, Walk, app_version, workload_version
-from lifecycle.machine import advance
-from lifecycle.model import AppVersionStatus, ItemStatus, WorkloadEntry
-from lifecycle.steps import Rules, World
-from lifecycle.tracing import phase_carrier
 
 APP_FLOW = [
     "AppPreDeployTasks",

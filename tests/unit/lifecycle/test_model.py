@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from evaluation.objects import Metadata, OwnerReference
-from lifecycle.model import (
+from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.lifecycle.model import (
     AppVersion,
     AppVersionSpec,
     AppVersionStatus,

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from lifecycle.overall import overall
+from harbourmaster.lifecycle.overall import overall
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from lifecycle import events
-from lifecycle.model import (
+from harbourmaster.lifecycle import events
+from harbourmaster.lifecycle.model import (
     AppVersionSpec,
     AppVersionStatus,
     WorkloadVersionSpec,
     WorkloadVersionStatus,
 )
-from lifecycle.phases import APP_PHASES, WORKLOAD_PHASES
+from harbourmaster.lifecycle.phases import APP_PHASES, WORKLOAD_PHASES
 
 KINDS = [
     (APP_PHASES, AppVersionSpec, AppVersionStatus),

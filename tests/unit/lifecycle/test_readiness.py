@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lifecycle.readiness import Rollout, has_observed, is_deployed
+from harbourmaster.lifecycle.readiness import Rollout, has_observed, is_deployed
 
 
 def rollout(**fields):

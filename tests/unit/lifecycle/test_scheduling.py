@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from evaluation.objects import Metadata
-from evaluation.times import stamp
-from gates.owners import OwnerReference
-from lifecycle.model import (
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.gates.owners import OwnerReference
+from harbourmaster.lifecycle.model import (
     FailedNode,
     ItemStatus,
     ResourceReference,
@@ -18,7 +18,7 @@ from lifecycle.model import (
     WorkloadVersionSpec,
     WorkloadVersionStatus,
 )
-from lifecycle.scheduling import (
+from harbourmaster.lifecycle.scheduling import (
     CHECK_AGAIN,
     FREE,
     MOST_TEXT,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.lifecycle.model import Evaluation, EvaluationSpec, TaskContext
+from harbourmaster.lifecycle.subjects import phase_of, span_attributes, state_of, subject
 from helpers.lifecycle_objects import app_version, evaluation, metadata, task, workload_version
-from lifecycle.model import Evaluation, EvaluationSpec, TaskContext
-from lifecycle.subjects import phase_of, span_attributes, state_of, subject
 
 
 def evaluation_of(workload, check_type):

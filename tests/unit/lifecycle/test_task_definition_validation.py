@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lifecycle.model import TaskDefinition
-from lifecycle.task_definition_validation import validate
+from harbourmaster.lifecycle.model import TaskDefinition
+from harbourmaster.lifecycle.task_definition_validation import validate
 
 CODE = {"inline": {"code": "console.log(1)"}}
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from harbourmaster.lifecycle.tasks import task_for, task_name
 from helpers.task_objects import app_version, definition, read, workload_version
-from lifecycle.tasks import task_for, task_name
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 

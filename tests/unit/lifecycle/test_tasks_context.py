@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from lifecycle.model import TaskContext
-from lifecycle.task_context import context_text, go_json, parameters_text
+from harbourmaster.lifecycle.model import TaskContext
+from harbourmaster.lifecycle.task_context import context_text, go_json, parameters_text
 
 
 def text_of(**fields):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lifecycle.tracing import ids_from, phase_carrier, phase_ids, root_ids
+from harbourmaster.lifecycle.tracing import ids_from, phase_carrier, phase_ids, root_ids
 
 HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

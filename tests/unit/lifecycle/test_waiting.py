@@ -5,10 +5,10 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from evaluation.objects import Metadata
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.lifecycle.model import AppVersionStatus
+from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
 from helpers.phased import app_version, workload_version
-from lifecycle.model import AppVersionStatus
-from lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
 
 WORKLOAD = workload_version()
 

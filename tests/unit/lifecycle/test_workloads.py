@@ -4,10 +4,10 @@ import jsonpatch
 import msgspec
 import pytest
 
-from evaluation.objects import Metadata, OwnerReference
-from gates.workload import workload_of
-from lifecycle.model import Workload, WorkloadVersion, WorkloadVersionStatus
-from lifecycle.workloads import (
+from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.model import Workload, WorkloadVersion, WorkloadVersionStatus
+from harbourmaster.lifecycle.workloads import (
     MOST_OWNERS,
     OWNERS_KEY,
     SINCE_KEY,

@@ -7,6 +7,15 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from harbourmaster.placement.backends import (
+    decide_cluster,
+    decide_magnum_cluster,
+    merged,
+    settled_cluster,
+    settled_magnum_cluster,
+)
+from harbourmaster.placement.model import Reference, condition
+from harbourmaster.placement.records import record
 from helpers.placing import (
     NOW,
     ago,
@@ -21,15 +30,6 @@ from helpers.placing import (
     refs,
     seen,
 )
-from placement.backends import (
-    decide_cluster,
-    decide_magnum_cluster,
-    merged,
-    settled_cluster,
-    settled_magnum_cluster,
-)
-from placement.model import Reference, condition
-from placement.records import record
 
 
 def wanted(labels=None, metrics=None, *, status=None, backoff=None, **metadata):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from placement.cluster_state import (
+from harbourmaster.placement.cluster_state import (
     CONNECTING,
     FAILING_METRICS,
     METRICS_AVAILABLE,
@@ -19,7 +19,7 @@ from placement.cluster_state import (
     schedulable,
     updated,
 )
-from placement.model import Condition, condition
+from harbourmaster.placement.model import Condition, condition
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 NO_METRICS = Condition(type=METRICS_AVAILABLE, status="False", reason="Unknown")

@@ -7,13 +7,13 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from evaluation.times import parse
+from harbourmaster.evaluation.times import parse
+from harbourmaster.placement.course import is_handed_over, next_time, settled
+from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.model import DecisionRecord, Reference, condition
+from harbourmaster.placement.records import record
+from harbourmaster.placement.rules import Rules
 from helpers.placing import NOW, ago, application, cluster, seen
-from placement.course import is_handed_over, next_time, settled
-from placement.decisions import decide
-from placement.model import DecisionRecord, Reference, condition
-from placement.records import record
-from placement.rules import Rules
 
 AB = (cluster("a", {"m": 1}), cluster("b", {"n": 1}))
 BETTER = {"m": 0.1, "n": 0.9}

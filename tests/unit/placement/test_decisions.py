@@ -7,6 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.passes import Pass
+from harbourmaster.placement.world import world_of
 from helpers.placing import (
     NOW,
     ONLINE,
@@ -24,9 +27,6 @@ from helpers.placing import (
     seen,
     world,
 )
-from placement.decisions import decide
-from placement.passes import Pass
-from placement.world import world_of
 
 AB = (cluster("a", {"m": 1}), cluster("b", {"n": 1}))
 

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import msgspec
 
+from harbourmaster.placement.deployed import (
+    DeployedApplication,
+    DeployedStatus,
+    fields_of,
+    record_of,
+)
+from harbourmaster.placement.model import Reference
+from harbourmaster.placement.rollout import Migration, Record
 from helpers.berths import ref
-from placement.deployed import DeployedApplication, DeployedStatus, fields_of, record_of
-from placement.model import Reference
-from placement.rollout import Migration, Record
 
 RECORD = Record(
     scheduled_to="a",

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from placement.custom_resources import parse_custom_resource
-from placement.errors import ConstraintError
-from placement.labels import LabelConstraint, parse_label
-from placement.lexer import LONGEST
-from placement.metrics import MetricConstraint, parse_metric
+from harbourmaster.placement.custom_resources import parse_custom_resource
+from harbourmaster.placement.errors import ConstraintError
+from harbourmaster.placement.labels import LabelConstraint, parse_label
+from harbourmaster.placement.lexer import LONGEST
+from harbourmaster.placement.metrics import MetricConstraint, parse_metric
 
 DE = ("DE",)
 BOTH = ("DE", "SK")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from placement.inventory import ObjectRef
-from placement.manifests import (
+from harbourmaster.placement.inventory import ObjectRef
+from harbourmaster.placement.manifests import (
     DEEPEST,
     NAME_LABEL,
     NAMESPACE_LABEL,

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from placement.inventory import ADOPTED, MADE, ObjectRef
-from placement.manifests import FIELD_MANAGER, UID_LABEL, Owner
-from placement.ownership import (
+from harbourmaster.placement.inventory import ADOPTED, MADE, ObjectRef
+from harbourmaster.placement.manifests import FIELD_MANAGER, UID_LABEL, Owner
+from harbourmaster.placement.ownership import (
     ADOPTED_ANNOTATION,
     OwnerReference,
     Present,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.readiness import READY, has_state, readiness, summary
+from harbourmaster.placement.readiness import READY, has_state, readiness, summary
 
 
 def obj(kind, version="v1", generation=2, spec=None, **status):

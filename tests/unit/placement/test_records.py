@@ -3,9 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.records import LONGEST_TEXT, MOST_CANDIDATES, MOST_TERMS, record
 from helpers.placing import ago, application, cluster, metric, seen
-from placement.decisions import decide
-from placement.records import LONGEST_TEXT, MOST_CANDIDATES, MOST_TERMS, record
 
 AB = (cluster("a", {"m": 2}), cluster("b", {"n": 1}))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from helpers.berths import LIMITS, Berths, ref
-from placement.rollout import (
+from harbourmaster.placement.rollout import (
     CLUSTER_UNKNOWN,
     Apply,
     Check,
@@ -22,6 +21,7 @@ from placement.rollout import (
     Write,
     next_action,
 )
+from helpers.berths import LIMITS, Berths, ref
 
 ONE = (ref("one"),)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from playground import api
+from harbourmaster.playground import api
 
 
 @pytest.fixture

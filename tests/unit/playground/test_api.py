@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from playground import api
-from playground.errors import PlaygroundError
+from harbourmaster.playground import api
+from harbourmaster.playground.errors import PlaygroundError
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 TAINTED = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from playground import browser
-from playground.browser import ensure_axe, ensure_browser
-from playground.errors import PlaygroundError
+from harbourmaster.playground import browser
+from harbourmaster.playground.browser import ensure_axe, ensure_browser
+from harbourmaster.playground.errors import PlaygroundError
 
 # Stand for apt-get and dpkg-deb: the one notes its calls and makes two packages, the other unpacks
 # a browser that needs its library, or what TREE names instead.

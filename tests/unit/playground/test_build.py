@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from playground import build
-from playground.build import (
+from harbourmaster.playground import build
+from harbourmaster.playground.build import (
     CONTROL_PLANE,
     PROMETHEUS,
     TARGETS,
@@ -19,7 +19,7 @@ from playground.build import (
     find_go,
     find_kubectl,
 )
-from playground.errors import PlaygroundError
+from harbourmaster.playground.errors import PlaygroundError
 
 # Stands for the Go command: notes each build, writes beside go.mod, and makes an empty binary.
 FAKE_GO = """#!/bin/sh

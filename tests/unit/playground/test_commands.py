@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from playground.commands import (
+from harbourmaster.playground.commands import (
     COMPONENTS,
     OPTIONAL,
     STAGES,

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from playground.control_plane import ControlPlane, shut_down, survey
-from playground.errors import PlaygroundError
-from playground.processes import Process, Record, write_records
+from harbourmaster.playground.control_plane import ControlPlane, shut_down, survey
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.processes import Process, Record, write_records
 
 BROKEN = "#!/bin/sh\nfor number in 1 2 3; do echo line $number; done\nexit 7\n"
 
@@ -43,7 +43,7 @@ def test_a_component_that_ends_is_named_with_its_log_and_its_last_lines(control_
 
 def test_a_failed_start_leaves_no_process(control_plane, binaries, monkeypatch):
     install(binaries, "etcd", "#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr("playground.control_plane.READY_SECONDS", 0.1)
+    monkeypatch.setattr("harbourmaster.playground.control_plane.READY_SECONDS", 0.1)
     started = []
     spawn = control_plane._spawn
 

@@ -6,9 +6,9 @@ from subprocess import CompletedProcess
 import pytest
 import yaml
 
-from playground import demo
-from playground.demo import SAMPLE_SERVER, SAMPLES, Demo
-from playground.errors import PlaygroundError
+from harbourmaster.playground import demo
+from harbourmaster.playground.demo import SAMPLE_SERVER, SAMPLES, Demo
+from harbourmaster.playground.errors import PlaygroundError
 
 
 class Plane:

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from playground.errors import PlaygroundError
-from playground.group import Group, lives, living
-from playground.processes import read_records
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.group import Group, lives, living
+from harbourmaster.playground.processes import read_records
 
 SLEEP = ["/bin/sleep", "60"]
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from playground import installation as room
-from playground.commands import Layout
-from playground.errors import PlaygroundError
-from playground.group import living
-from playground.installation import Installation
-from playground.workloads import Workload
+from harbourmaster.playground import installation as room
+from harbourmaster.playground.commands import Layout
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.group import living
+from harbourmaster.playground.installation import Installation
+from harbourmaster.playground.workloads import Workload
 
 # Says with what it was started, and is ready when it listens.
 STAND_IN = """

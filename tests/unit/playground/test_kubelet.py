@@ -10,10 +10,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import msgspec
 import pytest
 
+from harbourmaster.playground import kubelet
+from harbourmaster.playground.kubelet import (
+    Duties,
+    Kubelet,
+    SecretVolume,
+    TokenVolume,
+    refresh_in,
+    write_duties,
+)
+from harbourmaster.playground.volumes import publish
 from helpers.patience import PATIENCE
-from playground import kubelet
-from playground.kubelet import Duties, Kubelet, SecretVolume, TokenVolume, refresh_in, write_duties
-from playground.volumes import publish
 
 KEYS = ["tls.crt", "tls.key"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.local import add_parser
-from playground import local
-from playground.pki import write_pki
-from playground.processes import Record, identity, read_records, write_records
+from harbourmaster.cli.local import add_parser
+from harbourmaster.playground import local
+from harbourmaster.playground.pki import write_pki
+from harbourmaster.playground.processes import Record, identity, read_records, write_records
 
 NOBODY = Record("etcd", 1, "other-boot:1")
 ALL = ("etcd", "kube-apiserver", "kubelet", "controller", "webhook")

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from playground.__main__ import main
-from playground.errors import PlaygroundError
-from playground.processes import Record, write_records
+from harbourmaster.playground.__main__ import main
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.processes import Record, write_records
 
 
 def test_down_on_a_stopped_folder_says_so_and_succeeds(tmp_path, capsys):
@@ -56,17 +56,24 @@ def test_a_folder_is_required(capsys):
 
 def test_build_browser_fetches_the_browser_and_axe(monkeypatch):
     fetched = []
-    monkeypatch.setattr("playground.__main__.ensure_browser", lambda **_: fetched.append("browser"))
-    monkeypatch.setattr("playground.__main__.ensure_axe", lambda **_: fetched.append("axe"))
+    monkeypatch.setattr(
+        "harbourmaster.playground.__main__.ensure_browser", lambda **_: fetched.append("browser")
+    )
+    monkeypatch.setattr(
+        "harbourmaster.playground.__main__.ensure_axe", lambda **_: fetched.append("axe")
+    )
     assert main(["build-browser"]) == 0
     assert fetched == ["browser", "axe"]
 
 
 def test_build_builds_all_and_needs_no_folder(monkeypatch):
     built = []
-    monkeypatch.setattr("playground.__main__.ensure_binaries", lambda **_: built.append("plane"))
     monkeypatch.setattr(
-        "playground.__main__.ensure_prometheus", lambda program, **_: built.append(program)
+        "harbourmaster.playground.__main__.ensure_binaries", lambda **_: built.append("plane")
+    )
+    monkeypatch.setattr(
+        "harbourmaster.playground.__main__.ensure_prometheus",
+        lambda program, **_: built.append(program),
     )
     assert main(["build"]) == 0
     assert built == ["plane", "prometheus", "promtool"]
@@ -80,7 +87,8 @@ def folders(monkeypatch, tmp_path):
     given = []
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(
-        "playground.demo.run", lambda folder, *, keep, say: given.append((folder, keep))
+        "harbourmaster.playground.demo.run",
+        lambda folder, *, keep, say: given.append((folder, keep)),
     )
     return given
 
@@ -98,7 +106,8 @@ def test_the_whole_demo_runs_on_where_somebody_sees_it(monkeypatch, tmp_path, is
     given = []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: is_terminal))
     monkeypatch.setattr(
-        "playground.tour.run", lambda folder, *, keep, say: given.append((folder, keep))
+        "harbourmaster.playground.tour.run",
+        lambda folder, *, keep, say: given.append((folder, keep)),
     )
     assert main(["demo", f"--dir={tmp_path}"]) == 0
     assert main(["demo", f"--dir={tmp_path}", "--keep"]) == 0
@@ -116,7 +125,7 @@ def test_a_demo_that_went_otherwise_says_how_and_where_its_logs_are(monkeypatch,
         folders.append(folder)
         raise PlaygroundError("the pod is Running")
 
-    monkeypatch.setattr("playground.demo.run", fail)
+    monkeypatch.setattr("harbourmaster.playground.demo.run", fail)
     assert main(["demo-evaluation"]) == 1
     (folder,) = folders
     assert folder.exists()
@@ -130,6 +139,6 @@ def test_an_error_without_a_text_says_what_failed(monkeypatch, capsys, tmp_path)
     def fail(_folder, *, keep, say):
         raise TimeoutError
 
-    monkeypatch.setattr("playground.demo.run", fail)
+    monkeypatch.setattr("harbourmaster.playground.demo.run", fail)
     assert main(["demo-evaluation", f"--dir={tmp_path}"]) == 1
     assert "playground: no answer in time: check that" in capsys.readouterr().err

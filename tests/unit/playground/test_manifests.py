@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from playground import manifests
-from playground.build import find_kubectl
-from playground.errors import PlaygroundError
+from harbourmaster.playground import manifests
+from harbourmaster.playground.build import find_kubectl
+from harbourmaster.playground.errors import PlaygroundError
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 

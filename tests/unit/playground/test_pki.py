@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import NameOID
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from playground.pki import CLIENTS, FRONT_PROXY, write_kubeconfig, write_pki
+from harbourmaster.playground.pki import CLIENTS, FRONT_PROXY, write_kubeconfig, write_pki
 
 
 @pytest.fixture(scope="module")

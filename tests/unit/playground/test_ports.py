@@ -4,11 +4,11 @@ import socket
 import subprocess
 import sys
 
-from playground import ports
-from playground.ports import free_ports
+from harbourmaster.playground import ports
+from harbourmaster.playground.ports import free_ports
 
 CHOOSE = """
-from playground import ports
+from harbourmaster.playground import ports
 ports._PORTS = range({first}, {first} + 4)
 print(*ports.free_ports(4))
 """

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from playground.errors import PlaygroundError
-from playground.processes import (
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.processes import (
     Process,
     Record,
     end_all,
@@ -27,7 +27,7 @@ STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do read line < /de
 STARTER = """
 import os, sys, time
 from pathlib import Path
-from playground.processes import spawn
+from harbourmaster.playground.processes import spawn
 process = spawn(
     "sleep", ["/bin/sleep", "60"], Path(sys.argv[1]), os.environ, attached=sys.argv[2] == "attached"
 )

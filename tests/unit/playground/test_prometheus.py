@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from playground.errors import PlaygroundError
-from playground.prometheus import Prometheus, Series, configured
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.prometheus import Prometheus, Series, configured
 
 # Stands for Prometheus: notes its flags, is ready at the second question, and answers each query
 # by the file of that name.
@@ -121,7 +121,7 @@ def test_a_query_has_series_with_their_newest_value(server, program):
 
 
 def test_targets_are_awaited_until_each_is_up(server, program, monkeypatch):
-    monkeypatch.setattr("playground.prometheus.READY_SECONDS", 0.2)
+    monkeypatch.setattr("harbourmaster.playground.prometheus.READY_SECONDS", 0.2)
     answers(program, "up == 1", vector(up("webhook")))
     with pytest.raises(PlaygroundError, match="it has nothing of other"):
         server.await_targets()

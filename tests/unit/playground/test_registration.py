@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from playground import registration
-from playground.errors import PlaygroundError
-from playground.registration import CONFIGURATIONS, Trial, counted, missing
+from harbourmaster.playground import registration
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.registration import CONFIGURATIONS, Trial, counted, missing
 
 METRICS = """\
 # TYPE harbourmaster_admission_duration_seconds histogram

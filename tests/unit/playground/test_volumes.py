@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from playground.volumes import is_mounted, publish
+from harbourmaster.playground.volumes import is_mounted, publish
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from playground.kubelet import SecretVolume, TokenVolume
-from playground.workloads import Workload, workload_name
+from harbourmaster.playground.kubelet import SecretVolume, TokenVolume
+from harbourmaster.playground.workloads import Workload, workload_name
 
 WEBHOOK = Workload("webhook-2", "webhook", Path("/pods/webhook-2"), 21000, 21001)
 CONTROLLER = Workload("controller", "controller", Path("/pods/controller"), 0, 21002)
@@ -41,7 +41,7 @@ def test_our_flags_come_after_those_of_the_deployment(workload):
 
 @BOTH
 def test_the_module_is_never_one_of_the_user_s_folder(workload):
-    assert workload.command((), 443)[1:4] == ["-P", "-m", workload.role]
+    assert workload.command((), 443)[1:4] == ["-P", "-m", f"harbourmaster.{workload.role}"]
 
 
 @BOTH

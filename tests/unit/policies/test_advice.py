@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.policies.model import PREFERRED, REQUIRED
+from harbourmaster.policies.validation import validate, warn
 from helpers.policy_parts import (
     APART,
     NEAR,
@@ -21,8 +23,6 @@ from helpers.policy_parts import (
     requirement,
     tolerations,
 )
-from policies.model import PREFERRED, REQUIRED
-from policies.validation import validate, warn
 
 
 def ready(spec):

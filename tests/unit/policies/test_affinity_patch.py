@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.policies.model import PREFERRED, REQUIRED
 from helpers.merging import merged, one_of
 from helpers.objects import cluster_policy, required, workload
 from helpers.policy_parts import apart, expressions, near, node_terms, preferences
-from policies.model import PREFERRED, REQUIRED
 
 AT = "/spec/template/spec/affinity"
 TERM = required({"a": "1"})

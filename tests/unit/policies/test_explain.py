@@ -7,12 +7,12 @@ import json
 import msgspec
 import pytest
 
+from harbourmaster.policies.compiled import compile_policy, undecodable_policy
+from harbourmaster.policies.explain import Candidate, explain
+from harbourmaster.policies.merge import MergeOptions
+from harbourmaster.policies.model import Policy
+from harbourmaster.policies.pods import KINDS
 from helpers.objects import cluster_policy, policy, required, workload
-from policies.compiled import compile_policy, undecodable_policy
-from policies.explain import Candidate, explain
-from policies.merge import MergeOptions
-from policies.model import Policy
-from policies.pods import KINDS
 
 POD = KINDS["", "v1", "Pod"]
 LABELS = {"app": "web", "tier": "back"}

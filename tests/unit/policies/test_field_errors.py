@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.policies.validation import FieldError, reason, validate
 from helpers.policy_parts import (
     FORBIDDEN,
     INVALID,
@@ -11,7 +12,6 @@ from helpers.policy_parts import (
     policy,
     tolerations,
 )
-from policies.validation import FieldError, reason, validate
 
 
 @pytest.mark.parametrize(

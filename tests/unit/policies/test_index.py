@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.policies.compiled import compile_policy, undecodable_policy
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.model import Policy
+from harbourmaster.policies.selectors import Matcher
 from helpers.merging import compiled, one_of
 from helpers.objects import cluster_policy, policy
 from helpers.properties import cases
-from policies.compiled import compile_policy, undecodable_policy
-from policies.index import policy_set
-from policies.model import Policy
-from policies.selectors import Matcher
 
 
 def selecting(document, **selectors):

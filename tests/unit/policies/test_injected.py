@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.injected import REQUIRED_NODES, injected
+from harbourmaster.policies.model import PREFERRED
 from helpers.policy_parts import (
     VALID_POD_TERM,
     apart,
@@ -12,9 +15,6 @@ from helpers.policy_parts import (
     requirement,
     tolerations,
 )
-from policies.compiled import compile_policy
-from policies.injected import REQUIRED_NODES, injected
-from policies.model import PREFERRED
 
 SPOT = {"key": "spot", "operator": "Exists"}
 WEIGHTED = {"weight": 1, "podAffinityTerm": VALID_POD_TERM}

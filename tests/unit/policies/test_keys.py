@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.merging import one_of
-from policies.keys import (
+from harbourmaster.policies.keys import (
     node_term_key,
     pod_term_key,
     preferred_key,
@@ -14,6 +13,7 @@ from policies.keys import (
     toleration_key,
     weighted_pod_term_key,
 )
+from helpers.merging import one_of
 
 A = one_of("a", "1", "2")
 B = one_of("b", "1")

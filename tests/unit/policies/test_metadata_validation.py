@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.policies.validation import validate
 from helpers.policy_parts import (
     FORBIDDEN,
     INVALID,
@@ -12,7 +13,6 @@ from helpers.policy_parts import (
     located,
     policy,
 )
-from policies.validation import validate
 
 METADATA_FAULTS = [
     ({"name": None}, "name", MISSING, None),

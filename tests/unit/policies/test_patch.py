@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.policies.patch import Operation, add, apply, escape
 from helpers.generated import pod_specs, policies
 from helpers.merging import kind_of, merged, pod_spec
 from helpers.objects import RESOURCES, cluster_policy, workload
 from helpers.properties import cases
-from policies.patch import Operation, add, apply, escape
 
 OWNED_FIELDS = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 

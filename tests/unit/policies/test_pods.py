@@ -8,13 +8,13 @@ import re
 import msgspec
 import pytest
 
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.policies.merge import MergeOptions, merge
+from harbourmaster.policies.model import PREFERRED, REQUIRED
+from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION, is_absent
 from helpers.merging import compiled, kind_of, merged
 from helpers.objects import RESOURCES, cluster_policy, required, workload
 from helpers.policy_parts import node_terms
-from policies.decoding import MalformedError
-from policies.merge import MergeOptions, merge
-from policies.model import PREFERRED, REQUIRED
-from policies.pods import KINDS, MIRROR_ANNOTATION, is_absent
 
 TEMPLATES = [kind for kind in RESOURCES if kind != "Pod"]
 

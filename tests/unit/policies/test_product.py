@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from helpers.merging import one_of
-from helpers.nodes import all_nodes, holds
-from helpers.policy_parts import expressions, fields
-from policies.product import (
+from harbourmaster.policies.product import (
     Conflict,
     compile_requirement,
     conjunction,
     node_terms,
     selector_conflict,
 )
-from policies.requirements import EXPRESSIONS
+from harbourmaster.policies.requirements import EXPRESSIONS
+from helpers.merging import one_of
+from helpers.nodes import all_nodes, holds
+from helpers.policy_parts import expressions, fields
 
 
 def conjoined(pod, policy, node_selector=None, *, skip=False):

@@ -8,10 +8,8 @@ import tracemalloc
 
 import pytest
 
-from helpers.merging import one_of
-from helpers.policy_parts import expressions
-from policies import product
-from policies.product import (
+from harbourmaster.policies import product
+from harbourmaster.policies.product import (
     MAX_BYTES,
     MAX_TERMS,
     TooLargeError,
@@ -19,6 +17,8 @@ from policies.product import (
     conjunction,
     node_terms,
 )
+from helpers.merging import one_of
+from helpers.policy_parts import expressions
 
 A, B = one_of("a", "A"), one_of("b", "B")
 

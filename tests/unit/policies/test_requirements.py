@@ -6,10 +6,16 @@ import itertools
 
 import pytest
 
+from harbourmaster.policies.requirements import (
+    EXPRESSIONS,
+    FIELDS,
+    constraints_of,
+    describe,
+    is_contradictory,
+)
+from harbourmaster.policies.requirements import excluding as excluding_constraints
 from helpers.merging import one_of
 from helpers.nodes import satisfies
-from policies.requirements import EXPRESSIONS, FIELDS, constraints_of, describe, is_contradictory
-from policies.requirements import excluding as excluding_constraints
 
 VALUES = (None, *map(str, range(7)))
 REQUIREMENTS = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from policies.model import LabelSelector, LabelSelectorRequirement
-from policies.selectors import compile_selector
+from harbourmaster.policies.model import LabelSelector, LabelSelectorRequirement
+from harbourmaster.policies.selectors import compile_selector
 
 
 def matches(labels, match_labels=None, *expressions):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kubernetes_asyncio.client import models
 
+from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
+from harbourmaster.policies.unknown_fields import unknown_fields
 from helpers.schemas import definition
-from policies.model import API_VERSION, CLUSTER_POLICY, POLICY
-from policies.unknown_fields import unknown_fields
 
 PLURALS = {POLICY: "podschedulingpolicies", CLUSTER_POLICY: "clusterpodschedulingpolicies"}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.policies.model import PREFERRED, REQUIRED
+from harbourmaster.policies.validation import validate, validate_spec
 from helpers.policy_parts import (
     APART,
     FORBIDDEN,
@@ -26,8 +28,6 @@ from helpers.policy_parts import (
     requirement,
     tolerations,
 )
-from policies.model import PREFERRED, REQUIRED
-from policies.validation import validate, validate_spec
 
 
 def test_a_stored_policy_is_judged_by_its_spec_alone():

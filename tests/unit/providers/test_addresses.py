@@ -6,8 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from providers.addresses import Addresses, literal, networks, parsed, place, shown
-from providers.errors import BadProviderError, ForbiddenAddressError
+from harbourmaster.providers.addresses import Addresses, literal, networks, parsed, place, shown
+from harbourmaster.providers.errors import BadProviderError, ForbiddenAddressError
 
 METADATA = "169.254.169.254"
 REFUSED = [

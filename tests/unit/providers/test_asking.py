@@ -10,11 +10,9 @@ import weakref
 
 import pytest
 
-from helpers.logs import captured_log
-from helpers.virtual_time import virtual
-from providers import asking
-from providers.asking import ANSWERED, UNKNOWN, Asker
-from providers.errors import (
+from harbourmaster.providers import asking
+from harbourmaster.providers.asking import ANSWERED, UNKNOWN, Asker
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadProviderError,
     NoValuesError,
@@ -23,7 +21,9 @@ from providers.errors import (
     TimedOutError,
     UnreachableError,
 )
-from providers.model import Answer, Question, Sample, Target
+from harbourmaster.providers.model import Answer, Question, Sample, Target
+from helpers.logs import captured_log
+from helpers.virtual_time import virtual
 
 CANARY = b"canary-7f3a9c"
 PROM = Target("prom", "https://prom.example.com", secret={"user": b"me", "password": CANARY})

@@ -8,13 +8,13 @@ import threading
 
 import pytest
 
+from harbourmaster.providers import connecting
+from harbourmaster.providers.addresses import Addresses
+from harbourmaster.providers.connecting import CheckedResolver, connector, look_up
+from harbourmaster.providers.errors import ForbiddenAddressError, UnreachableError
+from harbourmaster.providers.http import Http
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK, Names, ProviderServer, hang, http_answer
-from providers import connecting
-from providers.addresses import Addresses
-from providers.connecting import CheckedResolver, connector, look_up
-from providers.errors import ForbiddenAddressError, UnreachableError
-from providers.http import Http
 
 
 def resolver(lookup, allowed=LOOPBACK):

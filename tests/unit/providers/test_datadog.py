@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from helpers.exchanges import GARBAGE, Told, outcome, played, timed_out
-from providers.datadog import Datadog
-from providers.errors import (
+from harbourmaster.providers.datadog import Datadog
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     BadProviderError,
@@ -21,7 +20,8 @@ from providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from providers.model import Question, Sample, Target
+from harbourmaster.providers.model import Question, Sample, Target
+from helpers.exchanges import GARBAGE, Told, outcome, played, timed_out
 
 NOW = 1772366400.9
 QUERY = 'avg:system.cpu.idle{env:prod,service:"web"}'

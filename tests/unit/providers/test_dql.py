@@ -7,10 +7,9 @@ import json
 
 import pytest
 
-from helpers.exchanges import GARBAGE, Player, Told, outcome, played, timed_out
-from providers.bearer import Tokens
-from providers.dql import Dql
-from providers.errors import (
+from harbourmaster.providers.bearer import Tokens
+from harbourmaster.providers.dql import Dql
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     BadQueryError,
@@ -22,8 +21,9 @@ from providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from providers.http import Http
-from providers.model import Question, Sample, Target
+from harbourmaster.providers.http import Http
+from harbourmaster.providers.model import Question, Sample, Target
+from helpers.exchanges import GARBAGE, Player, Told, outcome, played, timed_out
 
 NOW = 1772366400.5
 CLIENT = "dt0s08.CANARYID." + "CANARY" * 10 + "ABCD"
@@ -311,7 +311,7 @@ async def test_an_access_token_that_can_be_no_header_is_not_sent():
 
 
 async def test_clients_are_not_kept_without_end(monkeypatch):
-    monkeypatch.setattr("providers.bearer._MAX_CLIENTS", 3)
+    monkeypatch.setattr("harbourmaster.providers.bearer._MAX_CLIENTS", 3)
     tokens = Tokens()
     for scope in range(9):
         secret = {**SECRET, "scope": f"{scope}".encode()}

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from helpers.exchanges import GARBAGE, Told, outcome, played, timed_out
-from providers.dynatrace import Dynatrace
-from providers.errors import (
+from harbourmaster.providers.dynatrace import Dynatrace
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     BadQueryError,
@@ -20,7 +19,8 @@ from providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from providers.model import Question, Sample, Target
+from harbourmaster.providers.model import Question, Sample, Target
+from helpers.exchanges import GARBAGE, Told, outcome, played, timed_out
 
 QUERY = 'builtin:service.response.time:filter(eq("service","web & co")):splitBy()'
 SECRET = {"token": b"dt0c01.CANARY\n"}

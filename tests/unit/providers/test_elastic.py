@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from helpers.exchanges import GARBAGE, Told, outcome, played, timed_out
-from providers.elastic import Elastic
-from providers.errors import (
+from harbourmaster.providers.elastic import Elastic
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     BadQueryError,
@@ -20,7 +19,8 @@ from providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from providers.model import Question, Sample, Target
+from harbourmaster.providers.model import Question, Sample, Target
+from helpers.exchanges import GARBAGE, Told, outcome, played, timed_out
 
 NOW = 1772366400.5
 AVERAGE = {"latency": {"avg": {"field": "latency"}}}

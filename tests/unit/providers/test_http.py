@@ -12,10 +12,7 @@ import tracemalloc
 import pytest
 import trustme
 
-from helpers.patience import PATIENCE
-from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late
-from helpers.virtual_time import skip
-from providers.errors import (
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     BadProviderError,
@@ -24,7 +21,10 @@ from providers.errors import (
     TooLargeError,
     UnreachableError,
 )
-from providers.http import MAX_BYTES, Http
+from harbourmaster.providers.http import MAX_BYTES, Http
+from helpers.patience import PATIENCE
+from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late
+from helpers.virtual_time import skip
 
 GOOD = http_answer({"a": 1})
 CLOSED = b""

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from helpers.exchanges import GARBAGE, Told, outcome, played, timed_out
-from providers.errors import (
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     BadProviderError,
@@ -19,9 +18,10 @@ from providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from providers.http import Http
-from providers.kafka import Kafka, statement
-from providers.model import Question, Sample, Table, Target
+from harbourmaster.providers.http import Http
+from harbourmaster.providers.kafka import Kafka, statement
+from harbourmaster.providers.model import Question, Sample, Table, Target
+from helpers.exchanges import GARBAGE, Told, outcome, played, timed_out
 
 NOW = 1772366400.5
 TABLE = Table("HEAT_DEMAND", "ZONE", "VALUE")

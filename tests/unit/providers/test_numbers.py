@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from providers.errors import BadAnswerError, NotFiniteError
-from providers.numbers import finite, fixed6, go_general, go_shortest, quantity
+from harbourmaster.providers.errors import BadAnswerError, NotFiniteError
+from harbourmaster.providers.numbers import finite, fixed6, go_general, go_shortest, quantity
 
 # What Go 1.25 prints with 'f' and -1, 'g' and 5, and %f.
 GO = [

@@ -7,9 +7,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from helpers.exchanges import GARBAGE, RECORDED, Told, outcome, played, timed_out
-from providers.cortex import Cortex
-from providers.errors import (
+from harbourmaster.providers.cortex import Cortex
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     BadProviderError,
@@ -24,10 +23,11 @@ from providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from providers.http import Http
-from providers.model import Answer, Question, Sample, Target
-from providers.prometheus import Prometheus
-from providers.thanos import Thanos
+from harbourmaster.providers.http import Http
+from harbourmaster.providers.model import Answer, Question, Sample, Target
+from harbourmaster.providers.prometheus import Prometheus
+from harbourmaster.providers.thanos import Thanos
+from helpers.exchanges import GARBAGE, RECORDED, Told, outcome, played, timed_out
 
 SECRET = {"user": b"harbour", "password": b"canary-password"}
 INSTANT, RANGE = ("/api/v1/query", "vector"), ("/api/v1/query_range", "matrix")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from providers.registry import PROVIDERS
+from harbourmaster.providers.registry import PROVIDERS
 
 
 def test_every_type_of_the_definition_has_one_who_speaks_to_it():

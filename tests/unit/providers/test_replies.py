@@ -8,15 +8,15 @@ from email.utils import format_datetime
 import msgspec
 import pytest
 
-from providers.errors import (
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadQueryError,
     ThrottledError,
     UnauthorizedError,
     UnreachableError,
 )
-from providers.http import Reply
-from providers.replies import MAX_PAUSE, MAX_WORDS, decoded, raise_for_status, words
+from harbourmaster.providers.http import Reply
+from harbourmaster.providers.replies import MAX_PAUSE, MAX_WORDS, decoded, raise_for_status, words
 
 NUMBERS = msgspec.json.Decoder(dict[str, float])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from providers.errors import BadAnswerError, NotFiniteError, NoValuesError
-from providers.model import Question, Sample, Target
-from providers.static import Static
+from harbourmaster.providers.errors import BadAnswerError, NotFiniteError, NoValuesError
+from harbourmaster.providers.model import Question, Sample, Target
+from harbourmaster.providers.static import Static
 
 NOW = 1772366400.5
 

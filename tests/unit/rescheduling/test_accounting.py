@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from harbourmaster.rescheduling.accounting import Cluster
+from harbourmaster.rescheduling.planner import plan, plan_in_slices
+from harbourmaster.rescheduling.plans import PlannerSettings
 from helpers.planning import NOW, SETTINGS, apart, budget, cluster, critical, node, pod, port
-from rescheduling.accounting import Cluster
-from rescheduling.planner import plan, plan_in_slices
-from rescheduling.plans import PlannerSettings
 
 
 def names(account, where="n1"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescheduling.answers import (
+from harbourmaster.rescheduling.answers import (
     Outcome,
     Reply,
     Stand,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rescheduling.course import (
+from harbourmaster.rescheduling.course import (
     LIVE,
     Action,
     Course,
@@ -19,8 +19,8 @@ from rescheduling.course import (
     preemption_is_stuck,
     sight,
 )
-from rescheduling.model import PendingPod, Pod
-from rescheduling.plans import Victim
+from harbourmaster.rescheduling.model import PendingPod, Pod
+from harbourmaster.rescheduling.plans import Victim
 
 TIMES = Times()
 VICTIMS = tuple(

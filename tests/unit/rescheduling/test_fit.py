@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from policies.selectors import EVERYTHING, Matcher
-from rescheduling.anti_affinity import keeps_apart, rivals
-from rescheduling.fit import (
+from harbourmaster.policies.selectors import EVERYTHING, Matcher
+from harbourmaster.rescheduling.anti_affinity import keeps_apart, rivals
+from harbourmaster.rescheduling.fit import (
     CORDONED,
     DELETING,
     KEPT_APART,
@@ -21,7 +21,7 @@ from rescheduling.fit import (
     resource_reasons,
     static_reasons,
 )
-from rescheduling.model import (
+from harbourmaster.rescheduling.model import (
     AntiAffinityTerm,
     HostPort,
     Node,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cli.reschedule.fit import judge
+from harbourmaster.cli.reschedule.fit import judge
 from helpers.fit_cases import CASES
 from helpers.fitting import NAMESPACES
 

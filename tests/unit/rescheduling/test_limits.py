@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescheduling.limits import (
+from harbourmaster.rescheduling.limits import (
     EVICTIONS_PER_MINUTE,
     Attempts,
     Backoff,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rescheduling.model import Node, NodeRequirement, NodeTerm, PendingPod, Pod
-from rescheduling.node_affinity import is_readable, is_readable_field, matches
+from harbourmaster.rescheduling.model import Node, NodeRequirement, NodeTerm, PendingPod, Pod
+from harbourmaster.rescheduling.node_affinity import is_readable, is_readable_field, matches
 
 POD = Pod(uid="u", namespace="shop", name="p")
 

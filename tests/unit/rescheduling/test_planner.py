@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.policies.selectors import Matcher
+from harbourmaster.rescheduling.model import AntiAffinityTerm
+from harbourmaster.rescheduling.planner import after, plan, plan_all, plan_on
+from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings
 from helpers.planning import (
     NOW,
     SETTINGS,
@@ -18,10 +22,6 @@ from helpers.planning import (
     requests,
     taint,
 )
-from policies.selectors import Matcher
-from rescheduling.model import AntiAffinityTerm
-from rescheduling.planner import after, plan, plan_all, plan_on
-from rescheduling.plans import Circumstances, PlannerSettings
 
 
 def going(found):

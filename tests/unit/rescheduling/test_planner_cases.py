@@ -5,6 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harbourmaster.rescheduling.model import NodeRequirement, NodeTerm
+from harbourmaster.rescheduling.planner import plan, plan_all
+from harbourmaster.rescheduling.plans import PlannerSettings
 from helpers.planning import (
     NOW,
     apart,
@@ -17,9 +20,6 @@ from helpers.planning import (
     requests,
     taint,
 )
-from rescheduling.model import NodeRequirement, NodeTerm
-from rescheduling.planner import plan, plan_all
-from rescheduling.plans import PlannerSettings
 
 GPU = "example.com/gpu"
 

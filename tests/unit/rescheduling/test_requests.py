@@ -3,8 +3,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from policies.decoding import MalformedError
-from rescheduling.requests import Asking, Container, Held, Resources, allocatable, effective
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.rescheduling.requests import (
+    Asking,
+    Container,
+    Held,
+    Resources,
+    allocatable,
+    effective,
+)
 
 
 def asking(*, whole=None, overhead=None, **requests):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescheduling.reservation import (
+from harbourmaster.rescheduling.reservation import (
     RESERVATIONS,
     Doomed,
     Held,

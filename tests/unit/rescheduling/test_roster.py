@@ -6,9 +6,9 @@ import random
 
 from msgspec.structs import replace
 
+from harbourmaster.rescheduling.roster import Roster
+from harbourmaster.rescheduling.stands import Stand, usual
 from helpers.planning import cluster, node, pod, requests
-from rescheduling.roster import Roster
-from rescheduling.stands import Stand, usual
 
 ASKS = [
     requests(cpu, memory, **others)

@@ -5,9 +5,9 @@ import json
 import msgspec
 import pytest
 
-from policies.decoding import MalformedError
-from policies.selectors import EVERYTHING, Matcher
-from rescheduling.model import (
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.policies.selectors import EVERYTHING, Matcher
+from harbourmaster.rescheduling.model import (
     Budget,
     Criteria,
     HostPort,
@@ -19,7 +19,7 @@ from rescheduling.model import (
     Taint,
     Toleration,
 )
-from rescheduling.wire import (
+from harbourmaster.rescheduling.wire import (
     decode_budget,
     decode_namespace,
     decode_node,

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import pytest
 import uvloop
 
-from certs.reload import CertificateHolder, TlsOptions
-from certs.store import ensure
+from harbourmaster.certs.reload import CertificateHolder, TlsOptions
+from harbourmaster.certs.store import ensure
+from harbourmaster.serving.protocol import Timeouts
+from harbourmaster.serving.site import Site
 from helpers.handshakes import strict_client
 from helpers.logs import captured_log
 from helpers.raw_http import Connection, Echo
-from serving.protocol import Timeouts
-from serving.site import Site
 
 
 def pytest_asyncio_loop_factories():

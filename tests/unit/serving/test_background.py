@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from serving.background import running
-from serving.settings import StartError
+from harbourmaster.serving.background import running
+from harbourmaster.serving.settings import StartError
 
 
 async def fails(error):

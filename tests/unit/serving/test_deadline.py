@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from serving.deadline import parse_duration, request_budget, time_budget
+from harbourmaster.serving.deadline import parse_duration, request_budget, time_budget
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from serving.documents import Document, Problem, files_in, parse_documents, read_documents
+from harbourmaster.serving.documents import (
+    Document,
+    Problem,
+    files_in,
+    parse_documents,
+    read_documents,
+)
 
 LAUGHS = (
     "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"

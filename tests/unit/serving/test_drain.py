@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 
+from harbourmaster.serving.drain import drain
+from harbourmaster.serving.readiness import Readiness
+from harbourmaster.serving.site import Site
 from helpers.patience import PATIENCE
 from helpers.raw_http import Connection, Echo, post
-from serving.drain import drain
-from serving.readiness import Readiness
-from serving.site import Site
 
 
 async def test_draining_is_unready_at_once_and_still_accepts(serve, connect):
@@ -114,7 +114,7 @@ async def test_no_request_fails_while_a_second_server_takes_over(holder, trustin
 
 PROGRAM = """
 import asyncio, sys
-from serving.drain import StopSignals
+from harbourmaster.serving.drain import StopSignals
 async def main():
     with StopSignals() as stop:
         print("ready", flush=True)

@@ -8,9 +8,9 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from policies.decoding import describe
-from serving.options import SettingsError, add_settings, settings_from
-from webhook.settings import Settings
+from harbourmaster.policies.decoding import describe
+from harbourmaster.serving.options import SettingsError, add_settings, settings_from
+from harbourmaster.webhook.settings import Settings
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)

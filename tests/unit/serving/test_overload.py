@@ -7,12 +7,12 @@ import time
 
 import pytest
 
+from harbourmaster.serving.health import health_app
+from harbourmaster.serving.limits import HEARTBEAT, Limits
+from harbourmaster.serving.readiness import Readiness
+from harbourmaster.serving.refusals import Refusal
+from harbourmaster.telemetry.metrics import REQUESTS_SHED, create_metrics
 from helpers.raw_http import Echo, post, post_chunked
-from serving.health import health_app
-from serving.limits import HEARTBEAT, Limits
-from serving.readiness import Readiness
-from serving.refusals import Refusal
-from telemetry.metrics import REQUESTS_SHED, create_metrics
 
 # Together they take as long as a thousand others.
 pytestmark = pytest.mark.slow
@@ -93,7 +93,7 @@ async def test_s40_health_answers_under_overload(serve, connect, metrics):
 async def test_s40_a_late_event_loop_refuses_until_it_is_on_time_again(
     serve, connect, metrics, monkeypatch
 ):
-    monkeypatch.setattr("serving.limits.HEARTBEAT", 0.25)
+    monkeypatch.setattr("harbourmaster.serving.limits.HEARTBEAT", 0.25)
     limits = Limits(lag=0.1, metrics=metrics)
     wire = await connect(await serve(Echo(limits=limits)))
     limits.start()

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from serving.process import exit_code
+from harbourmaster.serving.process import exit_code
 
 
 def raises(error):

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 import trustme
 
-from certs.reload import CertificateHolder, TlsOptions
-from certs.store import ensure
-from serving.health import health_app
-from serving.readiness import CACHED, Readiness, tls_probe
-from telemetry.metrics import create_metrics
+from harbourmaster.certs.reload import CertificateHolder, TlsOptions
+from harbourmaster.certs.store import ensure
+from harbourmaster.serving.health import health_app
+from harbourmaster.serving.readiness import CACHED, Readiness, tls_probe
+from harbourmaster.telemetry.metrics import create_metrics
 
 
 def get(path, method="GET"):

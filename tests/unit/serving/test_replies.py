@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
-from serving.refusals import Refusal
-from serving.replies import json_reply
-from serving.routes import post_routes
+from harbourmaster.serving.refusals import Refusal
+from harbourmaster.serving.replies import json_reply
+from harbourmaster.serving.routes import post_routes
 
 BODY = b'{"answer": 1}'
 

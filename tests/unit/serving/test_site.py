@@ -8,9 +8,9 @@ import socket
 import pytest
 from aiohttp import web
 
+from harbourmaster.serving.site import AddressError, Site
 from helpers.patience import PATIENCE
 from helpers.raw_http import Echo, post
-from serving.site import AddressError, Site
 
 
 async def test_a_free_port_is_reported(serve, connect):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from certs.reload import CertificateHolder, TlsOptions
-from certs.store import ensure
+from harbourmaster.certs.reload import CertificateHolder, TlsOptions
+from harbourmaster.certs.store import ensure
 from helpers.handshakes import strict_client, with_certificate
 from helpers.raw_http import Echo, post
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
+from harbourmaster.serving.settings import StartError, TracingSettings
+from harbourmaster.serving.tracing import start_tracing
+from harbourmaster.telemetry.metrics import SPANS, span_counter
 from helpers.tracing import Collector
-from serving.settings import StartError, TracingSettings
-from serving.tracing import start_tracing
-from telemetry.metrics import SPANS, span_counter
 
 
 @pytest.fixture

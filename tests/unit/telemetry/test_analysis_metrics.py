@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.evaluation.analysis_measures import AnalysisMeasures
-from evaluation.analysis import Measured, judge
-from evaluation.model import (
+from harbourmaster.controller.evaluation.analysis_measures import AnalysisMeasures
+from harbourmaster.evaluation.analysis import Measured, judge
+from harbourmaster.evaluation.model import (
     COMPLETED,
     PROGRESSING,
     Analysis,
@@ -18,9 +18,13 @@ from evaluation.model import (
     Timeframe,
     TotalScore,
 )
-from evaluation.objects import Metadata
-from kube.store import Store
-from telemetry.analysis_metrics import SHOWN_ANALYSES, SHOWN_OBJECTIVES, AnalysisMetrics
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.kube.store import Store
+from harbourmaster.telemetry.analysis_metrics import (
+    SHOWN_ANALYSES,
+    SHOWN_OBJECTIVES,
+    AnalysisMetrics,
+)
 
 OBJECTIVES = (
     (AnalysisObjective(analysis_value_template_ref=ObjectReference(name="up"), weight=3), "4"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from telemetry.api_calls import API_REQUEST_DURATION, API_REQUESTS, ApiCalls
+from harbourmaster.telemetry.api_calls import API_REQUEST_DURATION, API_REQUESTS, ApiCalls
 
 
 def test_requests_are_counted_by_verb_and_code():

@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from telemetry import lifecycle_metrics
-from telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
-from telemetry.lifecycle_metrics import APP, PROMOTION, TASK, WORKLOAD, LifecycleMetrics, Now
+from harbourmaster.telemetry import lifecycle_metrics
+from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
+from harbourmaster.telemetry.lifecycle_metrics import (
+    APP,
+    PROMOTION,
+    TASK,
+    WORKLOAD,
+    LifecycleMetrics,
+    Now,
+)
 
 SHOP = ("shop", "1", "prod")
 ENDED = (*SHOP, "Succeeded")

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 import pytest
 import structlog
 
-from telemetry.logging import MAX_ITEMS, configure_logging, get_logger
-from telemetry.text import MAX_TEXT
+from harbourmaster.telemetry.logging import MAX_ITEMS, configure_logging, get_logger
+from harbourmaster.telemetry.text import MAX_TEXT
 
 HOSTILE = "a\r\n2026-01-01 [info] forged\x1b[2J\x9b31m\u2028\x00\x7f\ud800"
 

@@ -8,13 +8,13 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from telemetry.metrics import (
+from harbourmaster.telemetry.metrics import (
     CERTIFICATE_EXPIRY,
     OUTCOMES,
     create_metrics,
     set_certificate_expiry,
 )
-from telemetry.tallies import KUPID_REQUESTS
+from harbourmaster.telemetry.tallies import KUPID_REQUESTS
 
 KUPID_TYPES = ("processed", "allowed", "denied", "mutated", "error")
 DURATION = "harbourmaster_admission_duration_seconds"

@@ -14,15 +14,15 @@ import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from harbourmaster.telemetry import phase_spans
+from harbourmaster.telemetry.grpc_sender import GrpcSender
+from harbourmaster.telemetry.phase_spans import PhaseSpan, PhaseTracer
+from harbourmaster.telemetry.span_queue import FAILED, SpanQueue
+from harbourmaster.telemetry.spans import CollectorSender, Tracer
+from harbourmaster.telemetry.tracing import TracingError, check_collector
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 from helpers.tracing import Collector, Memory, Outcomes, attributes
-from telemetry import phase_spans
-from telemetry.grpc_sender import GrpcSender
-from telemetry.phase_spans import PhaseSpan, PhaseTracer
-from telemetry.span_queue import FAILED, SpanQueue
-from telemetry.spans import CollectorSender, Tracer
-from telemetry.tracing import TracingError, check_collector
 
 TRACE, ROOT, CHILD = int("a" * 32, 16), int("b" * 16, 16), int("c" * 16, 16)
 
@@ -262,7 +262,7 @@ async def test_credentials_in_a_url_are_refused_and_not_repeated(switched, log):
 
 
 async def test_packages_that_are_missing_are_named(switched, log, monkeypatch):
-    monkeypatch.setitem(sys.modules, "telemetry.grpc_sender", None)
+    monkeypatch.setitem(sys.modules, "harbourmaster.telemetry.grpc_sender", None)
     switched.url = "127.0.0.1:4317"
     switched.tracer.record(span())
     await switched.tracer.close()
@@ -281,7 +281,9 @@ def test_what_is_none_says_what_is_expected():
 
 
 def test_nothing_of_it_is_imported_before_it_is_asked_for():
-    modules = "sys, controller.lifecycle.channels, controller.lifecycle.signals"
-    code = f"import {modules}; print({{'grpc', 'opentelemetry'}} & sys.modules.keys())"
+    code = (
+        "import sys; from harbourmaster.controller.lifecycle import channels, signals; "
+        "print({'grpc', 'opentelemetry'} & sys.modules.keys())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.strip() == "set()"

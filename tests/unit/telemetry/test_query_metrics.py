@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from telemetry.query_metrics import PROVIDER_QUERIES, PROVIDER_QUERY_DURATION, QueryMetrics
+from harbourmaster.telemetry.query_metrics import (
+    PROVIDER_QUERIES,
+    PROVIDER_QUERY_DURATION,
+    QueryMetrics,
+)
 
 
 @pytest.fixture

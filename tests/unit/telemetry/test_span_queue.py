@@ -8,11 +8,19 @@ import threading
 
 import pytest
 
+from harbourmaster.telemetry import span_queue
+from harbourmaster.telemetry.span_queue import (
+    BATCH,
+    EXPORTED,
+    FAILED,
+    QUEUE_FULL,
+    QUIET,
+    SHUTDOWN,
+    SpanQueue,
+)
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 from helpers.tracing import Outcomes
-from telemetry import span_queue
-from telemetry.span_queue import BATCH, EXPORTED, FAILED, QUEUE_FULL, QUIET, SHUTDOWN, SpanQueue
 
 
 class Sender:

@@ -11,10 +11,10 @@ import threading
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
+from harbourmaster.telemetry.span_queue import EXPORTED, FAILED
+from harbourmaster.telemetry.spans import CollectorSender, Tracer
 from helpers.patience import PATIENCE
 from helpers.tracing import SAMPLED, SPAN, TRACE, UNSAMPLED, Collector, Memory, Outcomes, attributes
-from telemetry.span_queue import EXPORTED, FAILED
-from telemetry.spans import CollectorSender, Tracer
 
 RESOURCE = {
     "service.name": "harbourmaster-webhook",

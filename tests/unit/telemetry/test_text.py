@@ -8,7 +8,7 @@ import errno
 import aiohttp
 import pytest
 
-from telemetry.text import reason
+from harbourmaster.telemetry.text import reason
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from telemetry.trace_context import MAX_STATE, caller_from
+from harbourmaster.telemetry.trace_context import MAX_STATE, caller_from
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from telemetry.tracing import TracingError, create_tracer
+from harbourmaster.telemetry.tracing import TracingError, create_tracer
 
 URL = "http://collector.example.com:4318/v1/traces"
 
@@ -58,7 +58,7 @@ def test_credentials_belong_elsewhere_and_are_not_repeated(endpoint):
     "missing", ["opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"]
 )
 def test_without_the_packages_the_extra_is_named(monkeypatch, missing):
-    monkeypatch.delitem(sys.modules, "telemetry.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "harbourmaster.telemetry.spans", raising=False)
     for name in [name for name in sys.modules if name.startswith(missing)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
@@ -77,7 +77,8 @@ async def test_with_them_there_is_a_tracer():
 @pytest.mark.slow
 def test_whoever_does_not_trace_does_not_load_them():
     code = (
-        "import sys, controller.process, webhook.process, webhook.standalone\n"
+        "import sys, harbourmaster.controller.process\n"
+        "from harbourmaster.webhook import process, standalone\n"
         "print(*(name for name in sys.modules if name.startswith(('opentelemetry', 'requests'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

@@ -10,27 +10,31 @@ from datetime import UTC, datetime
 import pytest
 import trustme
 
-from certs.reload import CertificateHolder, TlsOptions
-from certs.store import ensure
+from harbourmaster.certs.reload import CertificateHolder, TlsOptions
+from harbourmaster.certs.store import ensure
+from harbourmaster.policies.index import policy_set
+from harbourmaster.serving.bodies import read_body
+from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.settings import ServerSettings
+from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.metrics import ADMISSION_SKIPPED, REQUESTS_SHED, create_metrics
+from harbourmaster.telemetry.tallies import (
+    ADMISSION_DURATION,
+    ADMISSION_PATCH_OPERATIONS,
+    KUPID_REQUESTS,
+)
+from harbourmaster.webhook.app import Reviews, create_app
+from harbourmaster.webhook.engine import Engine, EngineHolder
+from harbourmaster.webhook.handlers import OUTCOMES
+from harbourmaster.webhook.records import Records
+from harbourmaster.webhook.review import MAX_BODY_BYTES
+from harbourmaster.webhook.settings import Settings
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import read_policy
 from helpers.handshakes import strict_client, with_certificate
 from helpers.objects import body, cluster_policy, workload
 from helpers.patching import decode_patch
 from helpers.raw_http import Connection, post
-from policies.index import policy_set
-from serving.bodies import read_body
-from serving.limits import Limits
-from serving.settings import ServerSettings
-from serving.site import Site
-from telemetry.metrics import ADMISSION_SKIPPED, REQUESTS_SHED, create_metrics
-from telemetry.tallies import ADMISSION_DURATION, ADMISSION_PATCH_OPERATIONS, KUPID_REQUESTS
-from webhook.app import Reviews, create_app
-from webhook.engine import Engine, EngineHolder
-from webhook.handlers import OUTCOMES
-from webhook.records import Records
-from webhook.review import MAX_BODY_BYTES
-from webhook.settings import Settings
-from webhook.snapshot import Snapshot
-from webhook.sources import read_policy
 
 POLICY = cluster_policy(pods={"app": "web"}, nodeSelector={"disk": "ssd"})
 CALLER = "kube-apiserver"
@@ -180,7 +184,7 @@ async def test_the_shorter_of_both_time_outs_ends_the_wait_for_a_body(
         waits.append(deadline - asyncio.get_running_loop().time())
         return await read_body(*arguments, deadline=deadline, **options)
 
-    monkeypatch.setattr("webhook.app.read_body", noted)
+    monkeypatch.setattr("harbourmaster.webhook.app.read_body", noted)
     admission = Admission(log, body_timeout_seconds=body_timeout)
     answer = await admission.ask(post(b"{", length=9, path=f"/mutate?timeout={asked}"))
     assert answer.status == 408
@@ -196,7 +200,7 @@ def slow_reader(monkeypatch):
         await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()) + 0.001)
         return found
 
-    monkeypatch.setattr("webhook.app.read_body", read_late)
+    monkeypatch.setattr("harbourmaster.webhook.app.read_body", read_late)
 
 
 async def test_a_late_review_is_allowed_unchanged_with_a_warning(admission, slow_reader):
@@ -308,7 +312,7 @@ def broken(monkeypatch):
     def fail(*_arguments, **_options):
         raise ZeroDivisionError("secret of the object")
 
-    monkeypatch.setattr("webhook.app.answer", fail)
+    monkeypatch.setattr("harbourmaster.webhook.app.answer", fail)
 
 
 async def test_a_defect_of_ours_allows_the_object_with_a_warning(admission, broken):

@@ -6,11 +6,9 @@ import json
 
 import pytest
 
-from helpers.objects import body, workload
-from helpers.patching import patched
-from policies.compiled import compile_policy
-from policies.index import policy_set
-from policies.model import (
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.model import (
     API_VERSION,
     CLUSTER_POLICY,
     LabelSelector,
@@ -18,12 +16,14 @@ from policies.model import (
     PolicyMetadata,
     PolicySpec,
 )
-from webhook.canary import CANARY, VERSION, canary_policy, our_version
-from webhook.engine import Engine
-from webhook.handlers import answer
-from webhook.review import decode_review
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Snapshot
+from harbourmaster.webhook.canary import CANARY, VERSION, canary_policy, our_version
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.review import decode_review
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from helpers.objects import body, workload
+from helpers.patching import patched
 
 
 def asked(document, *, features=("policies", "gates"), namespace="ns1", policies=(), **request):

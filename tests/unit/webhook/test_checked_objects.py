@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from webhook.engine import Engine
-from webhook.handlers import INVALID, VALID, answer
-from webhook.settings import Settings
-from webhook.snapshot import Snapshot
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import INVALID, VALID, answer
+from harbourmaster.webhook.settings import Settings
+from harbourmaster.webhook.snapshot import Snapshot
 
 CODE = {"inline": {"code": "console.log(1)"}}
 LIFECYCLE, METRICS = "lifecycle.keptn.sh", "metrics.keptn.sh"

@@ -6,16 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.settings import ServerSettings
+from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.metrics import create_metrics
+from harbourmaster.webhook import conversion
+from harbourmaster.webhook.app import create_app
+from harbourmaster.webhook.conversion import SLICE, Conversions, answer
+from harbourmaster.webhook.handlers import OUTCOMES
+from harbourmaster.webhook.review import MAX_BODY_BYTES
 from helpers.raw_http import Connection, post
-from serving.limits import Limits
-from serving.settings import ServerSettings
-from serving.site import Site
-from telemetry.metrics import create_metrics
-from webhook import conversion
-from webhook.app import create_app
-from webhook.conversion import SLICE, Conversions, answer
-from webhook.handlers import OUTCOMES
-from webhook.review import MAX_BODY_BYTES
 
 GROUP = "lifecycle.keptn.sh"
 V1 = "apiextensions.k8s.io/v1"

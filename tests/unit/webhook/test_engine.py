@@ -4,14 +4,14 @@ import json
 
 import pytest
 
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook import engine as engine_module
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import read_policy
 from helpers.objects import body, cluster_policy, required, workload
-from policies.index import policy_set
-from webhook import engine as engine_module
-from webhook.engine import Engine
-from webhook.handlers import answer
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Snapshot
-from webhook.sources import read_policy
 
 
 def engine_of(*policies, **settings):

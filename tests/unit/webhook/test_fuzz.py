@@ -17,24 +17,24 @@ from pathlib import Path
 import jsonpatch
 import pytest
 
+from harbourmaster.policies.index import policy_set
+from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.protocol import Timeouts
+from harbourmaster.serving.settings import ServerSettings
+from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.metrics import create_metrics
+from harbourmaster.webhook.app import Reviews, create_app
+from harbourmaster.webhook.engine import Engine, EngineHolder
+from harbourmaster.webhook.handlers import OUTCOMES, answer
+from harbourmaster.webhook.records import Records
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import read_policy
 from helpers.objects import cluster_policy, policy, required, review, workload
 from helpers.patching import decode_patch
 from helpers.patience import PATIENCE
 from helpers.properties import cases
 from helpers.raw_http import Connection, post
-from policies.index import policy_set
-from serving.limits import Limits
-from serving.protocol import Timeouts
-from serving.settings import ServerSettings
-from serving.site import Site
-from telemetry.metrics import create_metrics
-from webhook.app import Reviews, create_app
-from webhook.engine import Engine, EngineHolder
-from webhook.handlers import OUTCOMES, answer
-from webhook.records import Records
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Snapshot
-from webhook.sources import read_policy
 
 CASES = int(os.environ.get("HARBOURMASTER_FUZZ_REQUESTS", cases(3000, least=600)))
 BODIES = CASES // 2

@@ -9,13 +9,13 @@ import random
 import jsonpatch
 import pytest
 
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.webhook import handlers
+from harbourmaster.webhook.engine import GATED, SKIPPED, Engine
+from harbourmaster.webhook.gating import GateRules
+from harbourmaster.webhook.handlers import DENIED, answer, answer_failed
 from helpers.admitted import CRITICAL, GATE, PARENT, THEIRS, Answer, engine_of, keys, owner, pod
 from helpers.objects import cluster_policy, review, workload
-from policies.decoding import MalformedError
-from webhook import handlers
-from webhook.engine import GATED, SKIPPED, Engine
-from webhook.gating import GateRules
-from webhook.handlers import DENIED, answer, answer_failed
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 

@@ -7,6 +7,9 @@ import json
 import msgspec
 import pytest
 
+from harbourmaster.webhook import gate_memory
+from harbourmaster.webhook.parents import ParentObject, Parents
+from harbourmaster.webhook.reviewed import read_object
 from helpers.admitted import (
     CONTAINER,
     GATE,
@@ -20,9 +23,6 @@ from helpers.admitted import (
     pod,
 )
 from helpers.objects import cluster_policy, review
-from webhook import gate_memory
-from webhook.parents import ParentObject, Parents
-from webhook.reviewed import read_object
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})

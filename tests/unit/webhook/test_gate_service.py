@@ -7,19 +7,23 @@ import json
 
 import pytest
 
+from harbourmaster.serving.bodies import read_body
+from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.settings import ServerSettings
+from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.metrics import ADMISSION_SKIPPED, create_metrics
+from harbourmaster.telemetry.tallies import (
+    ADMISSION_DURATION,
+    ADMISSION_PATCH_OPERATIONS,
+    KUPID_REQUESTS,
+)
+from harbourmaster.webhook.app import Reviews, create_app
+from harbourmaster.webhook.engine import EngineHolder
+from harbourmaster.webhook.handlers import OUTCOMES
+from harbourmaster.webhook.records import Records
 from helpers.admitted import GATE, PARENT, Answer, engine_of, family, keys, pod
 from helpers.objects import body
 from helpers.raw_http import Connection, post
-from serving.bodies import read_body
-from serving.limits import Limits
-from serving.settings import ServerSettings
-from serving.site import Site
-from telemetry.metrics import ADMISSION_SKIPPED, create_metrics
-from telemetry.tallies import ADMISSION_DURATION, ADMISSION_PATCH_OPERATIONS, KUPID_REQUESTS
-from webhook.app import Reviews, create_app
-from webhook.engine import EngineHolder
-from webhook.handlers import OUTCOMES
-from webhook.records import Records
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 
@@ -105,7 +109,7 @@ def late(monkeypatch):
         await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()) + 0.001)
         return found
 
-    monkeypatch.setattr("webhook.app.read_body", read_late)
+    monkeypatch.setattr("harbourmaster.webhook.app.read_body", read_late)
 
 
 async def test_a_late_answer_still_adds_the_gate(admission, late):
@@ -121,7 +125,7 @@ def broken(monkeypatch):
     def fail(*_arguments, **_options):
         raise ZeroDivisionError("secret of the object")
 
-    monkeypatch.setattr("webhook.app.answer", fail)
+    monkeypatch.setattr("harbourmaster.webhook.app.answer", fail)
     return fail
 
 
@@ -134,7 +138,7 @@ async def test_a_defect_of_ours_still_adds_the_gate(admission, broken):
 
 
 async def test_a_second_defect_denies_the_pod(admission, broken, monkeypatch):
-    monkeypatch.setattr("webhook.handlers.fixed", broken)
+    monkeypatch.setattr("harbourmaster.webhook.handlers.fixed", broken)
     found = await admission.ask(pod(TRACKED))
     assert not found.response["allowed"]
     assert "secret" not in json.dumps(found.response)
@@ -145,5 +149,5 @@ async def test_a_second_defect_denies_the_pod(admission, broken, monkeypatch):
 
 
 async def test_it_denies_nobody_at_validation(admission, broken, monkeypatch):
-    monkeypatch.setattr("webhook.handlers.fixed", broken)
+    monkeypatch.setattr("harbourmaster.webhook.handlers.fixed", broken)
     assert (await admission.ask(pod(TRACKED), "/validate")).is_untouched

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from harbourmaster.webhook.engine import GATED, MUTATED, SKIPPED, UNMATCHED
 from helpers.admitted import (
     APP_TYPE,
     CONTAINER,
@@ -24,7 +25,6 @@ from helpers.admitted import (
     pod,
 )
 from helpers.objects import cluster_policy, review, workload
-from webhook.engine import GATED, MUTATED, SKIPPED, UNMATCHED
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 CHECKS = keys(pre_deployment_tasks="t1", metadata="a=1")

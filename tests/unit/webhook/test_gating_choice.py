@@ -7,20 +7,20 @@ import json
 
 import pytest
 
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.kube.resources import NAMESPACES
+from harbourmaster.kube.server_version import ServerVersion
+from harbourmaster.serving.background import running
+from harbourmaster.webhook.engine import EngineHolder
+from harbourmaster.webhook.gating_choice import GatingChoice
+from harbourmaster.webhook.gating_version import gating_of
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.knowledge import Knowledge
+from harbourmaster.webhook.settings import WatchSettings
 from helpers.admitted import GATE, OPT_IN, Answer, engine_of, keys, pod
 from helpers.fake_api import FakeApi
 from helpers.objects import review
 from helpers.patience import PATIENCE
-from kube.backoff import Backoff
-from kube.resources import NAMESPACES
-from kube.server_version import ServerVersion
-from serving.background import running
-from webhook.engine import EngineHolder
-from webhook.gating_choice import GatingChoice
-from webhook.gating_version import gating_of
-from webhook.handlers import answer
-from webhook.knowledge import Knowledge
-from webhook.settings import WatchSettings
 
 QUICK = Backoff(first=0.001, limit=0.001)
 VERSION = "^/version$"

@@ -7,6 +7,10 @@ import json
 import msgspec
 import pytest
 
+from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, SKIPPED, UNMATCHED
+from harbourmaster.webhook.handlers import answer_failed
+from harbourmaster.webhook.settings import AdmissionSettings
 from helpers.admitted import (
     CRITICAL,
     GATE,
@@ -23,10 +27,6 @@ from helpers.admitted import (
     pod,
 )
 from helpers.objects import cluster_policy, review, workload
-from policies.decoding import MalformedError, decode
-from webhook.engine import DENIED, GATED, MUTATED, SKIPPED, UNMATCHED
-from webhook.handlers import answer_failed
-from webhook.settings import AdmissionSettings
 
 OURS = "keptn-scheduler"
 THERE = {"gating": "schedulerName"}

@@ -4,11 +4,9 @@ import json
 
 import pytest
 
-from helpers.objects import cluster_policy, policy, required, review, workload
-from helpers.patching import decode_patch, patched
-from policies.index import policy_set
-from webhook.engine import MUTATED, UNCHANGED, Engine
-from webhook.handlers import (
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import MUTATED, UNCHANGED, Engine
+from harbourmaster.webhook.handlers import (
     INVALID,
     MALFORMED,
     SKIPPED,
@@ -17,9 +15,11 @@ from webhook.handlers import (
     answer,
     answer_failed,
 )
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Namespace, Snapshot
-from webhook.sources import read_policy
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Namespace, Snapshot
+from harbourmaster.webhook.sources import read_policy
+from helpers.objects import cluster_policy, policy, required, review, workload
+from helpers.patching import decode_patch, patched
 
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
 ENGINE = Engine(Snapshot(), AdmissionSettings())

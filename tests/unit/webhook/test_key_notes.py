@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, UNCHANGED, UNMATCHED
+from harbourmaster.webhook.recorded import line_of
+from harbourmaster.webhook.review import MAX_WARNING, MAX_WARNINGS
 from helpers.admitted import OPT_IN, admit, ask, engine_of, family, keys, owner, pod
 from helpers.objects import RESOURCES, cluster_policy, review, workload
 from helpers.recorded import taken
-from webhook.engine import DENIED, GATED, MUTATED, UNCHANGED, UNMATCHED
-from webhook.recorded import line_of
-from webhook.review import MAX_WARNING, MAX_WARNINGS
 
 ROOT = Path(__file__).parents[3]
 KEY_CODE, OPT_IN_CODE = "gate-key-unknown", "gate-opt-in-unknown"

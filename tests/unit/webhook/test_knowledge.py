@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from harbourmaster.kube.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
+from harbourmaster.telemetry.metrics import UNFAITHFUL
+from harbourmaster.webhook.engine import Engine, EngineHolder
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.knowledge import Knowledge
+from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
+from harbourmaster.webhook.snapshot import Snapshot
 from helpers.fake_api import FakeApi
 from helpers.objects import body, cluster_policy, policy, review, workload
 from helpers.patience import PATIENCE
 from helpers.recorded import recorded, replayed_response
-from kube.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
-from telemetry.metrics import UNFAITHFUL
-from webhook.engine import Engine, EngineHolder
-from webhook.handlers import answer
-from webhook.knowledge import Knowledge
-from webhook.settings import WatchSettings, WebhookSettings
-from webhook.snapshot import Snapshot
 
 
 class Holder(EngineHolder):

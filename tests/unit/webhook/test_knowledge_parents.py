@@ -7,11 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from helpers.admitted import OPT_IN, PARENT, ask, family, keys, owner, parent, pod
-from helpers.fake_api import FakeApi
-from helpers.objects import review
-from helpers.patience import PATIENCE
-from kube.resources import (
+from harbourmaster.kube.resources import (
     DAEMON_SETS,
     DEFINITIONS,
     DEPLOYMENTS,
@@ -20,10 +16,14 @@ from kube.resources import (
     ROLLOUTS,
     STATEFUL_SETS,
 )
-from webhook.engine import Engine, EngineHolder
-from webhook.knowledge import Knowledge
-from webhook.settings import WatchSettings, WebhookSettings
-from webhook.snapshot import Snapshot
+from harbourmaster.webhook.engine import Engine, EngineHolder
+from harbourmaster.webhook.knowledge import Knowledge
+from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from helpers.admitted import OPT_IN, PARENT, ask, family, keys, owner, parent, pod
+from helpers.fake_api import FakeApi
+from helpers.objects import review
+from helpers.patience import PATIENCE
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 APPS = {

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
+from harbourmaster.kube.resources import NAMESPACES
+from harbourmaster.webhook.engine import Engine, EngineHolder
+from harbourmaster.webhook.knowledge import Knowledge
+from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
+from harbourmaster.webhook.snapshot import Snapshot
 from helpers.fake_api import FakeApi
-from kube.resources import NAMESPACES
-from webhook.engine import Engine, EngineHolder
-from webhook.knowledge import Knowledge
-from webhook.settings import WatchSettings, WebhookSettings
-from webhook.snapshot import Snapshot
 
 WAIT = 0.1
 LONG = 60.0

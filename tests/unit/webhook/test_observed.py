@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from certs.store import ensure
+from harbourmaster.certs.store import ensure
 from helpers.fake_api import FakeApi
 from helpers.handshakes import strict_client
 from helpers.objects import body, workload

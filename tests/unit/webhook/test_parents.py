@@ -8,10 +8,9 @@ import tracemalloc
 import msgspec
 import pytest
 
-from gates.metadata import Metadata
-from gates.owners import OwnerReference
-from helpers.admitted import family, keys, owner, parent
-from webhook.parents import (
+from harbourmaster.gates.metadata import Metadata
+from harbourmaster.gates.owners import OwnerReference
+from harbourmaster.webhook.parents import (
     NO_PARENTS,
     Lineage,
     ParentObject,
@@ -19,6 +18,7 @@ from webhook.parents import (
     decode_parent,
     parents_of,
 )
+from helpers.admitted import family, keys, owner, parent
 
 TRACKED = keys(workload="waiter", version="0.4")
 MANY = 10_000

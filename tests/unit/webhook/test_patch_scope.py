@@ -7,15 +7,15 @@ import json
 
 import pytest
 
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import read_policy
 from helpers.admitted import admit, family, keys, pod
 from helpers.objects import body, cluster_policy, policy, required, review, workload
 from helpers.patching import decode_patch, patched
-from policies.index import policy_set
-from webhook.engine import Engine
-from webhook.handlers import answer
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Snapshot
-from webhook.sources import read_policy
 
 OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 FULL = cluster_policy(

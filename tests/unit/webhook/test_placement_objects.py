@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from placement.model import API_VERSION, GROUP, KINDS
-from webhook.engine import Engine
-from webhook.handlers import INVALID, VALID, answer
-from webhook.settings import Settings
-from webhook.snapshot import Snapshot
+from harbourmaster.placement.model import API_VERSION, GROUP, KINDS
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import INVALID, VALID, answer
+from harbourmaster.webhook.settings import Settings
+from harbourmaster.webhook.snapshot import Snapshot
 
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 BOUNDS = {"min": 0, "max": 1, "provider": {"name": "a", "metric": "a"}}

@@ -5,16 +5,16 @@ import json
 import msgspec
 import pytest
 
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import INVALID, VALID, answer
+from harbourmaster.webhook.knowledge import _broken, _policy
+from harbourmaster.webhook.policy_objects import MAX_SPEC_BYTES, OversizedError, decode_policy
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import read_policy
 from helpers.objects import cluster_policy, policy, review
-from policies.decoding import MalformedError
-from policies.index import policy_set
-from webhook.engine import Engine
-from webhook.handlers import INVALID, VALID, answer
-from webhook.knowledge import _broken, _policy
-from webhook.policy_objects import MAX_SPEC_BYTES, OversizedError, decode_policy
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import Snapshot
-from webhook.sources import read_policy
 
 
 def sized(size):

@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from certs.store import ensure
+from harbourmaster.certs.store import ensure
+from harbourmaster.kube.settings import ClusterSettings
+from harbourmaster.policies.decoding import describe
+from harbourmaster.serving.background import running
+from harbourmaster.serving.process import run_process
+from harbourmaster.serving.settings import ServerSettings
+from harbourmaster.webhook.process import _Process, run
+from harbourmaster.webhook.settings import WebhookSettings
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
-from kube.settings import ClusterSettings
-from policies.decoding import describe
-from serving.background import running
-from serving.process import run_process
-from serving.settings import ServerSettings
-from webhook.process import _Process, run
-from webhook.settings import WebhookSettings
 
 VERSION = "^/version$"
 NAMESPACES = "^/api/v1/namespaces$"
@@ -44,11 +44,11 @@ def started(monkeypatch, capsys, tmp_path):
     async def synced(_):
         return None
 
-    monkeypatch.setattr("webhook.process.disable_core_dumps", lambda: None)
-    monkeypatch.setattr("webhook.process.configure_logging", lambda *_: None)
+    monkeypatch.setattr("harbourmaster.webhook.process.disable_core_dumps", lambda: None)
+    monkeypatch.setattr("harbourmaster.webhook.process.configure_logging", lambda *_: None)
     # As if the API server had told all.
-    monkeypatch.setattr("webhook.knowledge.Knowledge.synced", synced)
-    monkeypatch.setattr("webhook.process.gc.freeze", lambda: None)
+    monkeypatch.setattr("harbourmaster.webhook.knowledge.Knowledge.synced", synced)
+    monkeypatch.setattr("harbourmaster.webhook.process.gc.freeze", lambda: None)
     ensure(tmp_path / "certs", ("localhost",), datetime.now(UTC))
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
 
@@ -79,7 +79,7 @@ async def api():
 @pytest.fixture
 def process(api, monkeypatch, tmp_path):
     """Return a function that makes a process on the fake API server, not yet run."""
-    monkeypatch.setattr("webhook.process.gc.freeze", lambda: None)
+    monkeypatch.setattr("harbourmaster.webhook.process.gc.freeze", lambda: None)
     ensure(tmp_path, ("localhost",), datetime.now(UTC))
     server = ServerSettings(port=0, health_port=0, cert_dir=str(tmp_path), drain_seconds=0)
 

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from serving.settings import StartError
-from webhook import record_files
-from webhook.record_files import RecordFiles
+from harbourmaster.serving.settings import StartError
+from harbourmaster.webhook import record_files
+from harbourmaster.webhook.record_files import RecordFiles
 
 LINE = b"x" * 99 + b"\n"
 

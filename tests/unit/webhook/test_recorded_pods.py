@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harbourmaster.webhook.engine import GATED, UNMATCHED, Engine
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.sources import Sources, load
 from helpers.admitted import GATE, PARENT, ask
-from webhook.engine import GATED, UNMATCHED, Engine
-from webhook.settings import AdmissionSettings
-from webhook.sources import Sources, load
 
 REVIEWS = Path(__file__).parents[2] / "fixtures" / "reviews"
 KEYS = {

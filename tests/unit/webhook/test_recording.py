@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from cli.offline import replay_case
-from helpers.admitted import engine_of
-from helpers.objects import body, cluster_policy, workload
-from helpers.patience import PATIENCE
-from helpers.recorded import CANARY, taken
-from telemetry.metrics import (
+from harbourmaster.cli.main import main
+from harbourmaster.cli.offline import replay_case
+from harbourmaster.telemetry.metrics import (
     FAILED,
     NOT_KEPT,
     QUEUE_FULL,
@@ -24,12 +20,16 @@ from telemetry.metrics import (
     WRITTEN,
     create_metrics,
 )
-from webhook import recording
-from webhook.handlers import answer_failed
-from webhook.record_files import RecordFiles
-from webhook.recording import MAX_REVIEW, MAX_WAITING, Recorder
-from webhook.server import ReviewServer
-from webhook.settings import RecordSettings, Settings
+from harbourmaster.webhook import recording
+from harbourmaster.webhook.handlers import answer_failed
+from harbourmaster.webhook.record_files import RecordFiles
+from harbourmaster.webhook.recording import MAX_REVIEW, MAX_WAITING, Recorder
+from harbourmaster.webhook.server import ReviewServer
+from harbourmaster.webhook.settings import RecordSettings, Settings
+from helpers.admitted import engine_of
+from helpers.objects import body, cluster_policy, workload
+from helpers.patience import PATIENCE
+from helpers.recorded import CANARY, taken
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from harbourmaster.telemetry.metrics import NOT_KEPT, TOO_LARGE, UNFAITHFUL, WRITTEN
+from harbourmaster.webhook.cases import answer_case
+from harbourmaster.webhook.redaction import REDACTED, blank, redacted
 from helpers.admitted import engine_of, family, keys, owner, pod
 from helpers.objects import cluster_policy, policy, review, workload
 from helpers.recorded import (
@@ -14,9 +17,6 @@ from helpers.recorded import (
     replayed_response,
     secretive,
 )
-from telemetry.metrics import NOT_KEPT, TOO_LARGE, UNFAITHFUL, WRITTEN
-from webhook.cases import answer_case
-from webhook.redaction import REDACTED, blank, redacted
 
 KINDS = ["Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"]
 POLICIES = (
@@ -190,7 +190,8 @@ def test_policies_that_would_hold_up_others_are_not_replayed(keys, expected, mon
     ]
     replays = []
     monkeypatch.setattr(
-        "webhook.recorded.answer_case", lambda case: replays.append(case) or answer_case(case)
+        "harbourmaster.webhook.recorded.answer_case",
+        lambda case: replays.append(case) or answer_case(case),
     )
     assert recorded(review(workload("Pod")), engine_of((), *found))[2] == expected
     assert len(replays) == (expected == WRITTEN)

@@ -5,13 +5,13 @@ import json
 import pytest
 import yaml
 
+from harbourmaster.serving.settings import StartError
+from harbourmaster.webhook.engine import MUTATED, Engine
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import NAME_LABEL
+from harbourmaster.webhook.sources import Sources, load
 from helpers.objects import cluster_policy, policy, review, workload
-from serving.settings import StartError
-from webhook.engine import MUTATED, Engine
-from webhook.handlers import answer
-from webhook.settings import AdmissionSettings
-from webhook.snapshot import NAME_LABEL
-from webhook.sources import Sources, load
 
 
 def write(directory, name, *documents):

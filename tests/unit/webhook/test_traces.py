@@ -8,22 +8,22 @@ import json
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
+from harbourmaster.policies.index import policy_set
+from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.settings import ServerSettings
+from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.metrics import create_metrics
+from harbourmaster.telemetry.spans import Tracer
+from harbourmaster.webhook.app import Reviews, create_app
+from harbourmaster.webhook.engine import Engine, EngineHolder
+from harbourmaster.webhook.handlers import OUTCOMES
+from harbourmaster.webhook.records import Records
+from harbourmaster.webhook.settings import Settings
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import read_policy
 from helpers.objects import body, cluster_policy, workload
 from helpers.raw_http import Connection, post
 from helpers.tracing import SAMPLED, SPAN, TRACE, UNSAMPLED, Memory, Outcomes
-from policies.index import policy_set
-from serving.limits import Limits
-from serving.settings import ServerSettings
-from serving.site import Site
-from telemetry.metrics import create_metrics
-from telemetry.spans import Tracer
-from webhook.app import Reviews, create_app
-from webhook.engine import Engine, EngineHolder
-from webhook.handlers import OUTCOMES
-from webhook.records import Records
-from webhook.settings import Settings
-from webhook.snapshot import Snapshot
-from webhook.sources import read_policy
 
 CANARY = "canary-value"
 
@@ -163,7 +163,7 @@ async def test_a_request_without_a_trace_begins_one_by_the_ratio(traced):
 
 async def test_a_defect_of_ours_is_an_error_and_a_bad_question_is_none(traced, monkeypatch):
     found = traced(ratio=1.0)
-    monkeypatch.setattr("webhook.engine.Engine.merge", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("harbourmaster.webhook.engine.Engine.merge", lambda *_, **__: 1 / 0)
     bad = post(b"nonsense", path="/mutate")
     statuses, (defect, question), _ = await found.ask(mutate(), bad)
     assert statuses == [200, 200]

@@ -10,14 +10,14 @@ import jsonpatch
 import pytest
 import yaml
 
-from cli.main import main
-from policies.index import policy_set
-from webhook.cases import DEFAULTS, read_case
-from webhook.engine import Engine
-from webhook.handlers import MALFORMED, answer
-from webhook.parents import parents_of
-from webhook.snapshot import Snapshot
-from webhook.sources import namespaces_of, read_policy
+from harbourmaster.cli.main import main
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.cases import DEFAULTS, read_case
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import MALFORMED, answer
+from harbourmaster.webhook.parents import parents_of
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import namespaces_of, read_policy
 
 TESTS = Path(__file__).parents[3]
 FIXTURES = TESTS / "fixtures"

@@ -9,10 +9,8 @@ import sys
 
 import pytest
 
-from cli.main import main
-from helpers.fake_api import FakeApi
-from helpers.objects import cluster_policy, policy
-from kube.resources import (
+from harbourmaster.cli.main import main
+from harbourmaster.kube.resources import (
     CLUSTER_POLICIES,
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -24,6 +22,8 @@ from kube.resources import (
     REPLICA_SETS,
     ROLLOUTS,
 )
+from helpers.fake_api import FakeApi
+from helpers.objects import cluster_policy, policy
 
 NAMESPACE = "shop"
 ITEM = {"key": "webhook.yaml", "path": "a/in.yaml"}
@@ -511,10 +511,11 @@ async def test_a_configmap_that_is_missing_is_no_missing_deployment(api, why):
 @pytest.mark.slow
 def test_what_no_report_of_a_plain_pod_needs_is_not_loaded():
     code = (
-        "import sys, cli.main, cli.why.run\n"
-        "for name in cli.why.run.SECTIONS:\n"
-        "    __import__(f'cli.why.sections.{name}')\n"
-        "heavy = {'structlog', 'rescheduling.planner', 'cli.why.offline', 'jinja2'}\n"
+        "import sys, harbourmaster.cli.main, harbourmaster.cli.why.run\n"
+        "for name in harbourmaster.cli.why.run.SECTIONS:\n"
+        "    __import__(f'harbourmaster.cli.why.sections.{name}')\n"
+        "heavy = {'structlog', 'harbourmaster.rescheduling.planner', "
+        "'harbourmaster.cli.why.offline', 'jinja2'}\n"
         "print(*heavy & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

@@ -8,8 +8,8 @@ import json
 import pytest
 import yaml
 
-from cli.main import main
-from cli.why.values import shown
+from harbourmaster.cli.main import main
+from harbourmaster.cli.why.values import shown
 from helpers.objects import cluster_policy, policy, review, workload
 from helpers.patching import NODE_REQUIRED
 

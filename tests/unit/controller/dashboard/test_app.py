@@ -8,13 +8,13 @@ import re
 
 import pytest
 
-from controller.dashboard.attempts import PAGES as ALLOWED
-from controller.dashboard.attempts import WRONG_TOKENS
-from controller.dashboard.guard import HEADERS
-from controller.dashboard.registry import PAGES
-from controller.dashboard.session import LIFETIME, LONGEST_TOKEN
+from harbourmaster.controller.dashboard.attempts import PAGES as ALLOWED
+from harbourmaster.controller.dashboard.attempts import WRONG_TOKENS
+from harbourmaster.controller.dashboard.guard import HEADERS
+from harbourmaster.controller.dashboard.registry import PAGES
+from harbourmaster.controller.dashboard.session import LIFETIME, LONGEST_TOKEN
+from harbourmaster.kube.errors import ServerError
 from helpers.patience import PATIENCE
-from kube.errors import ServerError
 
 PATHS = [each.path for each in PAGES]
 STRANGE = (
@@ -334,7 +334,7 @@ async def test_one_is_one(place):
 
 
 async def test_a_form_that_comes_too_slowly_is_refused(place, monkeypatch):
-    monkeypatch.setattr("controller.dashboard.app._FORM_PATIENCE", 0.05)
+    monkeypatch.setattr("harbourmaster.controller.dashboard.app._FORM_PATIENCE", 0.05)
 
     async def slowly():
         yield b"token="

@@ -5,12 +5,12 @@ import asyncio
 import msgspec
 import pytest
 
-from controller.dashboard import counts
-from controller.dashboard.counts import Counter
-from controller.dashboard.world import LabelledPod
-from policies.compiled import compile_policy
-from policies.index import policy_set
-from policies.model import Policy
+from harbourmaster.controller.dashboard import counts
+from harbourmaster.controller.dashboard.counts import Counter
+from harbourmaster.controller.dashboard.world import LabelledPod
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.model import Policy
 
 
 def policy(name, namespace=None, **spec):

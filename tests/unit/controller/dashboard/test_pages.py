@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.dashboard.pages import (
+from harbourmaster.controller.dashboard.pages import (
     applications,
     clusters,
     gates,
@@ -15,13 +15,13 @@ from controller.dashboard.pages import (
     policies,
     reservations,
 )
-from controller.dashboard.pages.application import application
-from controller.dashboard.pages.phases import WIDTH
-from controller.dashboard.query import Query
-from controller.dashboard.registry import SOURCES
-from controller.dashboard.sight import EVERYWHERE, Sight
-from controller.dashboard.turns import in_turns
-from controller.dashboard.world import World
+from harbourmaster.controller.dashboard.pages.application import application
+from harbourmaster.controller.dashboard.pages.phases import WIDTH
+from harbourmaster.controller.dashboard.query import Query
+from harbourmaster.controller.dashboard.registry import SOURCES
+from harbourmaster.controller.dashboard.sight import EVERYWHERE, Sight
+from harbourmaster.controller.dashboard.turns import in_turns
+from harbourmaster.controller.dashboard.world import World
 from helpers.dashboard import Filled
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

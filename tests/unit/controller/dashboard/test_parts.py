@@ -10,12 +10,16 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from markupsafe import Markup
 
-from controller.dashboard.assets import read_assets
-from controller.dashboard.attempts import WRONG_TOKENS, Attempts
-from controller.dashboard.guard import is_from_our_page, is_host_of_loopback, local_path
-from controller.dashboard.query import ROWS, Query, listed, read_query, turned
-from controller.dashboard.text import finalize, visible
-from controller.dashboard.times import age, span
+from harbourmaster.controller.dashboard.assets import read_assets
+from harbourmaster.controller.dashboard.attempts import WRONG_TOKENS, Attempts
+from harbourmaster.controller.dashboard.guard import (
+    is_from_our_page,
+    is_host_of_loopback,
+    local_path,
+)
+from harbourmaster.controller.dashboard.query import ROWS, Query, listed, read_query, turned
+from harbourmaster.controller.dashboard.text import finalize, visible
+from harbourmaster.controller.dashboard.times import age, span
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

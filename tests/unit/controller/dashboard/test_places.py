@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from controller.access import User
-from controller.dashboard.sight import MOST_NAMESPACES, look
-from controller.dashboard.world import Plain
+from harbourmaster.controller.access import User
+from harbourmaster.controller.dashboard.sight import MOST_NAMESPACES, look
+from harbourmaster.controller.dashboard.world import Plain
+from harbourmaster.kube.resources import PODS
 from helpers.dashboard import StubAccess
-from kube.resources import PODS
 
 HOME = "harbour"
 

@@ -10,17 +10,14 @@ import aiohttp
 import msgspec
 import pytest
 
-from controller.dashboard.mirrors import DashboardMirrors, known_policy
-from controller.dashboard.server import DashboardServer
-from controller.dashboard_settings import DashboardSettings
-from controller.manager import Manager
-from controller.registration.registration import names_of
-from controller.settings import ControllerSettings
-from controller.validation import validate
-from helpers.handshakes import strict_client
-from helpers.patience import PATIENCE
-from helpers.registered import SECRET
-from kube.resources import (
+from harbourmaster.controller.dashboard.mirrors import DashboardMirrors, known_policy
+from harbourmaster.controller.dashboard.server import DashboardServer
+from harbourmaster.controller.dashboard_settings import DashboardSettings
+from harbourmaster.controller.manager import Manager
+from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.controller.validation import validate
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     CLUSTER_POLICIES,
     NAMESPACES,
@@ -29,9 +26,12 @@ from kube.resources import (
     POLICIES,
     SECRETS,
 )
-from lifecycle.gate_verdict import GateRules
-from policies.decoding import MalformedError
-from telemetry.controller_metrics import create_controller_metrics
+from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from helpers.handshakes import strict_client
+from helpers.patience import PATIENCE
+from helpers.registered import SECRET
 
 HOME = "harbour"
 FREE = {"exposePort": 0, "customMetricsPort": 0}
@@ -76,8 +76,8 @@ async def get(url, **more):
 @pytest.mark.slow
 def test_it_costs_nothing_where_it_is_off():
     loads = (
-        "import sys; import controller.manager; import controller.settings;"
-        "wrong = ('jinja2', 'controller.dashboard.');"
+        "import sys; from harbourmaster.controller import manager, settings;"
+        "wrong = ('jinja2', 'harbourmaster.controller.dashboard.');"
         "print([each for each in sys.modules if each.startswith(wrong)])"
     )
     found = subprocess.run(

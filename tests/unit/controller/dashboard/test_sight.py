@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from controller.access import User
-from controller.dashboard.sight import MOST_NAMESPACES, look, namespaces_of
+from harbourmaster.controller.access import User
+from harbourmaster.controller.dashboard.sight import MOST_NAMESPACES, look, namespaces_of
+from harbourmaster.kube.resources import APP_VERSIONS, NODES, PODS
 from helpers.dashboard import StubAccess
-from kube.resources import APP_VERSIONS, NODES, PODS
 
 SAILOR = User("sailor")
 

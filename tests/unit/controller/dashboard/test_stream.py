@@ -5,9 +5,9 @@ import contextlib
 
 import pytest
 
-from controller.dashboard import stream
-from controller.dashboard.attempts import PAGES as ALLOWED
-from controller.dashboard.stream import MOST_OF_ONE
+from harbourmaster.controller.dashboard import stream
+from harbourmaster.controller.dashboard.attempts import PAGES as ALLOWED
+from harbourmaster.controller.dashboard.stream import MOST_OF_ONE
 from helpers.patience import PATIENCE
 
 

@@ -9,27 +9,32 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from controller.evaluation.analyses import Analyses
-from controller.evaluation.caches import MetricCaches
-from controller.evaluation.context import MetricContext
-from controller.metrics_settings import MetricsSettings
-from evaluation.model import Analysis, AnalysisDefinition, AnalysisValueTemplate, Provider
-from helpers.patience import PATIENCE
-from kube.errors import ConflictError
-from kube.resources import (
+from harbourmaster.controller.evaluation.analyses import Analyses
+from harbourmaster.controller.evaluation.caches import MetricCaches
+from harbourmaster.controller.evaluation.context import MetricContext
+from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.evaluation.model import (
+    Analysis,
+    AnalysisDefinition,
+    AnalysisValueTemplate,
+    Provider,
+)
+from harbourmaster.kube.errors import ConflictError
+from harbourmaster.kube.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,
     METRICS_PROVIDERS,
 )
-from providers.errors import (
+from harbourmaster.providers.errors import (
     BadCredentialsError,
     BadQueryError,
     NotFiniteError,
     NoValuesError,
     UnreachableError,
 )
-from providers.model import Answer, Question, Sample
+from harbourmaster.providers.model import Answer, Question, Sample
+from helpers.patience import PATIENCE
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 END = START.timestamp()

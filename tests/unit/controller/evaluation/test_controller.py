@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from harbourmaster.kube.resources import DEFINITIONS, KEPTN_METRICS, METRICS_PROVIDERS
 from helpers.metric_world import MetricWorld
 from helpers.scripted_prometheus import HUNG, ScriptedPrometheus
-from kube.resources import DEFINITIONS, KEPTN_METRICS, METRICS_PROVIDERS
 
 STATIC = {"metrics": {"cpus": 4, "more": 5}}
 

@@ -11,19 +11,19 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.evaluation import rounds
-from controller.evaluation.caches import MetricCaches
-from controller.evaluation.context import MetricContext
-from controller.evaluation.metrics import Metrics
-from controller.metrics_settings import MetricsSettings
-from evaluation.metric_status import question_of
-from evaluation.model import Metric, MetricSpec, Provider, ProviderName
-from evaluation.objects import Metadata
-from evaluation.schedule import slots, stable_hash
-from evaluation.times import stamp
-from kube.errors import ConflictError, ServerError
-from kube.resources import KEPTN_METRICS, METRICS_PROVIDERS
-from providers.errors import (
+from harbourmaster.controller.evaluation import rounds
+from harbourmaster.controller.evaluation.caches import MetricCaches
+from harbourmaster.controller.evaluation.context import MetricContext
+from harbourmaster.controller.evaluation.metrics import Metrics
+from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.evaluation.metric_status import question_of
+from harbourmaster.evaluation.model import Metric, MetricSpec, Provider, ProviderName
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.evaluation.schedule import slots, stable_hash
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.errors import ConflictError, ServerError
+from harbourmaster.kube.resources import KEPTN_METRICS, METRICS_PROVIDERS
+from harbourmaster.providers.errors import (
     BadCredentialsError,
     BadQueryError,
     NotFiniteError,
@@ -33,8 +33,8 @@ from providers.errors import (
     TooManyValuesError,
     UnreachableError,
 )
-from providers.model import Answer, Question, Sample
-from telemetry.metric_schedule import METRIC_LATENESS, MetricSchedule
+from harbourmaster.providers.model import Answer, Question, Sample
+from harbourmaster.telemetry.metric_schedule import METRIC_LATENESS, MetricSchedule
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "prometheus"

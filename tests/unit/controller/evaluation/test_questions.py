@@ -7,8 +7,8 @@ import base64
 
 import pytest
 
-from controller.evaluation.questions import Questions, question, target
-from evaluation.model import (
+from harbourmaster.controller.evaluation.questions import Questions, question, target
+from harbourmaster.evaluation.model import (
     KafkaTable,
     MetricRange,
     MetricSpec,
@@ -17,15 +17,15 @@ from evaluation.model import (
     SecretKey,
     StaticMetrics,
 )
-from evaluation.objects import Metadata
-from kube.resources import SECRETS
-from providers.errors import (
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.kube.resources import SECRETS
+from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     UnauthorizedError,
     UnreachableError,
 )
-from providers.model import Answer, Question, Sample, Table
+from harbourmaster.providers.model import Answer, Question, Sample, Table
 
 QUESTION = Question("up")
 KEY = "login"

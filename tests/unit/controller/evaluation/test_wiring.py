@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from controller.evaluation.controller import MetricsController, _own_addresses
-from controller.metrics_settings import MetricsSettings
-from evaluation.model import Provider, ProviderSpec
-from evaluation.objects import Metadata
-from kube.connection import Connection
-from providers.errors import ForbiddenAddressError
-from providers.model import Question
-from telemetry.controller_metrics import create_controller_metrics
+from harbourmaster.controller.evaluation.controller import MetricsController, _own_addresses
+from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.evaluation.model import Provider, ProviderSpec
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.kube.connection import Connection
+from harbourmaster.providers.errors import ForbiddenAddressError
+from harbourmaster.providers.model import Question
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,19 @@ import aiohttp
 import msgspec
 import pytest
 
-from certs.store import ensure, write_files
-from certs.watch import utc_now
-from controller.exposure import exposure as room
-from controller.exposure.exposure import CLIENTS, Exposure
-from controller.leaf import MirroredLeaf, MountedLeaf
-from controller.metrics_settings import MetricsSettings
+from harbourmaster.certs.store import ensure, write_files
+from harbourmaster.certs.watch import utc_now
+from harbourmaster.controller.exposure import exposure as room
+from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
+from harbourmaster.controller.leaf import MirroredLeaf, MountedLeaf
+from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.kube.resources import ACCESS_REVIEWS, CONFIG_MAPS
+from harbourmaster.playground.ports import free_ports
+from harbourmaster.serving.site import AddressError
 from helpers import fronting
 from helpers.fronting import Aggregator, headers_of
 from helpers.patience import PATIENCE
 from helpers.valued import INTERVALS, NOW, metric, mirror
-from kube.resources import ACCESS_REVIEWS, CONFIG_MAPS
-from playground.ports import free_ports
-from serving.site import AddressError
 
 PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/prod/keptnmetrics.metrics.keptn.sh/cpu/cpu"
 

@@ -9,20 +9,20 @@ import pytest
 import trustme
 from yarl import URL
 
-from certs.reload import CertificateHolder
-from certs.store import ensure
-from certs.watch import utc_now
-from controller import access
-from controller.access import User
-from controller.exposure.access import Access, Wish
-from controller.exposure.exposure import CLIENTS
-from controller.exposure.front_proxy import decode_front_proxy
-from controller.exposure.metrics_api import MetricsApiHandler
+from harbourmaster.certs.reload import CertificateHolder
+from harbourmaster.certs.store import ensure
+from harbourmaster.certs.watch import utc_now
+from harbourmaster.controller import access
+from harbourmaster.controller.access import User
+from harbourmaster.controller.exposure.access import Access, Wish
+from harbourmaster.controller.exposure.exposure import CLIENTS
+from harbourmaster.controller.exposure.front_proxy import decode_front_proxy
+from harbourmaster.controller.exposure.metrics_api import MetricsApiHandler
+from harbourmaster.kube.errors import ServerError
+from harbourmaster.serving.site import Site
 from helpers import fronting
 from helpers.fronting import Aggregator, headers_of
 from helpers.valued import metric, since, values
-from kube.errors import ServerError
-from serving.site import Site
 
 GROUP = "custom.metrics.k8s.io"
 BASE = f"/apis/{GROUP}"

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from controller.exposure import plain
-from controller.exposure.plain import PlainHandler
+from harbourmaster.controller.exposure import plain
+from harbourmaster.controller.exposure.plain import PlainHandler
+from harbourmaster.serving.site import Site
 from helpers.raw_http import Connection, post
 from helpers.valued import metric, mirror, values
-from serving.site import Site
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.exposure.selectors import MAX_LENGTH, parse_selector
+from harbourmaster.controller.exposure.selectors import MAX_LENGTH, parse_selector
 
 WEB = {"app": "web", "tier": "front", "example.com/weight": "5"}
 

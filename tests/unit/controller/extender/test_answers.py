@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from controller.extender.answers import (
+from harbourmaster.controller.extender.answers import (
     AVOIDING,
     FOREIGN,
     FREE,
@@ -15,6 +15,7 @@ from controller.extender.answers import (
     WAITS,
     Answers,
 )
+from harbourmaster.lifecycle.model import FailedNode
 from helpers.extending import (
     CHECKED,
     NAME,
@@ -26,7 +27,6 @@ from helpers.extending import (
     preempt_body,
     version,
 )
-from lifecycle.model import FailedNode
 
 
 def answers(mirror, deadline=300.0, scheduler="keptn-scheduler"):

@@ -12,14 +12,15 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from certs.bundle import BundleFiles, parse_bundle
-from certs.handover import SPARE
-from certs.store import ensure
-from certs.watch import utc_now
-from controller.extender import extender as room
-from controller.extender.answers import FREE, OUTCOMES, REFUSED, VERBS, Answers
-from controller.extender.extender import CLIENTS, MAX_BODY_BYTES, Extender
-from controller.leaf import MirroredLeaf
+from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.handover import SPARE
+from harbourmaster.certs.store import ensure
+from harbourmaster.certs.watch import utc_now
+from harbourmaster.controller.extender import extender as room
+from harbourmaster.controller.extender.answers import FREE, OUTCOMES, REFUSED, VERBS, Answers
+from harbourmaster.controller.extender.extender import CLIENTS, MAX_BODY_BYTES, Extender
+from harbourmaster.controller.leaf import MirroredLeaf
+from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 from helpers.extending import (
     CHECKED,
     NODES,
@@ -33,7 +34,6 @@ from helpers.extending import (
 from helpers.extending import pod as pod_of
 from helpers.handshakes import strict_client
 from helpers.patience import PATIENCE
-from telemetry.extender_metrics import ExtenderMetrics
 
 JSON = {"Content-Type": "application/json"}
 
@@ -233,7 +233,7 @@ async def test_a_defect_of_ours_lets_nothing_pass(place, monkeypatch, verb):
     def broken(*_arguments, **_options):
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("controller.extender.answers.permission", broken)
+    monkeypatch.setattr("harbourmaster.controller.extender.answers.permission", broken)
     body = filter_body() if verb == "filter" else preempt_body()
     status, text = await place.ask(verb, body)
     assert status == 200

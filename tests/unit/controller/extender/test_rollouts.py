@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from certs.authority import create_authority, issue_leaf
-from certs.bundle import BundleFiles, parse_bundle
-from certs.errors import UnreadableError
-from certs.handover import mark_of
-from controller.extender.extender import CLIENTS
-from controller.extender.rollouts import MARK, Rollouts, rollouts_job
-from controller.leaf import MountedLeaf
+from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.errors import UnreadableError
+from harbourmaster.certs.handover import mark_of
+from harbourmaster.controller.extender.extender import CLIENTS
+from harbourmaster.controller.extender.rollouts import MARK, Rollouts, rollouts_job
+from harbourmaster.controller.leaf import MountedLeaf
+from harbourmaster.kube.resources import DEPLOYMENTS
 from helpers.patience import PATIENCE
-from kube.resources import DEPLOYMENTS
 
 HOME = "harbourmaster-system"
 NAME = "harbourmaster-scheduler"

@@ -3,19 +3,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from controller.lifecycle.app_versions import AppVersions
-from gates.names import version_name
-from helpers.mirrored import Mirrored, Server, evaluation_definition, task_definition
-from helpers.phased import CHECKS, NOW, app_version, workload_version
-from helpers.signals import RecordedSignals
-from kube.errors import (
+from harbourmaster.controller.lifecycle.app_versions import AppVersions
+from harbourmaster.gates.names import version_name
+from harbourmaster.kube.errors import (
     ConflictError,
     ForbiddenError,
     InvalidError,
     TooManyRequestsError,
     UnreachableError,
 )
-from kube.resources import (
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
@@ -23,9 +20,12 @@ from kube.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from lifecycle.evaluations import evaluation_for
-from lifecycle.model import AppVersionStatus, WorkloadVersionStatus
-from lifecycle.tasks import task_for, task_name
+from harbourmaster.lifecycle.evaluations import evaluation_for
+from harbourmaster.lifecycle.model import AppVersionStatus, WorkloadVersionStatus
+from harbourmaster.lifecycle.tasks import task_for, task_name
+from helpers.mirrored import Mirrored, Server, evaluation_definition, task_definition
+from helpers.phased import CHECKS, NOW, app_version, workload_version
+from helpers.signals import RecordedSignals
 
 NAME = "shop-1.0-6b86b273"
 KEY = f"prod/{NAME}"

@@ -5,13 +5,13 @@ import asyncio
 import msgspec
 import pytest
 
-from controller.lifecycle import wiring
-from controller.lifecycle.apps import Apps
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle.apps import Apps
+from harbourmaster.kube.resources import APP_CONTEXTS, APP_VERSIONS, APPS
+from harbourmaster.lifecycle.model import App
 from helpers.gated import PROD, Dying, names, put
 from helpers.lifecycle import context_of, running
 from helpers.patience import PATIENCE
-from kube.resources import APP_CONTEXTS, APP_VERSIONS, APPS
-from lifecycle.model import App
 
 FIRST, SECOND, THIRD = "6b86b273", "d4735e3a", "4e074085"
 

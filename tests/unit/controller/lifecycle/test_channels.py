@@ -9,9 +9,18 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from controller.lifecycle.caches import Caches
-from controller.lifecycle.channels import Channels
-from controller.lifecycle.signals import Signals
+from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.channels import Channels
+from harbourmaster.controller.lifecycle.signals import Signals
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import Connection
+from harbourmaster.kube.resources import EVENTS
+from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.events import WORKLOAD_PHASES
+from harbourmaster.lifecycle.model import Parameters, SecureParameters, TaskContext
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
+from harbourmaster.telemetry.span_queue import SpanQueue
 from helpers.fake_api import FakeApi
 from helpers.lifecycle_objects import (
     app,
@@ -27,15 +36,6 @@ from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 from helpers.tracing import Collector, attributes
 from helpers.virtual_time import virtual
-from kube.client import Client
-from kube.connection import Connection
-from kube.resources import EVENTS
-from lifecycle.configuration import Configuration
-from lifecycle.events import WORKLOAD_PHASES
-from lifecycle.model import Parameters, SecureParameters, TaskContext
-from telemetry.controller_metrics import create_controller_metrics
-from telemetry.lifecycle_metrics import LifecycleMetrics
-from telemetry.span_queue import SpanQueue
 
 CANARY = "canary-3f9c"
 

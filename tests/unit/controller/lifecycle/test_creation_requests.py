@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.kube.errors import GoneError
+from harbourmaster.kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from helpers.gated import CREATED, PROD, Dying, names, put
 from helpers.lifecycle import running
 from helpers.patience import PATIENCE
-from kube.errors import GoneError
-from kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 
 SINGLE = {"keptn.sh/app-type": "single-service"}
 MANAGED = {"app.kubernetes.io/managed-by": "keptn"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from controller.lifecycle import caches as caches_module
-from controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import caches as caches_module
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.kube.resources import PODS, TASKS, WORKLOAD_VERSIONS
 from helpers.gated import CREATED, PROD, keptn, owned, pod, put, stage, tick
 from helpers.lifecycle import running
 from helpers.set_clock import SetClock
-from kube.resources import PODS, TASKS, WORKLOAD_VERSIONS
 
 VERSION = "shop-waiter-1.0"
 CLEAR = "gates.harbourmaster.dev/clear-failed-nodes"

@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from controller.lifecycle import measures
-from controller.lifecycle.measures import Endings, Measures, labels_of
+from harbourmaster.controller.lifecycle import measures
+from harbourmaster.controller.lifecycle.measures import Endings, Measures, labels_of
+from harbourmaster.lifecycle.model import AppVersionStatus, WorkloadVersionStatus
+from harbourmaster.telemetry.lifecycle_metrics import (
+    APP,
+    DEPLOYMENTS,
+    EVALUATION,
+    FINISHED,
+    KEYS,
+    PROMOTION,
+    TASK,
+    WORKLOAD,
+)
 from helpers.lifecycle_objects import (
     ENDED,
     STARTED,
@@ -17,17 +28,6 @@ from helpers.lifecycle_objects import (
     workload_version,
 )
 from helpers.telling import Telling
-from lifecycle.model import AppVersionStatus, WorkloadVersionStatus
-from telemetry.lifecycle_metrics import (
-    APP,
-    DEPLOYMENTS,
-    EVALUATION,
-    FINISHED,
-    KEYS,
-    PROMOTION,
-    TASK,
-    WORKLOAD,
-)
 
 RUNNING = AppVersionStatus(status="Progressing", start_time=STARTED)
 

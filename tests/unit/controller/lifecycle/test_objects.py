@@ -4,16 +4,16 @@ import asyncio
 
 import msgspec
 
-from controller.lifecycle.gated_pods import decode_pod
-from controller.lifecycle.objects import Written, create, fetch
-from controller.lifecycle.refusals import is_end_of_namespace
-from evaluation.objects import Metadata
+from harbourmaster.controller.lifecycle.gated_pods import decode_pod
+from harbourmaster.controller.lifecycle.objects import Written, create, fetch
+from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
+from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.kube.errors import ForbiddenError, NotFoundError
+from harbourmaster.kube.resources import PODS, WORKLOADS
+from harbourmaster.kube.store import Store
+from harbourmaster.lifecycle.model import CurrentVersion, ResourceReference, Workload, WorkloadSpec
 from helpers.gated import PROD, pod, put, stage
 from helpers.lifecycle import context_of, reconciler_of
-from kube.errors import ForbiddenError, NotFoundError
-from kube.resources import PODS, WORKLOADS
-from kube.store import Store
-from lifecycle.model import CurrentVersion, ResourceReference, Workload, WorkloadSpec
 
 
 def workload(version="1"):

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.kube.resources import (
+    APP_CREATION_REQUESTS,
+    APPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+    ROLLOUTS,
+    STATEFUL_SETS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
 from helpers.gated import (
     CREATED,
     FAILED,
@@ -36,18 +48,6 @@ from helpers.gated import (
     workload_of,
 )
 from helpers.lifecycle import running
-from kube.resources import (
-    APP_CREATION_REQUESTS,
-    APPS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    PODS,
-    REPLICA_SETS,
-    ROLLOUTS,
-    STATEFUL_SETS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
-)
 
 PATCHES = "/pods/"
 

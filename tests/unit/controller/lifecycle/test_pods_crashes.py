@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.kube.resources import APP_CREATION_REQUESTS, APPS, REPLICA_SETS, WORKLOADS
 from helpers.gated import (
     CHECKED,
     MINE,
@@ -27,7 +28,6 @@ from helpers.gated import (
     workload_of,
 )
 from helpers.lifecycle import reconciler_of, running
-from kube.resources import APP_CREATION_REQUESTS, APPS, REPLICA_SETS, WORKLOADS
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harbourmaster.kube.resources import (
+    APP_CREATION_REQUESTS,
+    PODS,
+    REPLICA_SETS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
 from helpers.gated import (
     CREATED,
     LATER,
@@ -31,13 +38,6 @@ from helpers.gated import (
     workload_of,
 )
 from helpers.lifecycle import running
-from kube.resources import (
-    APP_CREATION_REQUESTS,
-    PODS,
-    REPLICA_SETS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
-)
 
 
 @pytest.fixture(autouse=True)

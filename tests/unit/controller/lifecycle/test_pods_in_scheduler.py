@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.lifecycle import caches as caches_module
-from controller.lifecycle import nudges
+from harbourmaster.controller.lifecycle import caches as caches_module
+from harbourmaster.controller.lifecycle import nudges
+from harbourmaster.kube.resources import DEPLOYMENTS, PODS, WORKLOAD_VERSIONS, WORKLOADS
 from helpers.gated import (
     CHECKED,
     CREATED,
@@ -33,7 +34,6 @@ from helpers.gated import (
 from helpers.lifecycle import running
 from helpers.logs import captured_log
 from helpers.set_clock import SetClock
-from kube.resources import DEPLOYMENTS, PODS, WORKLOAD_VERSIONS, WORKLOADS
 
 CHECKS = "gates.harbourmaster.dev/checks"
 OURS = "keptn-scheduler"

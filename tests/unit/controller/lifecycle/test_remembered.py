@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.lifecycle.remembered import Remembered
+from harbourmaster.controller.lifecycle.remembered import Remembered
 
 
 def test_the_first_value_counts_and_the_oldest_goes():

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.kube.event_series import ObjectReference
+from harbourmaster.kube.resources import CONFIG_MAPS, PODS
+from harbourmaster.lifecycle.events import APP_PHASES, WORKLOAD_PHASES
+from harbourmaster.lifecycle.model import App, AppSpec, AppVersionStatus, WorkloadVersionStatus
 from helpers.lifecycle_objects import (
     app,
     app_version,
@@ -16,10 +20,6 @@ from helpers.lifecycle_objects import (
 )
 from helpers.logs import captured_log
 from helpers.telling import Telling
-from kube.event_series import ObjectReference
-from kube.resources import CONFIG_MAPS, PODS
-from lifecycle.events import APP_PHASES, WORKLOAD_PHASES
-from lifecycle.model import App, AppSpec, AppVersionStatus, WorkloadVersionStatus
 
 APP = ObjectReference("lifecycle.keptn.sh/v1", "KeptnApp", "shop", "prod", "uid of shop")
 FLOW = [

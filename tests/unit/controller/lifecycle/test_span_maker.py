@@ -7,6 +7,9 @@ from datetime import timedelta
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
+from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.model import AppVersionStatus, TaskContext
+from harbourmaster.lifecycle.tracing import phase_carrier
 from helpers.lifecycle_objects import (
     app_version,
     controlled,
@@ -15,9 +18,6 @@ from helpers.lifecycle_objects import (
     workload_version,
 )
 from helpers.telling import NOW, Telling
-from lifecycle.configuration import Configuration
-from lifecycle.model import AppVersionStatus, TaskContext
-from lifecycle.tracing import phase_carrier
 
 LINK = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 CREATED = (NOW - timedelta(seconds=70)).timestamp()

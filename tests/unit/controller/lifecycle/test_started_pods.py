@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.lifecycle.started_pods import (
+from harbourmaster.controller.lifecycle.started_pods import (
     StartedPod,
     decode_started,
     failed_node,
     versions_of_started,
 )
-from evaluation.times import parse
+from harbourmaster.evaluation.times import parse
+from harbourmaster.lifecycle.failed_nodes import Failure
 from helpers.gated import CREATED, LATER, keptn, owned, pod
-from lifecycle.failed_nodes import Failure
 
 FAILING = {"phase": "Failed", "startTime": LATER}
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from harbourmaster.kube.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
 from helpers.task_controllers import (
     HOME,
     TaskControllers,
@@ -17,7 +18,6 @@ from helpers.task_controllers import (
     task_of,
 )
 from helpers.task_objects import definition, environment, read, task
-from kube.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
 
 KEY = "prod/pre-hello-12345"
 STATUS = "/keptntasks/pre-hello-12345/status"

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from harbourmaster.kube.resources import JOBS, TASK_DEFINITIONS, TASKS
 from helpers.task_controllers import TaskControllers, complete, jobs, settle, task_of
 from helpers.task_objects import definition, task
-from kube.resources import JOBS, TASK_DEFINITIONS, TASKS
 
 KEY = "prod/pre-hello-12345"
 WRITES = {

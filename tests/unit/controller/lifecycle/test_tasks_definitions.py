@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.kube.resources import CONFIG_MAPS, TASK_DEFINITIONS
 from helpers.task_controllers import TaskControllers, definition_of, maps, settle
 from helpers.task_objects import definition
-from kube.resources import CONFIG_MAPS, TASK_DEFINITIONS
 
 KEY = "prod/hello"
 NAME = "keptnfn-hello"

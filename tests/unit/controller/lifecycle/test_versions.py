@@ -8,8 +8,19 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from controller.lifecycle.app_versions import AppVersions
-from controller.lifecycle.workload_versions import WorkloadVersions
+from harbourmaster.controller.lifecycle.app_versions import AppVersions
+from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
+from harbourmaster.kube.errors import ApiError, ServerError, UnreachableError
+from harbourmaster.kube.resources import (
+    APP_VERSIONS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    REPLICA_SETS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+)
+from harbourmaster.lifecycle.model import ResourceReference
 from helpers.mirrored import (
     KilledError,
     Mirrored,
@@ -20,17 +31,6 @@ from helpers.mirrored import (
 )
 from helpers.phased import CHECKS, NOW, app_version, workload_version
 from helpers.signals import RecordedSignals
-from kube.errors import ApiError, ServerError, UnreachableError
-from kube.resources import (
-    APP_VERSIONS,
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    REPLICA_SETS,
-    TASK_DEFINITIONS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-)
-from lifecycle.model import ResourceReference
 
 VERSIONS = (APP_VERSIONS, WORKLOAD_VERSIONS)
 TWO = [("cart", "2.0"), ("till", "2.0")]

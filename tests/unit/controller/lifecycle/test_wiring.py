@@ -8,14 +8,24 @@ from functools import partial
 import msgspec
 import pytest
 
-from controller.lifecycle import wiring
-from controller.lifecycle.caches import Caches
-from controller.lifecycle.function_maps import decode_function_map
-from controller.lifecycle.gated_pods import decode_pod
-from controller.lifecycle.owners import decode_owner
-from controller.lifecycle.started_pods import decode_started
-from controller.lifecycle.task_jobs import decode_job
-from controller.scheduler_settings import SchedulerSettings
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.function_maps import decode_function_map
+from harbourmaster.controller.lifecycle.gated_pods import decode_pod
+from harbourmaster.controller.lifecycle.owners import decode_owner
+from harbourmaster.controller.lifecycle.started_pods import decode_started
+from harbourmaster.controller.lifecycle.task_jobs import decode_job
+from harbourmaster.controller.scheduler_settings import SchedulerSettings
+from harbourmaster.lifecycle.apps import version_of
+from harbourmaster.lifecycle.model import (
+    AppVersionStatus,
+    EvaluationStatus,
+    FailedNode,
+    ItemStatus,
+    TaskDefinition,
+    TaskStatus,
+    WorkloadVersionStatus,
+)
 from helpers.lifecycle_objects import (
     app,
     app_version,
@@ -24,16 +34,6 @@ from helpers.lifecycle_objects import (
     task,
     workload,
     workload_version,
-)
-from lifecycle.apps import version_of
-from lifecycle.model import (
-    AppVersionStatus,
-    EvaluationStatus,
-    FailedNode,
-    ItemStatus,
-    TaskDefinition,
-    TaskStatus,
-    WorkloadVersionStatus,
 )
 
 JOBS = (

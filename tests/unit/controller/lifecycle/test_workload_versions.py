@@ -5,12 +5,9 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from controller.lifecycle.workload_versions import WorkloadVersions
-from evaluation.times import stamp
-from helpers.mirrored import Mirrored, Server, owner, task_definition
-from helpers.phased import NOW, STAMP, app_version, workload_version
-from helpers.signals import RecordedSignals
-from kube.resources import (
+from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.resources import (
     APP_VERSIONS,
     DAEMON_SETS,
     REPLICA_SETS,
@@ -21,12 +18,15 @@ from kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from lifecycle.model import (
+from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     FailedNode,
     ResourceReference,
     WorkloadVersionStatus,
 )
+from helpers.mirrored import Mirrored, Server, owner, task_definition
+from helpers.phased import NOW, STAMP, app_version, workload_version
+from helpers.signals import RecordedSignals
 
 NAME = "shop-cart-2.0"
 KEY = f"prod/{NAME}"

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.kube.resources import WORKLOAD_VERSIONS, WORKLOADS
 from helpers.gated import PROD, names, owners_of, put, version_of, workload_of
 from helpers.lifecycle import running
 from helpers.patience import PATIENCE
-from kube.resources import WORKLOAD_VERSIONS, WORKLOADS
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,7 @@ import pytest
 import trustme
 import yaml
 
-from helpers.fake_api import FakeApi
-from helpers.patience import PATIENCE
-from helpers.placed import Placed, config_map, deployment, is_true, reason_of
-from kube.resources import (
+from harbourmaster.kube.resources import (
     APPLICATIONS,
     CLUSTERS,
     CONFIG_MAPS,
@@ -23,7 +20,10 @@ from kube.resources import (
     NODES,
     SECRETS,
 )
-from placement.manifests import UID_LABEL
+from harbourmaster.placement.manifests import UID_LABEL
+from helpers.fake_api import FakeApi
+from helpers.patience import PATIENCE
+from helpers.placed import Placed, config_map, deployment, is_true, reason_of
 
 SOON = 3.0
 

@@ -8,13 +8,13 @@ import contextlib
 
 import pytest
 
-from controller.placement.kubeconfigs import READS, Kubeconfig
+from harbourmaster.controller.placement.kubeconfigs import READS, Kubeconfig
+from harbourmaster.kube.errors import ForbiddenError, NotFoundError, UnreachableError
+from harbourmaster.kube.resources import SECRETS
+from harbourmaster.placement.model import SecretKey
+from harbourmaster.serving.background import running
 from helpers.fake_store import encode, status
 from helpers.virtual_time import virtual
-from kube.errors import ForbiddenError, NotFoundError, UnreachableError
-from kube.resources import SECRETS
-from placement.model import SecretKey
-from serving.background import running
 
 REFERENCE = SecretKey(name="one")
 SOURCE = "Secret team/one, key kubeconfig"

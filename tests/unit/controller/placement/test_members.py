@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.placement.members import Members
-from controller.placement_settings import MemberSettings
+from harbourmaster.controller.placement.members import Members
+from harbourmaster.controller.placement_settings import MemberSettings
+from harbourmaster.placement.deployed import MemberCluster, MemberSpec, OwnedMetadata
+from harbourmaster.placement.model import SecretKey
+from harbourmaster.placement.rollout import Reach
 from helpers.fake_api import FakeApi
-from placement.deployed import MemberCluster, MemberSpec, OwnedMetadata
-from placement.model import SecretKey
-from placement.rollout import Reach
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.placing_settings import PlacementSettings
-from controller.settings import PLACEMENT, ControllerSettings
-from helpers.staging import NAMESPACE, Stage, weights
-from kube.resources import (
+from harbourmaster.controller.placing_settings import PlacementSettings
+from harbourmaster.controller.settings import PLACEMENT, ControllerSettings
+from harbourmaster.kube.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -18,6 +17,7 @@ from kube.resources import (
     MAGNUM_CLUSTERS,
     PROJECTS,
 )
+from helpers.staging import NAMESPACE, Stage, weights
 
 
 class Woken:

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from controller.placement.samples import FIRST_WAIT, Query, as_asked
+from harbourmaster.controller.placement.samples import FIRST_WAIT, Query, as_asked
+from harbourmaster.kube.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDERS
+from harbourmaster.placement.world import Fault
+from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
 from helpers.choosing import HOME
 from helpers.staging import Stage, weights
-from kube.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDERS
-from placement.world import Fault
-from providers.errors import NoValuesError, TimedOutError, UnreachableError
 
 GREEN = ("prom", "green")
 

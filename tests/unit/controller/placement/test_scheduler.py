@@ -7,10 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from helpers.patience import PATIENCE
-from helpers.staging import NAMESPACE, Stage, weights
-from kube.errors import ConflictError, InvalidError
-from kube.resources import (
+from harbourmaster.kube.errors import ConflictError, InvalidError
+from harbourmaster.kube.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -19,8 +17,10 @@ from kube.resources import (
     MAGNUM_CLUSTERS,
     PROJECTS,
 )
-from kube.workqueue import WorkQueue, work
-from serving.background import running
+from harbourmaster.kube.workqueue import WorkQueue, work
+from harbourmaster.serving.background import running
+from helpers.patience import PATIENCE
+from helpers.staging import NAMESPACE, Stage, weights
 
 HOUR = 3600
 

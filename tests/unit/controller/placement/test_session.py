@@ -7,14 +7,14 @@ import contextlib
 
 import pytest
 
-from controller.placement.session import BusyError, Session
-from controller.placement_settings import MemberSettings
+from harbourmaster.controller.placement.session import BusyError, Session
+from harbourmaster.controller.placement_settings import MemberSettings
+from harbourmaster.kube.foreign import Access
+from harbourmaster.kube.resources import DEFINITIONS, NODES
+from harbourmaster.placement.rollout import Reach
+from harbourmaster.serving.background import running
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
-from kube.foreign import Access
-from kube.resources import DEFINITIONS, NODES
-from placement.rollout import Reach
-from serving.background import running
 
 QUICK = MemberSettings(probe_interval_seconds=0.05, request_timeout_seconds=0.3, concurrency=2)
 

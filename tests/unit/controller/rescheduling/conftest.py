@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from controller.rescheduling.controller import RescheduleController
-from controller.rescheduling_settings import ReschedulingSettings
-from controller.settings import CONTROLLERS
+from harbourmaster.controller.rescheduling.controller import RescheduleController
+from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+from harbourmaster.controller.settings import CONTROLLERS
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.evicting import HOME, QUICK, EvictingApi
 from helpers.virtual_time import LoopbackLoop
-from telemetry.controller_metrics import create_controller_metrics
 
 
 def pytest_asyncio_loop_factories():
@@ -40,8 +40,8 @@ def controlled(client, monkeypatch):
     def make(**changed):
         loop, began = asyncio.get_running_loop(), time.time()
         clocks = SimpleNamespace(time=lambda: began + loop.time())
-        monkeypatch.setattr("controller.rescheduling.controller.elapsed", loop.time)
-        monkeypatch.setattr("controller.rescheduling.controller.time", clocks)
+        monkeypatch.setattr("harbourmaster.controller.rescheduling.controller.elapsed", loop.time)
+        monkeypatch.setattr("harbourmaster.controller.rescheduling.controller.time", clocks)
         settings = msgspec.convert({**QUICK, **changed}, ReschedulingSettings)
         metrics = create_controller_metrics("0", CONTROLLERS)
         return RescheduleController(

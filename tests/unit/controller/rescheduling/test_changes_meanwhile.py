@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controller.rescheduling.notices import Notices
-from evaluation.times import stamp
+from harbourmaster.controller.rescheduling.notices import Notices
+from harbourmaster.evaluation.times import stamp
+from harbourmaster.kube.resources import LEASES, NODES, PODS
+from harbourmaster.rescheduling import planner
 from helpers.evicting import (
     KEY,
     budget,
@@ -20,8 +22,6 @@ from helpers.evicting import (
 )
 from helpers.fake_store import StatusError
 from helpers.logs import captured_log
-from kube.resources import LEASES, NODES, PODS
-from rescheduling import planner
 
 BUSY = StatusError(429, "too busy")
 NEVER_EVICT = "rescheduler.harbourmaster.dev/never-evict"

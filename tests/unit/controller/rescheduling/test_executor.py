@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harbourmaster.kube.resources import NODES, PODS
 from helpers.evicting import (
     ANNOTATION,
     KEY,
@@ -21,7 +22,6 @@ from helpers.evicting import (
     until,
 )
 from helpers.fake_store import StatusError
-from kube.resources import NODES, PODS
 
 OURS = "resched."
 

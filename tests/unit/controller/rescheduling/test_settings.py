@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.rescheduling.caches import Switch
-from controller.rescheduling.rules import criteria_of, planner_settings
-from controller.rescheduling_settings import ReschedulingSettings
-from controller.settings import RESCHEDULING, ControllerSettings
-from controller.validation import validate
+from harbourmaster.controller.rescheduling.caches import Switch
+from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
+from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+from harbourmaster.controller.settings import RESCHEDULING, ControllerSettings
+from harbourmaster.controller.validation import validate
 
 
 def settings(**values):

@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from controller.rescheduling.switched_off import SwitchedOff
-from controller.rescheduling_settings import ReschedulingSettings
+from harbourmaster.controller.rescheduling.switched_off import SwitchedOff
+from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+from harbourmaster.kube.resources import SELF_ACCESS_REVIEWS
 from helpers.evicting import ANNOTATION, KEY, EvictingApi, until
-from kube.resources import SELF_ACCESS_REVIEWS
 
 OURS = {"key": KEY, "value": "resched.01234567", "effect": "NoSchedule"}
 FOREIGN = {"key": KEY, "value": "true", "effect": "NoSchedule"}
