@@ -80,7 +80,7 @@ async def start(api, client):
         values.setdefault("metrics", {"exposePort": 0, "customMetricsPort": 0})
         values.setdefault(
             "leaderElection",
-            {"leaseDurationSeconds": 3, "renewDeadlineSeconds": 2, "retryPeriodSeconds": 1},
+            {"leaseDurationSeconds": 300, "renewDeadlineSeconds": 200, "retryPeriodSeconds": 1},
         )
         settings = msgspec.convert(values, ControllerSettings)
         found = Started(
