@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from msgspec.json import decode
 
+from harbourmaster.controller.rescheduling.evictions import Evictions
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import (
@@ -31,9 +32,11 @@ from harbourmaster.kube.resources import (
     CLUSTER_POLICIES,
     LEASES,
     NAMESPACES,
+    PODS,
     SERVICE_ACCOUNTS,
     Resource,
 )
+from harbourmaster.rescheduling.plans import Victim
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster]
 
@@ -148,6 +151,19 @@ async def test_a_status_is_patched_by_its_subresource_only(admin, namespace):
     assert found["status"] == {"phase": "Active"}
     found = decode(await admin.patch(NAMESPACES, namespace, patch, subresource="status"))
     assert found["status"]["conditions"][0]["type"] == "Tried"
+
+
+async def test_a_victim_that_is_marked_keeps_its_other_conditions(admin, namespace):
+    container = {"name": "main", "image": "registry.example.com/main:1"}
+    spec = {"containers": [container], "schedulingGates": [{"name": "example.com/held"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "v"}, "spec": spec}
+    uid = decode(await admin.create(PODS, pod, namespace))["metadata"]["uid"]
+    mine = MergePatch({"status": {"conditions": [{"type": "example.com/mine", "status": "True"}]}})
+    await admin.patch(PODS, "v", mine, namespace, subresource="status")
+    victim = Victim(uid=uid, namespace=namespace, name="v", node="")
+    assert await Evictions(admin).mark(victim, "why") is None
+    found = decode(await admin.get(PODS, "v", namespace))["status"]["conditions"]
+    assert {"example.com/mine", "DisruptionTarget"} <= {each["type"] for each in found}
 
 
 async def test_a_merge_patch(admin, namespace):
