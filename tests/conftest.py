@@ -29,9 +29,14 @@ from helpers.gate import divide
 from helpers.objects import cluster_policy, policy
 from helpers.prometheus import scraped
 from helpers.server import Server
+from helpers.workers import ByModule
 
 CRDS = Path(__file__).parents[1] / "deploy/crds"
 HERE = Path(__file__).parent
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByModule(config, log)
 
 
 def pytest_addoption(parser):

@@ -57,7 +57,7 @@ def build(run):
 def command(name, run, seed):
     """Return pytest's command for a stage."""
     stage = STAGES[name]
-    found = [sys.executable, "-m", "pytest", f"--numprocesses={stage.workers}", "--dist=loadgroup"]
+    found = [sys.executable, "-m", "pytest", f"--numprocesses={stage.workers}"]
     found += [f"--hypothesis-profile={run}", f"--randomly-seed={seed}"]
     found += ["--gate"] if run == "gate" else [f"--hypothesis-seed={seed}"]
     return [*found, *(str(HERE / folder) for folder in stage.folders)]

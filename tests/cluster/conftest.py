@@ -19,23 +19,10 @@ HERE = Path(__file__).parent
 CRDS = HERE.parents[1] / "deploy/crds"
 
 
-FLOWS = ("test_flow_", "test_why_gates")
-"""Modules that share the first of two installations."""
-
-
-# xdist reads the groups in the same hook.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    mine = [item for item in items if item.path.is_relative_to(HERE)]
-    installed = {item.path for item in mine if "harbour" in item.fixturenames}
-    for item in mine:
-        if item.get_closest_marker("timeout") is None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))
-        # A module stays on one worker, and no more than two workers start an installation.
-        group = item.path.stem
-        if item.path in installed:
-            group = f"harbour {1 if group.startswith(FLOWS) else 2}"
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import stages
 
 from helpers.assertions import faults
 from helpers.gate import divide
+from helpers.workers import group
 
 TESTS = Path(__file__).parents[1]
 
@@ -102,3 +103,13 @@ def test_what_makes_a_test_one_that_cannot_fail(body, fault):
     test = f"@pytest.mark.parametrize('given', TWO)\ndef test_it(given):\n {body}\n"
     expected = [] if fault is None else [(5, "test_it", fault)]
     assert list(faults(constants + test)) == expected
+
+
+def test_a_module_stays_on_one_worker_and_flows_share_an_installation():
+    groups = {
+        group(f"tests/{path}::test_a")
+        for path in ("cluster/test_flow_app.py", "cluster/test_flow_names.py")
+    }
+    assert groups == {"the first installation"}
+    assert group("tests/cluster/test_client.py::test_a[1]") == "tests/cluster/test_client.py"
+    assert group("tests/unit/test_flow_app.py::test_a") == "tests/unit/test_flow_app.py"

@@ -22,8 +22,6 @@ from helpers.manifests import ROOT, VERSION
 from helpers.wheels import ADDED, built, clean
 
 PLAYGROUND = "harbourmaster.playground"
-WHEELS = pytest.mark.xdist_group("wheels")
-"""Of tests that share the wheels: one worker builds them."""
 FOREIGN = ("policies", "cli", "webhook")
 
 
@@ -161,7 +159,6 @@ def test_the_playground_is_of_the_same_version():
     assert project["dependencies"] == [f"harbourmaster=={VERSION}"]
 
 
-@WHEELS
 @pytest.mark.slow
 def test_the_wheel_has_one_package_with_all_modules_but_the_playground(wheel):
     names = zipfile.ZipFile(wheel).namelist()
@@ -176,7 +173,6 @@ def test_the_wheel_has_one_package_with_all_modules_but_the_playground(wheel):
     assert "harbourmaster/py.typed" in names
 
 
-@WHEELS
 @pytest.mark.slow
 def test_the_wheels_name_their_author_and_home(wheel, playground_wheel):
     for each in (wheel, playground_wheel):
@@ -188,7 +184,6 @@ def test_the_wheels_name_their_author_and_home(wheel, playground_wheel):
         assert any("https://harbourmaster.example.com" in url for url in home if url)
 
 
-@WHEELS
 @pytest.mark.slow
 def test_packages_of_others_beside_the_wheel_are_not_taken_for_ours(programs, tmp_path):
     for name in FOREIGN:
@@ -206,7 +201,6 @@ def test_packages_of_others_beside_the_wheel_are_not_taken_for_ours(programs, tm
     assert '"allowed":true' in reviewed.stdout.replace(" ", "")
 
 
-@WHEELS
 @pytest.mark.slow
 def test_without_the_playground_one_line_says_what_to_install(programs, tmp_path):
     told = run(programs / "harbourmaster", "local", "up", f"--dir={tmp_path / 'x'}")
@@ -217,7 +211,6 @@ def test_without_the_playground_one_line_says_what_to_install(programs, tmp_path
     )
 
 
-@WHEELS
 @pytest.mark.slow
 def test_with_the_playground_local_works(wheel, playground_wheel, tmp_path):
     python = installed(tmp_path / "environment", wheel, playground_wheel) / "python"
@@ -237,7 +230,6 @@ def test_with_the_playground_local_works(wheel, playground_wheel, tmp_path):
     assert all(found)
 
 
-@WHEELS
 @pytest.mark.slow
 def test_doctor_knows_the_rights_from_the_wheel_as_from_the_checkout(programs):
     code = (
