@@ -36,7 +36,7 @@ STAGES = {
     "property": Stage(("property",), {"gate": 1, "full": 10}),
     "bench": Stage(("bench",), {"full": 2}, workers=0),
     "cluster": Stage(("cluster",), {"gate": 5, "full": 30}, workers=4, needs_binaries=True),
-    "chaos": Stage(("chaos",), {"gate": 1, "full": 20}, needs_binaries=True),
+    "chaos": Stage(("chaos",), {"gate": 1.5, "full": 20}, needs_binaries=True),
     "browser": Stage(("browser",), {"gate": 0.5, "full": 3}, needs_binaries=True),
 }
 ENVIRONMENT = {

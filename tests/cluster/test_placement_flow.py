@@ -54,6 +54,7 @@ async def members(planes):
         yield found
 
 
+@pytest.mark.full
 async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
     flow, planes, members, scraped, capsys
 ):
@@ -99,6 +100,7 @@ async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
         assert moved in await flow.process.metrics()
 
 
+@pytest.mark.full
 async def test_a_constraint_on_a_metric_and_a_label_is_kept(flow, planes, members, scraped):
     one, two = members
     await flow.prometheus(scraped, load=0.8, calm=0.2)
@@ -232,6 +234,7 @@ async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes
         assert await two.names() == set()
 
 
+@pytest.mark.full
 async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_when_it_returns(
     flow, planes, members, throwaway_control_plane
 ):
@@ -281,6 +284,7 @@ async def test_a_cluster_in_use_goes_when_its_applications_have_left(flow, plane
         assert await two.names() == {"first"}
 
 
+@pytest.mark.full
 async def test_another_leader_goes_on(flow, planes, members, scraped):
     one, two = members
     await flow.prometheus(scraped, green=0.9, coal=0.3)
@@ -298,6 +302,7 @@ async def test_another_leader_goes_on(flow, planes, members, scraped):
         assert await two.names() == {"first"}
 
 
+@pytest.mark.full
 async def test_it_is_idle_until_the_kinds_are_there(throwaway_control_plane, tmp_path, request):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
     async with connected(plane.kubeconfig) as client:
