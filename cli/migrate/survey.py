@@ -321,7 +321,7 @@ class Survey:
                 return None
             try:
                 return _decode_version(raw)
-            except msgspec.DecodeError:
+            except Exception:
                 unreadable.add(f"{metadata.namespace}/{metadata.name}")
                 raise
 
@@ -331,7 +331,7 @@ class Survey:
                 return None
             try:
                 return _decode_app(raw)
-            except msgspec.DecodeError:
+            except Exception:
                 unreadable.add(namespace)
                 raise
 

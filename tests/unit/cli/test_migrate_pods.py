@@ -173,6 +173,18 @@ async def test_no_command_lets_go_a_pod_of_which_it_is_not_known_whether_its_che
     assert await commands(world) == []
 
 
+@pytest.mark.parametrize("error", [RecursionError, ValueError])
+async def test_no_command_lets_go_a_pod_whose_version_cannot_be_read(world, monkeypatch, error):
+    def too_deep(_raw):
+        raise error("too deep")
+
+    gone(world)
+    world.put(PODS, pod())
+    version(world, FAILED)
+    monkeypatch.setattr("harbourmaster.cli.migrate.survey._decode_version", too_deep)
+    assert await commands(world) == []
+
+
 async def test_a_version_of_another_workload_by_that_name_says_nothing(world):
     gone(world)
     version(world, FAILED, "shop-waiter-b")
