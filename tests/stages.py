@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shlex
 import subprocess
 import sys
 import time
@@ -48,10 +49,9 @@ ENVIRONMENT = {
 def build(run):
     """Start to build what is not in the cache, one after the other; return the process."""
     playground = [sys.executable, "-m", "harbourmaster.playground"]
-    code = "import subprocess, sys; [subprocess.run(a, check=True) for a in eval(sys.argv[1])]"
     wanted = [CONTROL_PLANE, BROWSER] if run == "gate" else [EVERYTHING, BROWSER]
-    commands = [[*playground, *one] for one in wanted]
-    return subprocess.Popen([sys.executable, "-c", code, repr(commands)])
+    commands = [shlex.join([*playground, *one]) for one in wanted]
+    return subprocess.Popen(["sh", "-c", " && ".join(commands)])
 
 
 def command(name, run, seed):
