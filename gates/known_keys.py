@@ -95,7 +95,7 @@ def meant(key: str, among: Collection[str] = WRITTEN_KEYS) -> str:
 
 
 def mistaken_opt_in(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The annotation of a namespace that asks for gates in vain, if there is one.
+    """The annotation by which a namespace asks for gates and gets none, if there is one.
 
     Its value counts where that is what is wrong, and is empty where the key is.
     """

@@ -110,7 +110,7 @@ class Engine:
         return namespace.has_gates and self.gates.rules.apply_in(name)
 
     def namespace_notes(self, name: str, namespace: Namespace) -> tuple[Note, ...]:
-        """What to tell of a namespace that asks for gates in vain, where there are gates."""
+        """Warnings on a namespace whose request for gates has no effect."""
         return namespace.notes if namespace.notes and self.gates.rules.apply_in(name) else ()
 
     def match(

@@ -50,7 +50,7 @@ class Namespace(Struct, frozen=True, gc=False):
     labels: dict[str, str]
     has_gates: bool = False
     mistaken: dict[str, str] = {}
-    """The annotation that asks for gates in vain, if there is one."""
+    """The annotation that asks for gates and does not get them, if there is one."""
     notes: tuple[Note, ...] = ()
     """What to tell of that whoever makes a pod or a workload there."""
 

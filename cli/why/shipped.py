@@ -1,6 +1,6 @@
 """The settings with which one of our processes runs in a cluster, as ``doctor`` reads them.
 
-Who may not read them goes by the defaults, and is told.
+Without the right to read them, the defaults are used, and the report says so.
 """
 
 from __future__ import annotations
