@@ -128,6 +128,8 @@ class Protocol(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time for a first request."""
         super().connection_made(transport)
+        # aiohttp counts the time between two requests from the connection on.
+        self.keep_alive(True)
         self._connections.opened()
         self._is_counted = True
         self._head_timer = self._loop.call_later(self._timeouts.first_request, self.force_close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -31,6 +32,13 @@ class Connection:
     async def open(cls, site, tls=None, **options):
         name = {"server_hostname": "localhost"} if tls else {}
         return cls(*await asyncio.open_connection(site.host, site.port, ssl=tls, **name, **options))
+
+    @classmethod
+    async def open_with(cls, site, data: bytes):
+        """One whose first bytes are there before the server learns of it."""
+        client = socket.create_connection((site.host, site.port))
+        client.sendall(data)
+        return cls(*await asyncio.open_connection(sock=client))
 
     def send(self, data: bytes) -> None:
         self.writer.write(data)
