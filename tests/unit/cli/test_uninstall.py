@@ -46,9 +46,10 @@ from harbourmaster.kube.resources import (
 )
 from harbourmaster.rescheduling.model import RESERVATIONS
 from helpers.fake_api import FakeApi
+from helpers.patience import PATIENCE
 
 OURS = {"app.kubernetes.io/name": "harbourmaster"}
-OPTIONS = Options(DEFAULT_NAMESPACE, patience=0.5)
+OPTIONS = Options(DEFAULT_NAMESPACE, patience=PATIENCE)
 POLICY_CRD = "clusterpodschedulingpolicies.kupid.gardener.cloud"
 
 

@@ -17,12 +17,12 @@ from helpers.raw_http import Connection, Echo, post
 async def test_draining_is_unready_at_once_and_still_accepts(serve, connect):
     readiness = Readiness()
     site = await serve()
-    draining = asyncio.create_task(drain([site], readiness, wait=0.2, cap=0.3))
-    await asyncio.sleep(0.05)
+    draining = asyncio.create_task(drain([site], readiness, wait=PATIENCE, cap=PATIENCE))
+    await asyncio.sleep(0)
     assert await readiness.failing() == {"draining": "the server is stopping"}
     answer = await (await connect(site)).ask(post())
     assert (answer.status, answer.headers["connection"]) == (200, "close")
-    await draining
+    draining.cancel()
 
 
 async def test_an_error_closes_its_connection_too_while_draining(serve, connect):
@@ -36,7 +36,7 @@ async def test_a_drain_ends_as_soon_as_nobody_is_connected(serve, connect):
     site = await serve()
     wire = await connect(site)
     await wire.ask(post())
-    draining = asyncio.create_task(drain([site], Readiness(), wait=0.05, cap=30))
+    draining = asyncio.create_task(drain([site], Readiness(), wait=0.05, cap=PATIENCE))
     await asyncio.sleep(0.1)
     assert not draining.done()
     assert (await wire.ask(post())).headers["connection"] == "close"
@@ -97,7 +97,7 @@ async def test_no_request_fails_while_a_second_server_takes_over(holder, trustin
 
     clients = [asyncio.create_task(client()) for _ in range(20)]
     await asyncio.sleep(0.1)
-    draining = asyncio.create_task(drain([first], Readiness(), wait=0.3, cap=2))
+    draining = asyncio.create_task(drain([first], Readiness(), wait=0.5, cap=PATIENCE))
     await asyncio.sleep(0.1)
     endpoints.append(second)
     summary = await draining

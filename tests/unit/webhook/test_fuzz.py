@@ -292,10 +292,9 @@ def mangled_request(data, rng):
 
 async def answered(site, data):
     """The statuses of all answers until the first proper one, or until the connection closes."""
-    wire = await Connection.open(site)
+    wire = await Connection.open_with(site, data)
     received = b""
     try:
-        wire.send(data)
         async with asyncio.timeout(PATIENCE):
             while not re.search(rb"HTTP/1\.[01] [2-5]\d\d [^\r]*\r\n", received):
                 more = await wire.reader.read(65536)

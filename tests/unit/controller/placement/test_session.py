@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import msgspec
 import pytest
 
 from harbourmaster.controller.placement.session import BusyError, Session
@@ -16,7 +17,8 @@ from harbourmaster.serving.background import running
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
 
-QUICK = MemberSettings(probe_interval_seconds=0.05, request_timeout_seconds=0.3, concurrency=2)
+QUICK = MemberSettings(probe_interval_seconds=0.05, request_timeout_seconds=PATIENCE, concurrency=2)
+HURRIED = msgspec.structs.replace(QUICK, request_timeout_seconds=0.3)
 
 
 class Watched:
@@ -106,7 +108,8 @@ async def test_definitions_are_not_looked_at_where_nobody_wants_it(member):
 async def test_what_is_no_answer_is_said_after_some_and_gone_when_it_answers(
     member, fault, text, denied
 ):
-    async with Watched(member).running() as watched:
+    settings = HURRIED if fault == {"kind": "hang"} else QUICK
+    async with Watched(member, settings).running() as watched:
         await watched.until(lambda session: session.is_steady)
         member.fail_next("list", "nodes", None, **fault)
         await watched.until(lambda session: session.reach is Reach.NO)
