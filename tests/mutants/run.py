@@ -112,6 +112,8 @@ def main():
     options = parser.parse_args()
     chosen = set(filter(None, options.only.split(",")))
     faults = [one for one in read() if not chosen or {one.name, one.level} & chosen]
+    if unknown := chosen - {name for one in faults for name in (one.name, one.level)}:
+        parser.error(f"unknown fault or level: {', '.join(sorted(unknown))}")
     tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
     print(f"== {len(faults)} faults; first {len(tests)} tests or files without any", flush=True)
     trees, lines = queue.SimpleQueue(), {"killed": [], "survived": [], "error": []}

@@ -175,7 +175,8 @@ async def test_a_body_as_long_as_allowed_is_read_and_no_byte_more(http):
 
 async def endless(_request):
     yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    while True:
+    # Where it is not cut off, the test fails before the memory of the machine ends.
+    for _ in range(1600):
         yield b"10000\r\n" + bytes(0x10000) + b"\r\n"
 
 

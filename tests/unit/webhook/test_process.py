@@ -10,6 +10,7 @@ from harbourmaster.certs.store import ensure
 from harbourmaster.kube.settings import ClusterSettings
 from harbourmaster.policies.decoding import describe
 from harbourmaster.serving.background import running
+from harbourmaster.serving.drain import DrainSummary
 from harbourmaster.serving.process import run_process
 from harbourmaster.serving.settings import ServerSettings
 from harbourmaster.webhook.process import _Process, run
@@ -81,9 +82,11 @@ def process(api, monkeypatch, tmp_path):
     """Return a function that makes a process on the fake API server, not yet run."""
     monkeypatch.setattr("harbourmaster.webhook.process.gc.freeze", lambda: None)
     ensure(tmp_path, ("localhost",), datetime.now(UTC))
-    server = ServerSettings(port=0, health_port=0, cert_dir=str(tmp_path), drain_seconds=0)
 
-    def make(**settings):
+    def make(drain_seconds=0, **settings):
+        server = ServerSettings(
+            port=0, health_port=0, cert_dir=str(tmp_path), drain_seconds=drain_seconds
+        )
         given = WebhookSettings(server=server, cluster=ClusterSettings(), **settings)
         return _Process(given, api.connection, None, None)
 
@@ -126,3 +129,18 @@ async def test_nobody_asks_for_a_version_that_decides_nothing(api, process, sett
         await made._knowledge.synced()
         assert "gating" not in await made._server.readiness.failing()
     assert api.seen("GET", VERSION) == []
+
+
+@pytest.mark.parametrize(("signal", "seconds"), [("SIGTERM", 7), ("SIGINT", 0)])
+async def test_only_a_cluster_waits_for_its_endpoints(process, monkeypatch, signal, seconds):
+    times = []
+
+    async def drained(_sites, _readiness, **given):
+        times.append(given)
+        return DrainSummary(0, 0, 0.0)
+
+    monkeypatch.setattr("harbourmaster.webhook.server.drain", drained)
+    server = process(drain_seconds=7)._server
+    server.reviews = object()
+    await server.drain(signal)
+    assert times == [{"wait": seconds, "cap": 3 * seconds}]
