@@ -8,8 +8,11 @@ import pytest
 import yaml
 
 from harbourmaster.cli.main import main
+from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually, selecting
+from helpers.manifests import DEPLOY
 from helpers.objects import cluster_policy
+from helpers.patience import WAIT
 from helpers.previewing import deployment
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -17,12 +20,18 @@ pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 BERTH = "example.com/preview"
 
 
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory):
+    """One of its own, for policies that other tests left would count, too."""
+    with ControlPlane(tmp_path_factory.mktemp("preview")) as plane:
+        plane.kubectl("apply", "--server-side", f"--kustomize={DEPLOY / 'crds'}")
+        plane.kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+        yield plane
+
+
 @pytest.fixture
 def shop(kubectl, control_plane, namespace):
     """A namespace with a Deployment of two pods that have a node, and one node they could go to."""
-    # Policies of other tests would count, too: they are of this cluster.
-    for kind in ("clusterpodschedulingpolicies", "podschedulingpolicies"):
-        kubectl("delete", kind, "--all", *(("--all-namespaces",) if kind[0] == "p" else ()))
     (node,) = control_plane.add_nodes(1, labels={BERTH: "here"})
     made = deployment("web", place=namespace, cpu="10m", nodeSelector={BERTH: "here"})[0]
     del made["metadata"]["uid"]
