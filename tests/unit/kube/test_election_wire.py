@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from harbourmaster.kube import election
 from harbourmaster.kube.deadline import Deadman
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.resources import LEASES
@@ -99,7 +100,8 @@ def stored(api):
     return api.get(LEASES, "harbourmaster-controller", NAMESPACE)
 
 
-async def test_a_lease_is_made_with_our_labels_and_given_back(api, start):
+async def test_a_lease_is_made_with_our_labels_and_given_back(api, start, monkeypatch):
+    monkeypatch.setattr(election, "RELEASE_TIMEOUT", PATIENCE)
     a = start(times=PATIENT)
     await a.until(working=True)
     assert stored(api)["spec"]["holderIdentity"] == a.election.identity

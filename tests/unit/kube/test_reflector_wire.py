@@ -77,10 +77,10 @@ class Follower:
 
 
 @asynccontextmanager
-async def following(api, **options):
+async def following(api, *, patience=0.2, **options):
     for number in range(3):
         put(api, f"thing-{number}", number)
-    async with api.client(timeout=0.2, retries=0) as client:
+    async with api.client(timeout=patience, retries=0) as client:
         follower = Follower(client, **options)
         task = asyncio.create_task(follower.reflector.run())
         try:
@@ -155,7 +155,8 @@ async def test_an_open_watch_survives_any_disturbance(api, disturb):
 
 
 async def test_a_version_too_old_is_not_asked_for_again(api):
-    async with following(api) as follower:
+    # An answer that comes too late would be asked for again, too.
+    async with following(api, patience=PATIENCE) as follower:
         await api.until_watched()
         api.fail_next("watch", "", 1, kind="reset")
         api.close_watches()

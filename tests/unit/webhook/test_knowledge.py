@@ -236,7 +236,7 @@ async def test_s18_what_is_silent_for_too_long_is_not_ready_and_answers_on(api):
 
 
 async def test_an_unknown_namespace_is_waited_for(api):
-    async with following(api) as follower:
+    async with following(api, namespace_wait_seconds=PATIENCE) as follower:
         await follower.knowledge.synced()
         deadline = asyncio.get_running_loop().time() + PATIENCE
         waits = [asyncio.create_task(follower.knowledge.arrival("new", deadline)) for _ in range(3)]

@@ -241,7 +241,7 @@ async def test_a_session_ends_with_its_credentials_and_the_next_ones_open_anothe
         return f"e30.{claims.rstrip('=')}.c2ln"
 
     async with world.deploying(kubeconfig_interval_seconds=3600):
-        await world.cluster("one", text=leading_to(member, token=token(2)))
+        await world.cluster("one", text=leading_to(member, token=token(4)))
         await world.until_online("one")
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
         (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
