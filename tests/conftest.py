@@ -29,6 +29,7 @@ from helpers.gate import divide
 from helpers.objects import cluster_policy, policy
 from helpers.prometheus import scraped
 from helpers.server import Server
+from helpers.stalls import Stalls
 from helpers.workers import ByModule
 
 CRDS = Path(__file__).parents[1] / "deploy/crds"
@@ -41,6 +42,12 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_addoption(parser):
     parser.addoption("--gate", action="store_true", help="run only the tests of the gate")
+    parser.addoption("--stalls", metavar="SEED", help="stand still between turns of event loops")
+
+
+def pytest_configure(config):
+    if config.option.stalls:
+        config.pluginmanager.register(Stalls(config.option.stalls))
 
 
 def pytest_collection_modifyitems(config, items):
