@@ -22,12 +22,16 @@ from harbourmaster.certs.store import ensure, is_foreign, load
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection
 
+    from watchfiles import Change
+
     from harbourmaster.certs.bundle import Bundle
 
 RESYNC: Final = 60.0
 """Seconds between looks that nothing asked for: file systems without events, clocks that jump."""
 _DEBOUNCE_MS: Final = 200
 _RETRY: Final = 10.0
+_LOOK_MS: Final = 1000
+"""Between looks at files that cannot be watched."""
 
 
 def utc_now() -> datetime:
@@ -146,16 +150,43 @@ async def _watch(directory: Path, changes: asyncio.Event) -> None:
         try:
             watched = _nearest(directory)
             # The directory and not the files: a mounted Secret changes by a swap of symlinks.
-            events = awatch(watched.path, watch_filter=None, recursive=False, debounce=_DEBOUNCE_MS)
+            events = changes_in(watched.path, debounce=_DEBOUNCE_MS)
             async with aclosing(events):
                 async for _ in events:
                     if _nearest(directory) != watched:
                         break
                     changes.set()
         except (OSError, RuntimeError):
-            # The directory went away, or the system is out of watches (watchfiles raises a
-            # RuntimeError for that); resync goes on meanwhile.
+            # The directory went away; resync goes on meanwhile.
             await asyncio.sleep(_RETRY)
+
+
+async def changes_in(
+    *folders: Path, debounce: int, concerns: Callable[[Change, str], bool] | None = None
+) -> AsyncGenerator[object]:
+    """Yield when files of the folders have changed, ``debounce`` milliseconds after the last.
+
+    Where the system is out of watches (Linux gives all processes of a user 128 together), the
+    files are looked at every second.
+    """
+    for polls in (None, True):
+        events = awatch(
+            *folders,
+            watch_filter=concerns,
+            recursive=False,
+            debounce=debounce,
+            force_polling=polls,
+            poll_delay_ms=_LOOK_MS,
+        )
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+        except RuntimeError:
+            if polls:
+                raise
+        else:
+            return
 
 
 class _Watched(Struct, frozen=True):

@@ -190,26 +190,32 @@ async def remaining(
     label_selector: str = "",
     field_selector: str = "",
 ) -> tuple[str, ...]:
-    """Wait until there is no such object; the names of those still there after ``patience`` s."""
+    """Wait until there is no such object; the names of those still there after ``patience`` s.
+
+    The first list has the time of any request, for before it nothing is known.
+    """
+
+    async def listed() -> str:
+        page = await client.list(
+            resource,
+            namespace,
+            metadata_only=True,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        )
+        names.clear()
+        names.update(metadata_in(raw).name for raw in page.items)
+        return page.resource_version
+
     names: set[str] = set()
+    resource_version = await listed()
     try:
         async with asyncio.timeout(patience):
-            while True:
-                page = await client.list(
-                    resource,
-                    namespace,
-                    metadata_only=True,
-                    label_selector=label_selector,
-                    field_selector=field_selector,
-                )
-                names.clear()
-                names.update(metadata_in(raw).name for raw in page.items)
-                if not names:
-                    return ()
+            while names:
                 events = client.watch(
                     resource,
                     namespace,
-                    resource_version=page.resource_version,
+                    resource_version=resource_version,
                     timeout_seconds=math.ceil(patience) + 1,
                     idle_timeout=patience + 1,
                     metadata_only=True,
@@ -217,11 +223,12 @@ async def remaining(
                     field_selector=field_selector,
                 )
                 await _follow(events, names)
-                if not names:
-                    return ()
-                await asyncio.sleep(_PAUSE)
+                if names:
+                    await asyncio.sleep(_PAUSE)
+                    resource_version = await listed()
     except TimeoutError:
-        return tuple(sorted(names))
+        pass
+    return tuple(sorted(names))
 
 
 async def _follow(events: AsyncGenerator[WatchEvent, None], names: set[str]) -> None:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvloop
-from watchfiles import awatch
 
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.hardening import disable_core_dumps
 from harbourmaster.certs.store import ensure
-from harbourmaster.certs.watch import keep_current
+from harbourmaster.certs.watch import changes_in, keep_current
 from harbourmaster.serving.background import running
 from harbourmaster.serving.documents import SUFFIXES
 from harbourmaster.serving.drain import StopSignals
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
 _MOUNTED_DATA: Final = "..data"
 """The link that is replaced when a mounted ConfigMap or Secret changes."""
+_DEBOUNCE_MS: Final = 1600
 
 
 def serve(arguments: Arguments) -> int:
@@ -124,7 +124,7 @@ class _Standalone:
     def _watch(self) -> AsyncGenerator[object]:
         # The folder of a file is watched, for an editor replaces the file.
         watched = {path if path.is_dir() else path.parent for path in self._sources.paths}
-        return awatch(*watched, recursive=False, watch_filter=self._concerns_us)
+        return changes_in(*watched, debounce=_DEBOUNCE_MS, concerns=self._concerns_us)
 
     async def _reload(self, change: Future[object], changes: AsyncGenerator[object]) -> None:
         """Load everything anew at each change; what can't be read leaves the old in force."""

@@ -162,7 +162,7 @@ async def test_waiting_ends_with_the_last_object(api, client):
 
 async def test_waiting_names_what_stays(api, client):
     put(api, "one", "two")
-    assert await remaining(client, PODS, 0.1, namespace=PLACE) == ("one", "two")
+    assert await remaining(client, PODS, 0, namespace=PLACE) == ("one", "two")
     selector = "metadata.name=one"
-    assert await remaining(client, PODS, 0.1, namespace=PLACE, field_selector=selector) == ("one",)
+    assert await remaining(client, PODS, 0, namespace=PLACE, field_selector=selector) == ("one",)
     assert await remaining(client, DEPLOYMENTS, 0.1) == ()

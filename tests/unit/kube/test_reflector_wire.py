@@ -77,7 +77,7 @@ class Follower:
 
 
 @asynccontextmanager
-async def following(api, *, patience=0.2, **options):
+async def following(api, *, patience=PATIENCE, **options):
     for number in range(3):
         put(api, f"thing-{number}", number)
     async with api.client(timeout=patience, retries=0) as client:
@@ -103,7 +103,7 @@ async def test_pages_and_events_of_a_real_client(api):
 @pytest.mark.parametrize("answer", (ANSWERS | CUT).values(), ids=ANSWERS | CUT)
 async def test_a_list_survives_any_answer(api, answer):
     api.fail_next("list", "", 2, **answer)
-    async with following(api, page_size=2) as follower:
+    async with following(api, patience=0.2, page_size=2) as follower:
         await follower.until_right(api)
         assert len(api.seen("list")) >= 4
 
@@ -111,7 +111,7 @@ async def test_a_list_survives_any_answer(api, answer):
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
 async def test_a_watch_survives_any_answer(api, answer):
     api.fail_next("watch", "", 3, **answer)
-    async with following(api) as follower:
+    async with following(api, patience=0.2) as follower:
         await api.until_seen("watch", "", 3)
         put(api, "new", 7)
         await follower.until_right(api)
@@ -155,8 +155,7 @@ async def test_an_open_watch_survives_any_disturbance(api, disturb):
 
 
 async def test_a_version_too_old_is_not_asked_for_again(api):
-    # An answer that comes too late would be asked for again, too.
-    async with following(api, patience=PATIENCE) as follower:
+    async with following(api) as follower:
         await api.until_watched()
         api.fail_next("watch", "", 1, kind="reset")
         api.close_watches()

@@ -98,9 +98,13 @@ async def test_s40_a_late_event_loop_refuses_until_it_is_on_time_again(
     wire = await connect(await serve(Echo(limits=limits)))
     limits.start()
     assert (await wire.ask(post())).status == 200
-    time.sleep(0.5)  # noqa: ASYNC251 - the fault itself
-    await asyncio.sleep(0.001)
-    assert (await wire.ask(post())).status == 429
+    status = 200
+    # Again where the machine stood still until the loop was on time.
+    while status == 200:
+        time.sleep(0.5)  # noqa: ASYNC251 - the fault itself
+        await asyncio.sleep(0.001)
+        status = (await wire.ask(post())).status
+    assert status == 429
     while (await wire.ask(post())).status != 200:
         pass
     limits.stop()
