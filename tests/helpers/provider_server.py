@@ -42,7 +42,10 @@ class ProviderServer:
         self._tasks = set()
 
     async def __aenter__(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        # More than a hundred come at once, and none is to be sent again for want of a place.
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, ssl=self._tls, backlog=1024
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
         return self
