@@ -61,11 +61,14 @@ async def serve():
 
 @pytest.fixture
 async def connect():
-    """Open a raw connection to a site: ``await connect(site, tls)``."""
+    """Open a raw connection to a site: ``await connect(site, tls)``; ``first`` is there at once."""
     opened = []
 
-    async def start(site, tls=None, **options):
-        opened.append(await Connection.open(site, tls, **options))
+    async def start(site, tls=None, *, first=None, **options):
+        opening = (
+            Connection.open_with(site, first) if first else Connection.open(site, tls, **options)
+        )
+        opened.append(await opening)
         return opened[-1]
 
     yield start

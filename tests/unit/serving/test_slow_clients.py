@@ -53,9 +53,11 @@ async def test_a_head_in_two_halves_in_time_is_answered(serve, connect):
     assert (await wire.answer()).status == 200
 
 
-async def test_a_connection_outlives_the_time_for_a_head_while_idle_and_while_working(serve):
+async def test_a_connection_outlives_the_time_for_a_head_while_idle_and_while_working(
+    serve, connect
+):
     echo = Echo()
-    wire = await Connection.open_with(await serve(echo, head=0.1, first_request=0.1), post())
+    wire = await connect(await serve(echo, head=0.1, first_request=0.1), first=post())
     assert (await wire.answer()).status == 200
     await asyncio.sleep(0.25)
     echo.hold = asyncio.Event()
@@ -63,7 +65,6 @@ async def test_a_connection_outlives_the_time_for_a_head_while_idle_and_while_wo
     await asyncio.sleep(0.25)
     echo.hold.set()
     assert (await wire.answer()).status == 200
-    await wire.gone()
 
 
 async def test_the_time_between_two_requests_does_not_run_before_the_first(serve, connect):
