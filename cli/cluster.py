@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.metadata import Metadata
     from harbourmaster.kube.connection import Connection
     from harbourmaster.kube.reading import Metadata as Named
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.kube.streams import WatchEvent
 
 DONE: Final = 0

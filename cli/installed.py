@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.cli.metadata import Metadata
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,
@@ -50,6 +49,7 @@ from harbourmaster.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from harbourmaster.cli.metadata import Metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.decoding import describe
 from harbourmaster.cli import local, program
 from harbourmaster.cli.doctor import commands as doctor
 from harbourmaster.cli.gate import commands as gate
@@ -21,7 +22,6 @@ from harbourmaster.cli.reschedule import commands as reschedule
 from harbourmaster.cli.uninstall import commands as uninstall
 from harbourmaster.cli.why import commands as why
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.policies.decoding import describe
 from harbourmaster.serving.options import add_settings, settings_from
 from harbourmaster.serving.process import Parser, exit_code
 from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings

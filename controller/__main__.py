@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from harbourmaster.api.decoding import describe
 from harbourmaster.controller.process import run
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.policies.decoding import describe
 from harbourmaster.serving.process import run_process
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.kube.resources import ACCESS_REVIEWS
+from harbourmaster.api.resources import ACCESS_REVIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -15,9 +15,9 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.kube.resources import Resource
 
 T = TypeVar("T")
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.controller import settings
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.references import reference
 from harbourmaster.controller.registration.desired import ENABLED, GATES_LABEL
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
-from harbourmaster.kube.patches import JsonPatch
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import NAMESPACES
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:

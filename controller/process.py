@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
+from harbourmaster.api.field_errors import reason
 from harbourmaster.certs.hardening import disable_core_dumps
 from harbourmaster.controller.manager import Manager
 from harbourmaster.controller.validation import validate
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect, own_namespace
 from harbourmaster.kube.errors import ConnectionSettingsError
-from harbourmaster.policies.field_errors import reason
 from harbourmaster.serving.drain import StopSignals
 from harbourmaster.serving.settings import StartError
 from harbourmaster.serving.site import AddressError

@@ -9,7 +9,7 @@ from harbourmaster.kube.event_series import ObjectReference
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harbourmaster.kube.resources import Resource
+    from harbourmaster.api.resources import Resource
 
 
 def reference(resource: Resource, metadata: Mapping[str, Any]) -> ObjectReference:

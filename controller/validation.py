@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.decoding import describe
+from harbourmaster.api.field_errors import forbidden, invalid, required, unsupported
+from harbourmaster.api.names import dns_label, dns_subdomain, qualified_name
+from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.controller.settings import (
     CONTROLLERS,
     KINDS,
@@ -14,16 +18,13 @@ from harbourmaster.controller.settings import (
     OPERATIONS,
     REGISTRATION,
 )
-from harbourmaster.policies.decoding import describe
-from harbourmaster.policies.field_errors import forbidden, invalid, required, unsupported
 from harbourmaster.policies.label_validation import label_selector
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
-from harbourmaster.policies.model import LabelSelector
-from harbourmaster.policies.names import dns_label, dns_subdomain, qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from harbourmaster.api.field_errors import FieldError
     from harbourmaster.controller.lifecycle_settings import LifecycleSettings
     from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
     from harbourmaster.controller.settings import (
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         LeaderElectionSettings,
         RegistrationSettings,
     )
-    from harbourmaster.policies.field_errors import FieldError
 
 _SELECTOR_FIELDS: Final = ("matchLabels", "matchExpressions")
 _TRIES: Final = 2

@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.evaluation.model import Timeframe
-from harbourmaster.evaluation.times import parse, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

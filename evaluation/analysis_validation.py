@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.quantities import parse_quantity
+from harbourmaster.api.times import parse
 from harbourmaster.evaluation.criteria import FIXED, HIGH, LOW, OPERATORS
-from harbourmaster.evaluation.durations import parse_duration
 from harbourmaster.evaluation.faults import bad_name, forbidden, invalid, required
 from harbourmaster.evaluation.metric_validation import MAX_ITEMS, bad_duration, bad_query
-from harbourmaster.evaluation.quantities import parse_quantity
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.evaluation.templates import parse_template
-from harbourmaster.evaluation.times import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from harbourmaster.api.quantities import Quantity
     from harbourmaster.evaluation.faults import Fault
     from harbourmaster.evaluation.model import (
         Analysis,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         ObjectReference,
         Timeframe,
     )
-    from harbourmaster.evaluation.quantities import Quantity
 
 
 def validate_analysis(analysis: Analysis) -> list[Fault]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from harbourmaster.evaluation.quantities import Quantity, parse_quantity
+from harbourmaster.api.quantities import Quantity, parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

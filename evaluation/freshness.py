@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from harbourmaster.evaluation.durations import format_duration
+from harbourmaster.api.durations import format_duration
+from harbourmaster.api.times import parse
 from harbourmaster.evaluation.metric_status import is_answered
 from harbourmaster.evaluation.objectives import Reading
 from harbourmaster.evaluation.targets import shortened
-from harbourmaster.evaluation.times import parse
 
 if TYPE_CHECKING:
     from datetime import datetime

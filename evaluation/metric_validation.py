@@ -10,7 +10,8 @@ import math
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.evaluation.faults import (
     bad_name,
     forbidden,
@@ -19,7 +20,6 @@ from harbourmaster.evaluation.faults import (
     required,
     unsupported,
 )
-from harbourmaster.evaluation.quantities import parse_quantity
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.evaluation.templates import LONGEST
 

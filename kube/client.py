@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from types import TracebackType
 
+    from harbourmaster.api.patches import Patch
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.connection import Connection
-    from harbourmaster.kube.patches import Patch
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.kube.transport import Observer
 
 T = TypeVar("T")

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import DEFINITIONS
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import DEFINITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.reflector import T
-    from harbourmaster.kube.resources import Resource
 
 _LOOKS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between looks: a resource is served a moment after its definition says so."""

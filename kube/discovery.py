@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import Resource
 from harbourmaster.kube.errors import BadAnswerError, NotFoundError
-from harbourmaster.kube.resources import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable

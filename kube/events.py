@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import EVENTS
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.errors import AlreadyExistsError, ApiError, NotFoundError
 from harbourmaster.kube.event_series import (
@@ -31,8 +33,6 @@ from harbourmaster.kube.event_series import (
     shortened,
 )
 from harbourmaster.kube.lease import micro_time
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import EVENTS
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import reason
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.kube.resources import LEASES
+from harbourmaster.api.resources import LEASES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

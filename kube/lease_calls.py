@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import LEASES
 from harbourmaster.kube.errors import BadAnswerError, NotFoundError
 from harbourmaster.kube.lease import decode_lease, encode_lease
-from harbourmaster.kube.resources import LEASES
 
 if TYPE_CHECKING:
     from harbourmaster.kube.client import Client

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.kube.streams import WatchEvent
 
 T = TypeVar("T")

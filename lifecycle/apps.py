@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
-from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.gates.names import app_version_name, generation_hash, workload_name
 from harbourmaster.lifecycle.model import (
     DEPRECATED,

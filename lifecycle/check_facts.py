@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.evaluation.course import Course, allowed
 from harbourmaster.evaluation.freshness import newest, read
 from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.evaluation.objectives import Objective, Result, keyed
-from harbourmaster.evaluation.times import parse, stamp
 from harbourmaster.lifecycle.check_report import CheckReport, ObjectiveReport
 from harbourmaster.lifecycle.evaluations import RETRIES, course_of, interval_of
 from harbourmaster.lifecycle.model import (

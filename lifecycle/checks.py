@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.times import stamp
+from harbourmaster.api.times import stamp
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, WARNING, ItemStatus
 from harbourmaster.lifecycle.overall import overall
 from harbourmaster.lifecycle.phases import EVALUATION, SETTLED, TASK

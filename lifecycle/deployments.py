@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.lifecycle.model import (
     FAILED,
     PENDING,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.durations import format_duration, parse_duration
+from harbourmaster.api.times import parse
 from harbourmaster.evaluation.course import Course
-from harbourmaster.evaluation.durations import format_duration, parse_duration
 from harbourmaster.evaluation.objectives import Result
-from harbourmaster.evaluation.times import parse
 from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
-from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.gates.release import OURS
 from harbourmaster.lifecycle.model import FAILED, FailedNode
 

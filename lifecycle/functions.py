@@ -18,7 +18,7 @@ from harbourmaster.lifecycle.model import RuntimeSpec, TaskDefinition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.lifecycle.model import Task
 
 DENO: Final = "deno"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import check_reports, expected

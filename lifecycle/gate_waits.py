@@ -14,7 +14,7 @@ from harbourmaster.lifecycle.workloads import approval
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from harbourmaster.evaluation.objects import OwnerReference
+    from harbourmaster.api.metadata import OwnerReference
     from harbourmaster.lifecycle.model import AppVersion, ItemStatus, WorkloadVersion
 
 Code: TypeAlias = Literal[

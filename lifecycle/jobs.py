@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.api.durations import parse_duration
 from harbourmaster.gates.names import JOB_NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.functions import PYTHON, Container
 from harbourmaster.lifecycle.model import FAILED, SUCCEEDED

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from harbourmaster.evaluation.durations import format_duration, parse_duration
+from harbourmaster.api.durations import format_duration, parse_duration
 from harbourmaster.lifecycle.configuration import Configuration
 
 if TYPE_CHECKING:

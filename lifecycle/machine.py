@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.times import stamp
+from harbourmaster.api.times import stamp
 from harbourmaster.lifecycle.checks import run_checks
 from harbourmaster.lifecycle.deployments import deploy_app, deploy_workload
 from harbourmaster.lifecycle.model import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.owners import OwnerReference, supported_owner
 from harbourmaster.gates.release import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.evaluation.durations import parse_duration
+from harbourmaster.api.durations import parse_duration
 from harbourmaster.evaluation.faults import Fault, bad_name, invalid, required
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from harbourmaster.evaluation.durations import format_duration, parse_duration
+from harbourmaster.api.durations import format_duration, parse_duration
 from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.model import AppVersion
 from harbourmaster.lifecycle.task_context import context_fields, context_of

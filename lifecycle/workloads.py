@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
-from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.names import (
     NAME_LEAST,
     NAME_LIMIT,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.model import (
         Cluster,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.evaluation.times import parse
-from harbourmaster.evaluation.times import stamp as stamped
+from harbourmaster.api.times import parse
+from harbourmaster.api.times import stamp as stamped
 from harbourmaster.placement.model import (
     DEGRADED,
     FAILED,
@@ -53,7 +53,7 @@ _ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 
 
 stamp: Final = lru_cache(maxsize=256)(stamped)
-"""As in ``harbourmaster.evaluation.times``: one pass has one time for thousands of objects."""
+"""As in ``harbourmaster.api.times``: one pass has one time for thousands of objects."""
 
 
 def moment(text: str) -> datetime | None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.names import dns_subdomain
 from harbourmaster.placement.errors import ConstraintError
 from harbourmaster.placement.lexer import Reader
-from harbourmaster.policies.names import dns_subdomain
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from harbourmaster.evaluation.objects import Metadata
-from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.placement.inventory import ObjectRef
 from harbourmaster.placement.model import Condition, Reference, SecretKey
 from harbourmaster.placement.rollout import Migration, MigrationOrder, Record

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.api.metadata import Metadata
 
 GROUP: Final = "placement.harbourmaster.dev"
 API_VERSION: Final = f"{GROUP}/v1alpha1"

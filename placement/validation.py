@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.names import dns_label
 from harbourmaster.evaluation.faults import (
     Fault,
     bad_name,
@@ -34,7 +35,6 @@ from harbourmaster.placement.model import (
     Project,
 )
 from harbourmaster.placement.provider_validation import SubmittedProvider, provider_faults
-from harbourmaster.policies.names import dns_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

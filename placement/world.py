@@ -20,7 +20,7 @@ from harbourmaster.placement.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.placement.model import (
         Object,
     )

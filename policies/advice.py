@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from harbourmaster.api.field_errors import quoted
+from harbourmaster.api.names import dns_subdomain, label_value
 from harbourmaster.policies import keys
-from harbourmaster.policies.field_errors import quoted
 from harbourmaster.policies.label_validation import label_selector, label_selector_values
 from harbourmaster.policies.model import PREFERRED, REQUIRED, PolicySpec
-from harbourmaster.policies.names import dns_subdomain, label_value
 from harbourmaster.policies.requirements import integer, is_contradictory
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
+    from harbourmaster.api.selectors import LabelSelector, LabelSelectorRequirement
     from harbourmaster.policies.model import (
         Affinity,
-        LabelSelector,
-        LabelSelectorRequirement,
         NodeSelectorRequirement,
         NodeSelectorTerm,
         PodAffinity,

@@ -6,9 +6,9 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from harbourmaster.api.field_errors import quoted
 from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
-from harbourmaster.policies.field_errors import quoted
 from harbourmaster.policies.model import REQUIRED
 from harbourmaster.policies.patch import (
     AFFINITY,

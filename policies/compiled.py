@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.field_errors import reason
+from harbourmaster.api.selectors import EVERYTHING, Matcher, compile_selector
 from harbourmaster.policies import keys
-from harbourmaster.policies.field_errors import reason
 from harbourmaster.policies.model import PREFERRED, REQUIRED, PolicySpec
 from harbourmaster.policies.product import Requirement, compile_requirement
 from harbourmaster.policies.requirements import FIELDS
-from harbourmaster.policies.selectors import EVERYTHING, Matcher, compile_selector
 from harbourmaster.policies.validation import validate_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from harbourmaster.policies.model import LabelSelector, Policy
+    from harbourmaster.api.selectors import LabelSelector
+    from harbourmaster.policies.model import Policy
 
     Json = dict[str, Any]
 

@@ -17,7 +17,7 @@ from harbourmaster.policies.compiled import CompiledPolicy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from harbourmaster.policies.selectors import Matcher
+    from harbourmaster.api.selectors import Matcher
 
 _POD: Final = "pod"
 _NAMESPACE: Final = "namespace"

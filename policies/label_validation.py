@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harbourmaster.policies.field_errors import forbidden, invalid, required
-from harbourmaster.policies.names import label_value, qualified_name
+from harbourmaster.api.field_errors import forbidden, invalid, required
+from harbourmaster.api.names import label_value, qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from harbourmaster.policies.field_errors import FieldError
-    from harbourmaster.policies.model import (
-        LabelSelector,
-        LabelSelectorRequirement,
-        NodeSelectorRequirement,
-    )
+    from harbourmaster.api.field_errors import FieldError
+    from harbourmaster.api.selectors import LabelSelector, LabelSelectorRequirement
+    from harbourmaster.policies.model import NodeSelectorRequirement
 
 
 def labels(found: Mapping[str, str] | None, path: str) -> Iterator[FieldError]:

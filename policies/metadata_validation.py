@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.policies.field_errors import forbidden, invalid, required
+from harbourmaster.api.field_errors import forbidden, invalid, required
+from harbourmaster.api.names import dns_label, dns_subdomain, qualified_name
 from harbourmaster.policies.label_validation import labels
-from harbourmaster.policies.names import dns_label, dns_subdomain, qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from harbourmaster.policies.field_errors import FieldError
+    from harbourmaster.api.field_errors import FieldError
     from harbourmaster.policies.model import ManagedFieldsEntry, OwnerReference, PolicyMetadata
 
 MAX_ANNOTATIONS: Final = 256 * 1024

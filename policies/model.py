@@ -11,6 +11,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from harbourmaster.api.selectors import LabelSelector
+
 GROUP: Final = "kupid.gardener.cloud"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
@@ -18,21 +20,6 @@ POLICY: Final = "PodSchedulingPolicy"
 CLUSTER_POLICY: Final = "ClusterPodSchedulingPolicy"
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-
-
-class LabelSelectorRequirement(Struct, frozen=True, gc=False, rename="camel"):
-    """One expression of a label selector."""
-
-    key: str | None = None
-    operator: str | None = None
-    values: list[str] | None = None
-
-
-class LabelSelector(Struct, frozen=True, gc=False, rename="camel"):
-    """Labels and expressions that must all hold; without any of them it matches everything."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[LabelSelectorRequirement] | None = None
 
 
 class NodeSelectorRequirement(Struct, frozen=True, gc=False, rename="camel"):

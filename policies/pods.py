@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.policies.decoding import MalformedError, decode, decode_anything
+from harbourmaster.api.decoding import MalformedError, decode, decode_anything
 from harbourmaster.policies.model import Affinity, Toleration
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from harbourmaster.policies.field_errors import quoted
-from harbourmaster.policies.names import MAX_LABEL
+from harbourmaster.api.field_errors import quoted
+from harbourmaster.api.names import MAX_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence

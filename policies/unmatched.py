@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.policies.field_errors import quoted
-from harbourmaster.policies.model import LabelSelector, PolicySpec
-from harbourmaster.policies.selectors import compile_selector
+from harbourmaster.api.field_errors import quoted
+from harbourmaster.api.selectors import LabelSelector, compile_selector
+from harbourmaster.policies.model import PolicySpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from harbourmaster.api.selectors import LabelSelectorRequirement, Matcher
     from harbourmaster.policies.compiled import CompiledPolicy
-    from harbourmaster.policies.model import LabelSelectorRequirement, Policy
-    from harbourmaster.policies.selectors import Matcher
+    from harbourmaster.policies.model import Policy
 
 _SHOWN: Final = 5
 """Values of one expression that are written out."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.field_errors import FieldError, invalid, reason, required, unsupported
+from harbourmaster.api.names import dns_label, dns_subdomain, label_value
 from harbourmaster.policies.advice import warn
-from harbourmaster.policies.field_errors import FieldError, invalid, reason, required, unsupported
 from harbourmaster.policies.label_validation import (
     label_key,
     label_selector,
@@ -25,7 +26,6 @@ from harbourmaster.policies.model import (
     PodAffinityTerm,
     PolicySpec,
 )
-from harbourmaster.policies.names import dns_label, dns_subdomain, label_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

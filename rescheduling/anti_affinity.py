@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.policies.selectors import EVERYTHING
+from harbourmaster.api.selectors import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from harbourmaster.policies.selectors import Matcher
+    from harbourmaster.api.selectors import Matcher
     from harbourmaster.rescheduling.model import AntiAffinityTerm, Node, Pod
 
 Namespaces: TypeAlias = Mapping[str, Mapping[str, str]]

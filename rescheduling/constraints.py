@@ -11,24 +11,23 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from harbourmaster.policies.decoding import MalformedError, decode
-from harbourmaster.policies.model import REQUIRED, Affinity, LabelSelectorRequirement, PodAffinity
+from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.selectors import LabelSelectorRequirement, compile_selector
+from harbourmaster.policies.model import REQUIRED, Affinity, PodAffinity
 from harbourmaster.policies.model import Toleration as GivenToleration
-from harbourmaster.policies.selectors import compile_selector
 from harbourmaster.rescheduling.model import AntiAffinityTerm, NodeRequirement, NodeTerm, Toleration
 from harbourmaster.rescheduling.node_affinity import is_readable, is_readable_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from harbourmaster.api.selectors import LabelSelector, Matcher
     from harbourmaster.policies.model import (
-        LabelSelector,
         NodeSelector,
         NodeSelectorRequirement,
         NodeSelectorTerm,
         PodAffinityTerm,
     )
-    from harbourmaster.policies.selectors import Matcher
 
 NOTHING: Final = Raw(b"")
 """A field that is absent."""

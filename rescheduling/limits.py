@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.evaluation.times import parse
+from harbourmaster.api.times import parse
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.policies.selectors import Matcher
+from harbourmaster.api.selectors import Matcher
 
 DOMAIN: Final = "rescheduler.harbourmaster.dev"
 RESERVATIONS: Final = f"{DOMAIN}/reservations"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.policies.names import label_value, qualified_name
+from harbourmaster.api.names import label_value, qualified_name
 
 if TYPE_CHECKING:
     from harbourmaster.rescheduling.model import Node, NodeRequirement, NodeTerm, PendingPod

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from msgspec import Raw, Struct, field
 
-from harbourmaster.policies.model import LabelSelector
+from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.rescheduling.constraints import NOTHING
 from harbourmaster.rescheduling.model import NEVER_EVICT, RESERVATIONS
 from harbourmaster.rescheduling.requests import Container, Given, Held, Resources

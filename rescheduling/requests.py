@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct, field
 
-from harbourmaster.evaluation.quantities import parse_quantity
-from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.evaluation.times import parse as parse_time
+from harbourmaster.api.times import parse as parse_time
 from harbourmaster.rescheduling.model import RESERVATIONS, TAINT_KEY
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
 

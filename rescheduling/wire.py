@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.policies.decoding import decode
+from harbourmaster.api.decoding import decode
 from harbourmaster.rescheduling import constraints, taints
 from harbourmaster.rescheduling.anti_affinity import NAME_LABEL
 from harbourmaster.rescheduling.interning import shared_labels, shared_requests, shared_text

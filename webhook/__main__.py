@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from harbourmaster.policies.decoding import describe
+from harbourmaster.api.decoding import describe
 from harbourmaster.serving.process import run_process
 from harbourmaster.webhook.process import run
 from harbourmaster.webhook.settings import WebhookSettings

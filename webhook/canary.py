@@ -11,11 +11,11 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.model import (
     API_VERSION,
     CLUSTER_POLICY,
-    LabelSelector,
     Policy,
     PolicyMetadata,
     PolicySpec,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.evaluation.analysis_validation import (
     validate_analysis,
     validate_definition,
@@ -27,7 +28,6 @@ from harbourmaster.lifecycle.task_definition_validation import validate
 from harbourmaster.placement.model import GROUP as PLACEMENT
 from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
 from harbourmaster.placement.validation import ConstraintFault
-from harbourmaster.policies.decoding import MalformedError, decode
 from harbourmaster.policies.merge import Note
 from harbourmaster.webhook.review import MAX_REASON, allowed, cut, refused
 

@@ -13,12 +13,12 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.gates.critical import SYSTEM_NAMESPACES, is_critical
 from harbourmaster.gates.gate import PROVISIONAL, SCHEDULER_NAME, is_gated, placement
 from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
 from harbourmaster.gates.owners import supported_owner
-from harbourmaster.policies.decoding import MalformedError, decode
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER, Note
 from harbourmaster.policies.pods import is_absent
 from harbourmaster.webhook.parents import Lineage

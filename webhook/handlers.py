@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.merge import Note
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.policies.pods import KINDS

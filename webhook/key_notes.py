@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.gates.known_keys import PREFIXES, meant, unknown_keys
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
-from harbourmaster.policies.decoding import MalformedError, decode
 from harbourmaster.policies.merge import Note
 from harbourmaster.webhook.review import MAX_WARNING, cut
 

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from harbourmaster.gates.owners import ROLLOUT
-from harbourmaster.kube.backoff import Backoff
-from harbourmaster.kube.definitions import DefinitionWatch
-from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import (
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -26,8 +23,11 @@ from harbourmaster.kube.resources import (
     ROLLOUTS,
     STATEFUL_SETS,
 )
+from harbourmaster.gates.owners import ROLLOUT
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.kube.definitions import DefinitionWatch
+from harbourmaster.kube.reflector import Reflector
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
-from harbourmaster.policies.decoding import MalformedError
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.parents import Parents, decode_parent
 from harbourmaster.webhook.policy_objects import decode_policy, source_of
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from typing import TypeAlias
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.index import PolicySet
     from harbourmaster.webhook.engine import EngineHolder

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.policies.decoding import MalformedError, decode, describe
+from harbourmaster.api.decoding import MalformedError, decode, describe
 from harbourmaster.policies.model import Policy
 
 MAX_SPEC_BYTES: Final = 128 * 1024

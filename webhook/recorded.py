@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.version import hash_of
-from harbourmaster.policies.decoding import MalformedError
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.telemetry.metrics import NOT_KEPT, TOO_LARGE, UNFAITHFUL, WRITTEN
 from harbourmaster.webhook.cases import Failure, answer_case, read_case, response_of

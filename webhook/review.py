@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.webhook.reviewed import Reviewed
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
+from harbourmaster.api.decoding import decode
 from harbourmaster.gates.critical import Importance, Toleration
 from harbourmaster.gates.owners import OwnerReference
 from harbourmaster.gates.version import Container
-from harbourmaster.policies.decoding import decode
 from harbourmaster.policies.pods import ObjectMeta, Workload, WorkloadSpec, is_absent
 
 _EMPTY: Final = Raw(b"")

@@ -9,10 +9,10 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from harbourmaster.api.names import dns_subdomain
 from harbourmaster.gates.gate import SCHEDULER_NAME
 from harbourmaster.kube.settings import ClusterSettings
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER, MergeOptions
-from harbourmaster.policies.names import dns_subdomain
 from harbourmaster.serving.settings import LogSettings, ServerSettings, TracingSettings
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER, GateRules
 

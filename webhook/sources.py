@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api.decoding import MalformedError, describe
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
-from harbourmaster.policies.decoding import MalformedError, describe
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
 from harbourmaster.policies.unknown_fields import unknown_fields

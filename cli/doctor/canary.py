@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, PODS, TASK_DEFINITIONS
 from harbourmaster.cli.doctor.selecting import covers_pods, labels_for, selects
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, PODS, TASK_DEFINITIONS
 from harbourmaster.webhook.canary import CANARY, VERSION
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import DEPLOYMENTS, LEASES, NAMESPACES, SECRETS
 from harbourmaster.cli.cluster import collect, complain
 from harbourmaster.cli.doctor.objects import decode_deployment, decode_secret
 from harbourmaster.cli.doctor.settings import UnknownSettingsError, running_settings
@@ -20,19 +21,18 @@ from harbourmaster.controller.registration.desired import NAME
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.kube.lease import decode_lease
-from harbourmaster.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, SECRETS
 from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.doctor.objects import (
         Deployment,
     )
     from harbourmaster.cli.metadata import Metadata
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.lease import Lease
-    from harbourmaster.kube.resources import Resource
 
     T = TypeVar("T")
 

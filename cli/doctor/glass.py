@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.cli.caller import caller
 from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from harbourmaster.controller.registration.break_glass import (
@@ -24,13 +25,12 @@ from harbourmaster.controller.registration.break_glass import (
 from harbourmaster.controller.registration.desired import NAME
 from harbourmaster.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from harbourmaster.kube.lease import micro_time
-from harbourmaster.kube.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
 
 TRIES: Final = 5
 """Times that a configuration is looked at anew after it changed under our hands."""

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from harbourmaster.policies.model import LabelSelector
-from harbourmaster.policies.selectors import EVERYTHING, compile_selector
+from harbourmaster.api.selectors import EVERYTHING, LabelSelector, compile_selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from harbourmaster.api.selectors import Matcher
     from harbourmaster.cli.metadata import Metadata
-    from harbourmaster.policies.selectors import Matcher
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
+from harbourmaster.api.decoding import describe
+from harbourmaster.api.resources import CONFIG_MAPS, DEPLOYMENTS
 from harbourmaster.cli.doctor.objects import decode_config_map, decode_deployment
-from harbourmaster.kube.resources import CONFIG_MAPS, DEPLOYMENTS
-from harbourmaster.policies.decoding import describe
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from harbourmaster.kube.resources import Resource
+    from harbourmaster.api.resources import Resource
 
     Find = Callable[[Resource, str, str | None], Awaitable[bytes | None]]
     Settings = TypeVar("Settings", bound=Struct)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import WORKLOAD_VERSIONS
 from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import WORKLOAD_VERSIONS
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.model import WorkloadVersion
 

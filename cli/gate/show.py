@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.caller import caller
 from harbourmaster.cli.cluster import DONE, LEFT, collect, complain, run_with_client, say
 from harbourmaster.cli.terminal import json_text
@@ -37,8 +39,6 @@ from harbourmaster.kube.errors import (
     NotFoundError,
 )
 from harbourmaster.kube.lease import micro_time
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import Code, GateRules

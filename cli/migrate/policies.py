@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.field_errors import reason
 from harbourmaster.cli.migrate.legacy import KUPID_EXCLUDED
 from harbourmaster.cli.migrate.model import Policy, Ref
 from harbourmaster.controller.settings import EXCLUDED_NAMESPACES
 from harbourmaster.policies.compiled import compile_policy
-from harbourmaster.policies.decoding import MalformedError, decode
-from harbourmaster.policies.field_errors import reason
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
 from harbourmaster.policies.model import Policy as StoredPolicy
 from harbourmaster.policies.validation import validate

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.resources import (
+    API_SERVICES,
+    LEASES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 from harbourmaster.cli.bindings import decode_binding
 from harbourmaster.cli.cluster import collect, count, metadata_of
 from harbourmaster.cli.installed import (
@@ -19,14 +27,6 @@ from harbourmaster.cli.installed import (
 from harbourmaster.cli.migrate.legacy import role_of, system_of, system_of_namespace
 from harbourmaster.cli.migrate.model import KEPTN, Leftover, OldNamespace, Ref, Release, Service
 from harbourmaster.cli.migrate.objects import decode_api_service
-from harbourmaster.kube.resources import (
-    API_SERVICES,
-    LEASES,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    Resource,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping

@@ -12,6 +12,20 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    CLUSTER_POLICIES,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    POLICIES,
+    SERVICES,
+    VALIDATING_WEBHOOKS,
+    WORKLOAD_VERSIONS,
+    Resource,
+)
 from harbourmaster.cli.cluster import collect, count, metadata_of
 from harbourmaster.cli.doctor.context import Context, Options
 from harbourmaster.cli.doctor.objects import decode_deployment
@@ -50,20 +64,6 @@ from harbourmaster.cli.migrate.policies import judge, policy_ref, reach_of
 from harbourmaster.cli.migrate.remains import Remains
 from harbourmaster.controller.settings import LIFECYCLE
 from harbourmaster.kube.errors import ApiError, NotFoundError, UnreachableError
-from harbourmaster.kube.resources import (
-    APP_VERSIONS,
-    CLUSTER_POLICIES,
-    DEFINITIONS,
-    DEPLOYMENTS,
-    MUTATING_WEBHOOKS,
-    NAMESPACES,
-    PODS,
-    POLICIES,
-    SERVICES,
-    VALIDATING_WEBHOOKS,
-    WORKLOAD_VERSIONS,
-    Resource,
-)
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.waiting import app_version_of
 from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.evaluation.times import parse
+from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.times import parse
 from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import KINDS
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.rules import Rules
 from harbourmaster.placement.world import Fault, world_of
-from harbourmaster.policies.decoding import MalformedError, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

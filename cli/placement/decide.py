@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.cli.placement.cases import decided
 from harbourmaster.placement.errors import ConstraintError
 from harbourmaster.placement.languages import PARSERS, Language
-from harbourmaster.policies.decoding import MalformedError, decode
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

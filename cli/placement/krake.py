@@ -12,6 +12,8 @@ import msgspec
 import yaml
 from msgspec import Struct
 
+from harbourmaster.api.decoding import describe
+from harbourmaster.api.names import MAX_SUBDOMAIN, label_value, qualified_name
 from harbourmaster.cli.placement.krake_names import (
     metric_constraint,
     metric_name,
@@ -22,8 +24,6 @@ from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.kube.foreign import access_from
 from harbourmaster.placement.model import API_VERSION
 from harbourmaster.placement.validation import CHECKS
-from harbourmaster.policies.decoding import describe
-from harbourmaster.policies.names import MAX_SUBDOMAIN, label_value, qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

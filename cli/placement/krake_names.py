@@ -6,10 +6,10 @@ import re
 from hashlib import sha256
 from typing import Final
 
+from harbourmaster.api.names import MAX_LABEL, MAX_SUBDOMAIN
 from harbourmaster.placement.errors import ConstraintError
 from harbourmaster.placement.lexer import LONGEST_NAME
 from harbourmaster.placement.metrics import parse_metric
-from harbourmaster.policies.names import MAX_LABEL, MAX_SUBDOMAIN
 
 _ILLEGAL: Final = re.compile(r"[^a-z0-9.]")
 _ILLEGAL_IN_LABEL: Final = re.compile(r"[^a-z0-9]")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, NotFoundError
-from harbourmaster.kube.resources import APPLICATIONS
 from harbourmaster.placement.model import (
     FALSE,
     SCHEDULED,

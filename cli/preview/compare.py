@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import decode
 from harbourmaster.cli.preview.model import Change
-from harbourmaster.policies.decoding import decode
 from harbourmaster.policies.patch import Operation, apply
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.review import MAX_WARNING, V1, cut

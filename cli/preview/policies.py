@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.cli.manifests import read_paths
 from harbourmaster.cli.preview.model import Policies
 from harbourmaster.policies.compiled import CompiledPolicy
-from harbourmaster.policies.decoding import MalformedError, decode
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
 from harbourmaster.serving.documents import Problem

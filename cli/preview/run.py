@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
 from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, collect, complain, run_with_client, say
 from harbourmaster.cli.preview import markdown, text
 from harbourmaster.cli.preview.model import Report, Totals
@@ -21,8 +23,6 @@ from harbourmaster.cli.preview.world import FIRST, THEN, World
 from harbourmaster.cli.reschedule.state import UnreadableError, objects_in
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
-from harbourmaster.kube.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
-from harbourmaster.policies.decoding import MalformedError, decode
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.snapshot import Snapshot
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.preview.model import Policies
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
 
 
 class _Object(msgspec.Struct, frozen=True):

@@ -12,11 +12,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.cli.preview.compare import difference
-from harbourmaster.cli.preview.fitting import Places
-from harbourmaster.cli.preview.model import Workload
-from harbourmaster.cli.preview.policies import of_object
-from harbourmaster.kube.resources import (
+from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -29,7 +26,10 @@ from harbourmaster.kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.cli.preview.compare import difference
+from harbourmaster.cli.preview.fitting import Places
+from harbourmaster.cli.preview.model import Workload
+from harbourmaster.cli.preview.policies import of_object
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.rescheduling.wire import decode_namespace, decode_node, decode_present
 from harbourmaster.webhook.snapshot import NamespaceObject

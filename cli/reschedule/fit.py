@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.rescheduling.fit import fits
 from harbourmaster.rescheduling.wire import (
     decode_namespace,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.cli.cluster import collect
-from harbourmaster.kube.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
-from harbourmaster.policies.decoding import MalformedError, decode
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.accounting import Cluster
 from harbourmaster.rescheduling.model import PendingPod

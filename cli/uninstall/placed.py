@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.cluster import collect
 from harbourmaster.cli.uninstall.removal import NOTHING
-from harbourmaster.kube.resources import APPLICATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,6 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import (
+    API_SERVICES,
+    DEFINITIONS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    SERVICES,
+    VALIDATING_WEBHOOKS,
+)
 from harbourmaster.cli.batches import for_each, many, shown
 from harbourmaster.cli.cluster import collect, count, greet, metadata_of, remaining, say
 from harbourmaster.cli.installed import (
@@ -36,25 +45,16 @@ from harbourmaster.cli.migrate.model import KUPID
 from harbourmaster.cli.migrate.objects import decode_api_service
 from harbourmaster.gates.gate import SCHEDULER_NAME
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError, UnreachableError
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import (
-    API_SERVICES,
-    DEFINITIONS,
-    MUTATING_WEBHOOKS,
-    NAMESPACES,
-    SERVICES,
-    VALIDATING_WEBHOOKS,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from typing import TypeVar
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.installed import Configuration, Definition, Services
     from harbourmaster.cli.metadata import Metadata
     from harbourmaster.cli.migrate.model import System
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
 
     Item = TypeVar("Item")
 

@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from harbourmaster.cli.installed import (
@@ -22,7 +23,6 @@ from harbourmaster.cli.uninstall.placed import stays
 from harbourmaster.cli.uninstall.removal import Options, Removal
 from harbourmaster.cli.uninstall.stopping import Stopping
 from harbourmaster.cli.uninstall.undoing import Undoing
-from harbourmaster.kube.resources import NAMESPACES
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

@@ -12,6 +12,14 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    PODS,
+    VALIDATING_WEBHOOKS,
+)
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.bindings import decode_binding
 from harbourmaster.cli.cluster import collect, metadata_of, remaining
@@ -27,20 +35,12 @@ from harbourmaster.cli.installed import (
 from harbourmaster.cli.metadata import metadata_in
 from harbourmaster.kube.errors import ApiError, GoneError, NotFoundError, UnreachableError
 from harbourmaster.kube.lease import LeaseSpec, decode_lease, micro_time
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import (
-    DEPLOYMENTS,
-    LEASES,
-    MUTATING_WEBHOOKS,
-    PODS,
-    VALIDATING_WEBHOOKS,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.uninstall.removal import Removal
-    from harbourmaster.kube.resources import Resource
 
 HOLDER: Final = "harbourmaster uninstall"
 HELD_SECONDS: Final = 600

@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.patches import JsonPatch, MergePatch
+from harbourmaster.api.resources import NAMESPACES, NODES, PODS
 from harbourmaster.cli.batches import for_each, many, shown
 from harbourmaster.cli.cluster import collect, metadata_of
 from harbourmaster.cli.migrate.model import KEPTN
@@ -23,18 +25,16 @@ from harbourmaster.cli.uninstall.releasing import (
 )
 from harbourmaster.cli.uninstall.removal import NOTHING
 from harbourmaster.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
-from harbourmaster.kube.patches import JsonPatch, MergePatch
-from harbourmaster.kube.resources import NAMESPACES, NODES, PODS
 from harbourmaster.rescheduling.reservation import clear, decode_held
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import TypeVar
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.metadata import Metadata
     from harbourmaster.cli.uninstall.releasing import GatedPod, ScheduledPod
     from harbourmaster.cli.uninstall.removal import Removal
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.rescheduling.reservation import Held
 
     Item = TypeVar("Item")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
-from harbourmaster.policies.decoding import MalformedError
 from harbourmaster.policies.explain import Candidate, Explanation, explain
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.patch import Operation

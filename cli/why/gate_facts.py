@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from harbourmaster.cli.cluster import collect
-from harbourmaster.cli.why.wording import unreadable
-from harbourmaster.evaluation.model import Metric
-from harbourmaster.gates.workload import workload_of
-from harbourmaster.kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
@@ -22,6 +17,11 @@ from harbourmaster.kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.cli.cluster import collect
+from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.evaluation.model import Metric
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
 from harbourmaster.lifecycle.check_facts import Facts, phases_before
 from harbourmaster.lifecycle.evaluations import written_at
 from harbourmaster.lifecycle.model import (
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
     from datetime import datetime
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.why.model import WhyContext
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.lifecycle.gate_verdict import GatedPod
     from harbourmaster.lifecycle.model import ItemStatus, MetricReference, Version
 

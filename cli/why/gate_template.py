@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.controller.lifecycle.gated_pods import Pod
-from harbourmaster.evaluation.objects import OwnerReference
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import Metadata

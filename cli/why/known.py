@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.cli.cluster import collect
 from harbourmaster.cli.installed import WEBHOOK
 from harbourmaster.cli.metadata import metadata_in
@@ -18,7 +19,6 @@ from harbourmaster.cli.why.asking import candidate_of
 from harbourmaster.cli.why.shipped import shipped
 from harbourmaster.cli.why.wording import unreadable
 from harbourmaster.kube.errors import ApiError, NotFoundError
-from harbourmaster.kube.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.kube.server_version import server_version
 from harbourmaster.policies.explain import Candidate
 from harbourmaster.webhook.gating_version import gating_of
@@ -27,9 +27,9 @@ from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.why.model import WhyContext
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
 
 _decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
 _decode_parent: Final = msgspec.json.Decoder(ParentObject).decode

@@ -18,8 +18,8 @@ from harbourmaster.kube.errors import NotFoundError
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
 
 State: TypeAlias = Literal["fine", "waits", "fault", "unknown", "note"]
 """``fine``: nothing to be done; ``waits``: for something that will come; ``fault``: somebody has to

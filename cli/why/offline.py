@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.manifests import read_paths
 from harbourmaster.cli.why.asking import as_asked, ask, candidates_of, is_asked_about, review_of
@@ -18,7 +19,6 @@ from harbourmaster.cli.why.known import known
 from harbourmaster.cli.why.model import Subject, WhyContext
 from harbourmaster.cli.why.policy_section import Words, policies_section
 from harbourmaster.cli.why.render import Told
-from harbourmaster.policies.decoding import MalformedError
 from harbourmaster.policies.explain import Candidate
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.documents import Document, Problem

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS
+from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.cli.cluster import collect
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS
-from harbourmaster.policies.model import LabelSelector
-from harbourmaster.policies.selectors import compile_selector
 from harbourmaster.policies.unmatched import first_mismatch
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Callable
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
 
 SECTIONS: Final = ("gate", "scheduling", "policies", "placement", "rescheduling")
 """In the order in which they are printed; each is a module of ``sections``."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import DEPLOYMENTS
 from harbourmaster.cli.doctor.settings import UnknownSettingsError, running_settings
 from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.why.wording import unreadable
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.resources import DEPLOYMENTS
 
 if TYPE_CHECKING:
     from harbourmaster.cli.why.model import WhyContext

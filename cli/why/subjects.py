@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.cli.gate.show import short_age
-from harbourmaster.cli.why.model import Subject, is_kind_missing
-from harbourmaster.cli.why.wording import unreadable
-from harbourmaster.evaluation.times import parse
-from harbourmaster.kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBS,
@@ -22,6 +17,11 @@ from harbourmaster.kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from harbourmaster.api.times import parse
+from harbourmaster.cli.gate.show import short_age
+from harbourmaster.cli.why.model import Subject, is_kind_missing
+from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
 
 if TYPE_CHECKING:
     from datetime import datetime

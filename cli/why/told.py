@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import Resource
 from harbourmaster.cli.cluster import collect
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.resources import Resource
 
 if TYPE_CHECKING:
     from harbourmaster.kube.client import Client

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import TOKEN_REVIEWS
 from harbourmaster.controller.access import Attributes, Decisions, Memo, User
-from harbourmaster.kube.resources import TOKEN_REVIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
 
 MOST_DECISIONS: Final = 16384
 """That are kept: a page asks about each namespace of whoever may not list all."""

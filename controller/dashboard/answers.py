@@ -6,15 +6,15 @@ import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.controller.dashboard.registry import OVERVIEW, SOURCES
-from harbourmaster.kube.resources import PODS
 
 if TYPE_CHECKING:
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.dashboard.attempts import Attempts
     from harbourmaster.controller.dashboard.registry import Page
     from harbourmaster.controller.dashboard.sight import Sight
     from harbourmaster.controller.dashboard.world import Source, World
-    from harbourmaster.kube.resources import Resource
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, and named after it

@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.dashboard.registry import Page
     from harbourmaster.controller.dashboard.session import Sealer
     from harbourmaster.controller.dashboard.sight import Access, Sight
     from harbourmaster.controller.dashboard.world import World
-    from harbourmaster.kube.resources import Resource
 
 COOKIE: Final = "harbourmaster"
 _USER: Final = web.RequestKey("user", User)

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import decode
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, NODES, PODS, POLICIES
 from harbourmaster.controller.dashboard.counts import Counter
 from harbourmaster.controller.dashboard.world import KnownPolicy, LabelledPod, World
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import CLUSTER_POLICIES, NAMESPACES, NODES, PODS, POLICIES
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
-from harbourmaster.policies.decoding import decode
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY, Policy, PolicyMetadata
 from harbourmaster.rescheduling.interning import shared_labels, shared_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.lifecycle.caches import Caches as LifecycleCaches
     from harbourmaster.controller.mirrors import Mirrors
     from harbourmaster.controller.placement.caches import PlacementCaches
     from harbourmaster.controller.rescheduling.caches import Caches as ReschedulingCaches
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.kube.resources import Resource
 
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _LIFECYCLE: Final = {

@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.controller.dashboard.pages import (
-    applications,
-    clusters,
-    gates,
-    overview,
-    policies,
-    reservations,
-)
-from harbourmaster.controller.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
-from harbourmaster.controller.dashboard.query import Query
-from harbourmaster.controller.dashboard.sight import Sight, namespaces_of
-from harbourmaster.controller.dashboard.world import World
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPLICATIONS,
     CLUSTER_POLICIES,
@@ -37,6 +25,18 @@ from harbourmaster.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from harbourmaster.controller.dashboard.pages import (
+    applications,
+    clusters,
+    gates,
+    overview,
+    policies,
+    reservations,
+)
+from harbourmaster.controller.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
+from harbourmaster.controller.dashboard.query import Query
+from harbourmaster.controller.dashboard.sight import Sight, namespaces_of
+from harbourmaster.controller.dashboard.world import World
 
 if TYPE_CHECKING:
     from harbourmaster.controller.dashboard.world import Source

@@ -11,8 +11,8 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.access import User
-    from harbourmaster.kube.resources import Resource
 
 MOST_NAMESPACES: Final = 256
 """For which one page asks about a kind; who may list a kind everywhere is asked about once."""

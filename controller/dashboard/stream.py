@@ -17,8 +17,8 @@ from harbourmaster.controller.dashboard.sight import namespaces_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.dashboard.sight import Sight
-    from harbourmaster.kube.resources import Resource
 
 MOST: Final = 64
 """Streams at the same time, of one replica."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.evaluation.times import parse
+from harbourmaster.api.times import parse
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from harbourmaster.api.resources import ANALYSES
 from harbourmaster.controller.evaluation.analysis_measures import AnalysisMeasures
 from harbourmaster.controller.evaluation.analysis_queries import UnaskableError, measured, query_for
 from harbourmaster.controller.lifecycle.writes import write_status
@@ -34,7 +35,6 @@ from harbourmaster.evaluation.model import (
 )
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.event_series import ObjectReference as Regarding
-from harbourmaster.kube.resources import ANALYSES
 from harbourmaster.providers.errors import ProviderError
 from harbourmaster.telemetry.logging import get_logger
 

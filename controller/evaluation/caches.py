@@ -6,6 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harbourmaster.api.resources import (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
+    ANALYSIS_VALUE_TEMPLATES,
+    KEPTN_METRICS,
+    METRICS_PROVIDERS,
+)
 from harbourmaster.controller.mirrors import Mirrors, decoder
 from harbourmaster.evaluation.metric_status import without_raw
 from harbourmaster.evaluation.model import (
@@ -15,13 +22,6 @@ from harbourmaster.evaluation.model import (
     AnalysisValueTemplate,
     Metric,
     Provider,
-)
-from harbourmaster.kube.resources import (
-    ANALYSES,
-    ANALYSIS_DEFINITIONS,
-    ANALYSIS_VALUE_TEMPLATES,
-    KEPTN_METRICS,
-    METRICS_PROVIDERS,
 )
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from harbourmaster.api.resources import EVALUATIONS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.evaluation.course import (
     allowed,
@@ -23,9 +25,7 @@ from harbourmaster.evaluation.course import (
 )
 from harbourmaster.evaluation.freshness import read
 from harbourmaster.evaluation.objectives import Objective, missing
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
-from harbourmaster.kube.resources import EVALUATIONS
 from harbourmaster.lifecycle.evaluations import RETRIES, course_of, interval_of, written_at
 from harbourmaster.lifecycle.model import EvaluationStatus, Measurement
 from harbourmaster.telemetry.logging import get_logger

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from harbourmaster.api.times import parse
 from harbourmaster.controller.evaluation.rounds import Fault, Until
 from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.schedule import SLACK, retry_wait, slots, stable_hash
-from harbourmaster.evaluation.times import parse
 
 if TYPE_CHECKING:
     from harbourmaster.controller.evaluation.rounds import Asked, Outcome, Round

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import KEPTN_METRICS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation.metric_entry import UNKNOWN, Entry, What
 from harbourmaster.controller.evaluation.questions import question
 from harbourmaster.controller.evaluation.rounds import Asked, Fault, Outcome, Rounds, Until
 from harbourmaster.evaluation.aggregation import aggregate, print_number
-from harbourmaster.evaluation.durations import parse_duration
 from harbourmaster.evaluation.metric_status import (
     answered,
     failed,
@@ -26,11 +29,8 @@ from harbourmaster.evaluation.metric_status import (
     without_raw,
 )
 from harbourmaster.evaluation.model import Metric, MetricStatus
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
 from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import KEPTN_METRICS
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.resources import SECRETS
 from harbourmaster.evaluation.aggregation import AGGREGATIONS
-from harbourmaster.evaluation.durations import parse_duration
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
-from harbourmaster.kube.resources import SECRETS
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,

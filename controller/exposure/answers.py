@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from aiohttp import hdrs
 
+from harbourmaster.api.resources import KEPTN_METRICS
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.controller.exposure.discovery import GROUP
-from harbourmaster.evaluation.times import parse, stamp
-from harbourmaster.kube.resources import KEPTN_METRICS
 from harbourmaster.serving.refusals import NamelessResponse
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from harbourmaster.kube.resources import KEPTN_METRICS
+from harbourmaster.api.resources import KEPTN_METRICS
 
 GROUP: Final = "custom.metrics.k8s.io"
 VERSIONS: Final = ("v1beta2", "v1beta1")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import CONFIG_MAPS
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import TlsOptions
 from harbourmaster.controller.clock import utc_now
@@ -22,7 +23,6 @@ from harbourmaster.controller.exposure.metrics_api import MetricsApiHandler
 from harbourmaster.controller.exposure.plain import PlainHandler
 from harbourmaster.controller.exposure.values import Values
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import CONFIG_MAPS
 from harbourmaster.serving.background import running
 from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.logging import get_logger

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.evaluation.freshness import is_fresh, newest
-from harbourmaster.evaluation.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
+    from harbourmaster.api.quantities import Quantity
     from harbourmaster.evaluation.model import Metric
-    from harbourmaster.evaluation.quantities import Quantity
     from harbourmaster.kube.store import Store
 
 

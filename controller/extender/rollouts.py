@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import DEPLOYMENTS
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.handover import mark_of
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.references import reference
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import DEPLOYMENTS
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:

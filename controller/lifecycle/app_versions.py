@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harbourmaster.api.resources import APP_VERSIONS
 from harbourmaster.controller.lifecycle.versions import Versions
 from harbourmaster.gates.names import version_name, workload_name
-from harbourmaster.kube.resources import APP_VERSIONS
 from harbourmaster.lifecycle.model import AppVersion
 from harbourmaster.lifecycle.steps import World
 

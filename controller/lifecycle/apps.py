@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from harbourmaster.api.resources import APP_CONTEXTS, APP_VERSIONS, APPS
 from harbourmaster.controller.lifecycle.caches import BY_APP
 from harbourmaster.controller.lifecycle.objects import create, fetch
 from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
@@ -16,7 +17,6 @@ from harbourmaster.kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from harbourmaster.kube.resources import APP_CONTEXTS, APP_VERSIONS, APPS
 from harbourmaster.lifecycle.apps import deprecated, new_version, plan
 from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import AppContext, AppVersion, CurrentVersion

@@ -8,23 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.controller.lifecycle.function_maps import (
-    BY_CONFIG_MAP,
-    BY_REFERENCE,
-    decode_function_map,
-)
-from harbourmaster.controller.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
-from harbourmaster.controller.lifecycle.owners import decode_owner
-from harbourmaster.controller.lifecycle.started_pods import (
-    decode_started,
-    selector,
-    versions_of_started,
-)
-from harbourmaster.controller.lifecycle.task_jobs import decode_job
-from harbourmaster.controller.mirrors import Mirrors, decoder
-from harbourmaster.controller.scheduler_settings import SchedulerSettings
-from harbourmaster.evaluation.model import Metric
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_CONTEXTS,
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
@@ -45,6 +29,22 @@ from harbourmaster.kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.controller.lifecycle.function_maps import (
+    BY_CONFIG_MAP,
+    BY_REFERENCE,
+    decode_function_map,
+)
+from harbourmaster.controller.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
+from harbourmaster.controller.lifecycle.owners import decode_owner
+from harbourmaster.controller.lifecycle.started_pods import (
+    decode_started,
+    selector,
+    versions_of_started,
+)
+from harbourmaster.controller.lifecycle.task_jobs import decode_job
+from harbourmaster.controller.mirrors import Mirrors, decoder
+from harbourmaster.controller.scheduler_settings import SchedulerSettings
+from harbourmaster.evaluation.model import Metric
 from harbourmaster.lifecycle.apps import version_of as version_of_app
 from harbourmaster.lifecycle.functions import config_map_keys, references
 from harbourmaster.lifecycle.model import (

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.resources import EVALUATIONS, TASKS
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
-from harbourmaster.kube.resources import EVALUATIONS, TASKS
 from harbourmaster.lifecycle.evaluations import evaluation_for
 from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition, Task, TaskDefinition
 from harbourmaster.lifecycle.phases import EVALUATION, PASSED, SETTLED, TASK, phases_of, state_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harbourmaster.api.resources import KEPTN_CONFIGS
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.resources import KEPTN_CONFIGS
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.lifecycle.keptn_config import chosen, configured, standing
 from harbourmaster.telemetry.logging import get_logger

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
+from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle.objects import create, fetch
 from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
 from harbourmaster.controller.lifecycle.writes import precondition
-from harbourmaster.evaluation.times import parse
 from harbourmaster.kube.errors import ForbiddenError, GoneError, InvalidError
-from harbourmaster.kube.patches import JsonPatch
 from harbourmaster.kube.reading import readable
-from harbourmaster.kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, change, is_managed, new_app
 from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import App, Workload

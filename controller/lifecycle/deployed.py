@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS
 from harbourmaster.controller.lifecycle.caches import BY_OWNER, BY_UID
 from harbourmaster.controller.lifecycle.owners import decode_owner
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS
 from harbourmaster.lifecycle.readiness import Rollout, is_deployed
 from harbourmaster.lifecycle.workloads import recorded_owners
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.controller.lifecycle.caches import BY_PARENT, BY_VERSION
 from harbourmaster.controller.lifecycle.started_pods import failed_node
 from harbourmaster.controller.lifecycle.writes import precondition
 from harbourmaster.controller.own_writes import OwnWrites
-from harbourmaster.evaluation.times import parse, stamp
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.patches import JsonPatch
 from harbourmaster.kube.reading import log_skipped, readable
-from harbourmaster.kube.resources import PODS, WORKLOAD_VERSIONS
 from harbourmaster.lifecycle.failed_nodes import (
     CLEAR_KEY,
     Failure,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.evaluation.objects import Metadata
     from harbourmaster.lifecycle.model import FailedNode, Task
 
 _PRE: Final = "pre"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct, field
 
+from harbourmaster.api.metadata import Metadata, OwnerReference
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import CONFIG_MAPS
 from harbourmaster.controller.lifecycle.writes import precondition
-from harbourmaster.evaluation.objects import Metadata, OwnerReference
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import CONFIG_MAPS
 from harbourmaster.lifecycle.functions import CODE, DIGEST, config_map_for, digest, is_name
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
+from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle.remembered import Remembered
-from harbourmaster.evaluation.times import parse
-from harbourmaster.kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
 from harbourmaster.lifecycle.subjects import PROMOTION as PROMOTION_CHECK
 from harbourmaster.lifecycle.subjects import state_of

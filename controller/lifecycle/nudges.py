@@ -10,13 +10,13 @@ import contextlib
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import PODS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.caches import BY_VERSION
 from harbourmaster.controller.lifecycle.remembered import Remembered
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.gates.release import CHECKING, CHECKS_KEY, LATE, PASSED, WAITING, nudge, to_tell
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import PODS
 from harbourmaster.lifecycle.scheduling import deadline_of, is_outdated, names_checks, standing
 from harbourmaster.telemetry.logging import get_logger
 

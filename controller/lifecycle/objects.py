@@ -10,8 +10,8 @@ import msgspec
 from harbourmaster.kube.errors import NotFoundError
 
 if TYPE_CHECKING:
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.kube.store import Store
 
 T = TypeVar("T")

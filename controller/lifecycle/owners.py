@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from harbourmaster.evaluation.objects import OwnerReference
+from harbourmaster.api.metadata import OwnerReference
 
 
 class OwnerMetadata(Struct, frozen=True, gc=False, rename="camel"):

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import OwnerReference
+from harbourmaster.api.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    ROLLOUTS,
+    STATEFUL_SETS,
+)
 from harbourmaster.controller.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
-from harbourmaster.evaluation.objects import OwnerReference
 from harbourmaster.gates.metadata import Metadata
 from harbourmaster.gates.owners import (
     DAEMON_SET,
@@ -24,20 +31,13 @@ from harbourmaster.gates.owners import (
     parent_of,
 )
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.resources import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    ROLLOUTS,
-    STATEFUL_SETS,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.lifecycle.gated_pods import Pod
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
 
 _RESOURCES: Final[Mapping[str, Resource]] = {
     REPLICA_SET: REPLICA_SETS,

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Metadata, OwnerReference
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle.objects import Written, create, fetch
 from harbourmaster.controller.lifecycle.pod_owners import is_superseded
 from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
 from harbourmaster.controller.lifecycle.writes import precondition
-from harbourmaster.evaluation.objects import Metadata, OwnerReference
 from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks
 from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import (
@@ -44,11 +44,11 @@ from harbourmaster.lifecycle.workloads import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.controller.lifecycle.gated_pods import Pod
     from harbourmaster.gates.workload import WorkloadMetadata
     from harbourmaster.kube.errors import ApiError
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.lifecycle.workloads import Names, Wanted
 
 T = TypeVar("T")

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import PODS
+from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle.gated_pods import decode_pod
 from harbourmaster.controller.lifecycle.nudges import Nudges
 from harbourmaster.controller.lifecycle.pod_owners import OwnerGoneError, inherited
@@ -22,7 +25,6 @@ from harbourmaster.controller.lifecycle.pod_workloads import (
     PodWorkloads,
 )
 from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
-from harbourmaster.evaluation.times import parse
 from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED, Metadata
 from harbourmaster.gates.owners import supported_owner
@@ -30,8 +32,6 @@ from harbourmaster.gates.release import EXPIRED, RELEASED_KEY, annotation, may_g
 from harbourmaster.gates.version import Container
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import PODS
 from harbourmaster.lifecycle.gate_waits import why_orphaned
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 from harbourmaster.telemetry.logging import get_logger
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from harbourmaster.api.metadata import OwnerReference
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.controller.lifecycle.gated_pods import Pod
-    from harbourmaster.evaluation.objects import OwnerReference
     from harbourmaster.gates.inheritance import Tracking
     from harbourmaster.gates.workload import WorkloadMetadata
 

@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, 
 
 from msgspec import Struct
 
-from harbourmaster.controller.lifecycle.measures import Endings
-from harbourmaster.controller.lifecycle.span_maker import SpanMaker
-from harbourmaster.evaluation.model import Metric
-from harbourmaster.evaluation.objects import Metadata
-from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.kube.resources import (
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import (
     APP_CONTEXTS,
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
@@ -30,6 +26,10 @@ from harbourmaster.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from harbourmaster.controller.lifecycle.measures import Endings
+from harbourmaster.controller.lifecycle.span_maker import SpanMaker
+from harbourmaster.evaluation.model import Metric
+from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.lifecycle.events import (
     APP_COMPLETED,
     COMPLETED,

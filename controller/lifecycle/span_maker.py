@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
+from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle.caches import BY_APP
 from harbourmaster.controller.lifecycle.remembered import Remembered
-from harbourmaster.evaluation.times import parse
-from harbourmaster.kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.lifecycle.events import (
     APP_PHASES,
     FAILED,

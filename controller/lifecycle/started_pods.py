@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.evaluation.objects import OwnerReference
-from harbourmaster.evaluation.times import parse
+from harbourmaster.api.metadata import OwnerReference
+from harbourmaster.api.times import parse
 from harbourmaster.gates.owners import DAEMON_SET, supported_owner
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.failed_nodes import Failure, Start, start_failure

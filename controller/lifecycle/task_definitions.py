@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import CONFIG_MAPS, TASK_DEFINITIONS
 from harbourmaster.controller.lifecycle.function_maps import DEFINITION, ClashError, FunctionMaps
 from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace, is_lasting
 from harbourmaster.controller.lifecycle.signals import Reference
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.own_writes import OwnWrites
-from harbourmaster.evaluation.objects import Metadata
 from harbourmaster.kube.errors import ApiError, one_line
-from harbourmaster.kube.resources import CONFIG_MAPS, TASK_DEFINITIONS
 from harbourmaster.lifecycle.functions import config_map_of, inline_code, spec_of
 from harbourmaster.lifecycle.model import FunctionStatus, TaskDefinitionStatus
 from harbourmaster.telemetry.logging import get_logger

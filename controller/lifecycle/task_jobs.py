@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.evaluation.objects import OwnerReference
+from harbourmaster.api.metadata import OwnerReference
 
 _TASK: Final = "KeptnTask"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import JOBS, TASK_DEFINITIONS
 from harbourmaster.controller.lifecycle.function_maps import (
     DEFINITION,
     TASK,
@@ -16,7 +17,6 @@ from harbourmaster.controller.lifecycle.function_maps import (
 from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace, is_final, is_lasting
 from harbourmaster.controller.lifecycle.task_jobs import decode_job
 from harbourmaster.kube.errors import AlreadyExistsError, ApiError, NotFoundError
-from harbourmaster.kube.resources import JOBS, TASK_DEFINITIONS
 from harbourmaster.lifecycle.functions import (
     Function,
     Missing,

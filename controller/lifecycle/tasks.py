@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import JOBS, TASKS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.caches import BY_PARENT
 from harbourmaster.controller.lifecycle.task_starts import Started, Starter, Wait
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.own_writes import OwnWrites
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import JOBS, TASKS
 from harbourmaster.lifecycle.jobs import Outcome, outcome_of, ttl_of
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, PROGRESSING
 from harbourmaster.telemetry.logging import get_logger

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.children import Children
 from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace, is_lasting
 from harbourmaster.controller.lifecycle.writes import precondition
 from harbourmaster.controller.own_writes import OwnWrites
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.kube.errors import ApiError, NotFoundError
-from harbourmaster.kube.patches import JsonPatch
 from harbourmaster.lifecycle.evaluations import failure_text
 from harbourmaster.lifecycle.machine import advance
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
@@ -30,10 +30,10 @@ from harbourmaster.lifecycle.tracing import phase_carrier
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
+    from harbourmaster.api.metadata import Metadata
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.evaluation.objects import Metadata
     from harbourmaster.kube.reflector import Reflector
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.steps import Child, Creation, Outcome, World
 

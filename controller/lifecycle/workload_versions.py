@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from harbourmaster.api.resources import WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle.caches import BY_APP, BY_WORKLOAD
 from harbourmaster.controller.lifecycle.deployed import Deployed
 from harbourmaster.controller.lifecycle.versions import Versions
-from harbourmaster.kube.resources import WORKLOAD_VERSIONS
 from harbourmaster.lifecycle.failed_nodes import inheriting
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY

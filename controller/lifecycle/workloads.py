@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle.objects import create, fetch
 from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
 from harbourmaster.controller.lifecycle.writes import precondition, write_status
@@ -13,8 +15,6 @@ from harbourmaster.kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import CurrentVersion, WorkloadVersion
 from harbourmaster.lifecycle.workloads import (

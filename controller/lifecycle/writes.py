@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harbourmaster.kube.patches import JsonPatch
+from harbourmaster.api.patches import JsonPatch
 
 if TYPE_CHECKING:
-    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.api.metadata import Metadata
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
 
 
 async def write_status(

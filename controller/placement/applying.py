@@ -15,6 +15,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api.patches import ApplyPatch, MergePatch
+from harbourmaster.api.resources import Resource
 from harbourmaster.controller.placement.contents import held
 from harbourmaster.controller.placement.watches import Seen, seen
 from harbourmaster.kube.discovery import UnknownKindError
@@ -26,8 +28,6 @@ from harbourmaster.kube.errors import (
     NotFoundError,
     UnreachableError,
 )
-from harbourmaster.kube.patches import ApplyPatch, MergePatch
-from harbourmaster.kube.resources import Resource
 from harbourmaster.placement.inventory import ADOPTED, MADE, Inventory, Key, ObjectRef
 from harbourmaster.placement.manifests import (
     DEFINITIONS,

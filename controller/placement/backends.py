@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, cast
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import CLUSTERS, MAGNUM_CLUSTERS
 from harbourmaster.controller.own_writes import OwnWrites
 from harbourmaster.controller.placement.reports import FRESH, reported
 from harbourmaster.controller.placement.writing import changes, is_news, write
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.resources import CLUSTERS, MAGNUM_CLUSTERS
 from harbourmaster.placement.backends import (
     cluster_is_settled,
     decide_cluster,

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.times import stamp
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import APPLICATIONS
+from harbourmaster.api.times import stamp
 from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import APPLICATIONS
 from harbourmaster.placement.cluster_state import UNKNOWN, updated
 from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
 from harbourmaster.placement.model import FALSE, TRUE, Condition, Reference

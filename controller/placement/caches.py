@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.controller.mirrors import Mirrors, decoder
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -22,6 +21,7 @@ from harbourmaster.kube.resources import (
     PLACEMENT_PROVIDERS,
     PROJECTS,
 )
+from harbourmaster.controller.mirrors import Mirrors, decoder
 from harbourmaster.placement.model import (
     Application,
     Cloud,

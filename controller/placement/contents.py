@@ -20,8 +20,8 @@ from harbourmaster.placement.ownership import Present, is_of_others
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.session import Session
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.placement.inventory import ObjectRef
     from harbourmaster.placement.manifests import Owner
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.controller.mirrors import Mirrors, decoder
-from harbourmaster.kube.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import SECRETS
 from harbourmaster.kube.errors import ApiError, NotFoundError
-from harbourmaster.kube.resources import SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

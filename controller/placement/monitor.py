@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import CLUSTERS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.placement.context import BY_CLUSTER
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import CLUSTERS
 from harbourmaster.placement.cluster_state import CONNECTING, Observation, observe, recorded
 from harbourmaster.placement.deployed import FINALIZER
 from harbourmaster.placement.rollout import Reach

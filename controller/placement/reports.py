@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.placement.caches import MetricReport
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.placement.cluster_state import METRICS_AVAILABLE
 from harbourmaster.placement.course import changed, moment
 from harbourmaster.placement.model import FALSE, TRUE, Condition, condition

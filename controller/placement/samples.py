@@ -10,8 +10,8 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.evaluation.model import KafkaTable, Provider, ProviderSpec, SecretKey
-from harbourmaster.evaluation.objects import Metadata
 from harbourmaster.placement.provider_validation import KAFKA, PROMETHEUS, STATIC
 from harbourmaster.placement.world import Fault
 from harbourmaster.providers.errors import BadAnswerError, ProviderError

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.controller.own_writes import OwnWrites
 from harbourmaster.controller.placement.writing import changes, is_news, write
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.kube.resources import APPLICATIONS
 from harbourmaster.placement.course import next_time, settled
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import FALSE, SCHEDULED, condition
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.caches import PlacementCaches
     from harbourmaster.controller.placement.snapshots import Snapshots
     from harbourmaster.controller.placing_settings import PlacementSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.placement.decision import Decision
     from harbourmaster.placement.model import Application, Cluster, Condition, MagnumCluster
     from harbourmaster.telemetry.placement_metrics import PlacementMetrics

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import DEFINITIONS, NODES
 from harbourmaster.controller.job import supervise
 from harbourmaster.controller.placement.watches import Watches
 from harbourmaster.kube.client import Client
@@ -22,7 +23,6 @@ from harbourmaster.kube.discovery import Discovery
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError
 from harbourmaster.kube.failures import is_denied
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import DEFINITIONS, NODES
 from harbourmaster.placement.cluster_state import Node, NodeCondition, Observation
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.telemetry.logging import get_logger

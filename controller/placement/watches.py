@@ -20,8 +20,8 @@ from harbourmaster.placement.readiness import Readiness, has_state, readiness
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.placement.inventory import ObjectRef
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from harbourmaster.kube.patches import MergePatch
+from harbourmaster.api.patches import MergePatch
 from harbourmaster.placement.course import moment
 from harbourmaster.placement.model import ApplicationStatus, ClusterStatus
 
 if TYPE_CHECKING:
-    from harbourmaster.evaluation.objects import Metadata
+    from harbourmaster.api.metadata import Metadata
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.resources import Resource
 
 Status = TypeVar("Status", ApplicationStatus, ClusterStatus)
 QUIET: Final = timedelta(seconds=10)

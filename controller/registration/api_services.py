@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import API_SERVICES
 from harbourmaster.controller.registration.carried import Metadata, Place, ServiceReference
-from harbourmaster.kube.resources import API_SERVICES
 
 SERVED: Final = tuple(f"{version}.custom.metrics.k8s.io" for version in ("v1beta1", "v1beta2"))
 PLACE: Final = Place(API_SERVICES, "/spec", "caBundle", "caBundle of the APIService")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import SECRETS
 from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE
 from harbourmaster.certs.overlap import Lifetimes, Write, decide
 from harbourmaster.certs.secret import published, read_authorities
@@ -22,18 +23,17 @@ from harbourmaster.controller.registration.configurations import RESYNC
 from harbourmaster.controller.registration.desired import LABELS
 from harbourmaster.controller.registration.trust import carries
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.resources import SECRETS
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.certs.overlap import Action
     from harbourmaster.controller.registration.trust import Trust
     from harbourmaster.controller.settings import CertificateSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.kube.store import Store
 
 PUBLISHED: Final = "certs.harbourmaster.dev/next-ca-published"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from harbourmaster.controller import namespaces
 from harbourmaster.controller.references import reference
 from harbourmaster.controller.registration.break_glass import opened, standing
@@ -18,18 +19,17 @@ from harbourmaster.controller.registration.desired import NAME, Home, desired
 from harbourmaster.controller.registration.drift import Repair, compare, describe, repaired
 from harbourmaster.controller.registration.fights import Fights
 from harbourmaster.controller.registration.trust import bundle_of
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.registration.break_glass import Glass
     from harbourmaster.controller.settings import RegistrationSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.event_series import ObjectReference
     from harbourmaster.kube.events import EventRecorder
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.kube.store import Store
     from harbourmaster.telemetry.controller_metrics import RegistrationMetrics
 

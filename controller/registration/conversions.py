@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import APP_VERSIONS, APPS, DEFINITIONS
 from harbourmaster.controller.registration.carried import Metadata, Place, ServiceReference
-from harbourmaster.kube.resources import APP_VERSIONS, APPS, DEFINITIONS
 
 CONVERTED: Final = tuple(f"{each.plural}.{each.group}" for each in (APPS, APP_VERSIONS))
 """The definitions with versions that differ by more than their names."""

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.controller.settings import KINDS, MORE_KINDS, PODS
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,
@@ -26,13 +25,15 @@ from harbourmaster.kube.resources import (
     TASK_DEFINITIONS,
     VALIDATING_WEBHOOKS,
 )
-from harbourmaster.policies.model import GROUP, VERSION, LabelSelector
+from harbourmaster.api.selectors import LabelSelector
+from harbourmaster.controller.settings import KINDS, MORE_KINDS, PODS
+from harbourmaster.policies.model import GROUP, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.settings import RegistrationSettings
-    from harbourmaster.kube.resources import Resource
 
 NAME: Final = "harbourmaster"
 """Of both configurations."""

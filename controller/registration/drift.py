@@ -16,12 +16,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import Struct
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.controller.registration.desired import (
     GATED_PODS,
     TASK_DEFINITIONS_ENTRY,
     TEMPLATES,
 )
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.resources import API_SERVICES, DEFINITIONS, SECRETS
 from harbourmaster.controller.clock import utc_now
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.registration import api_services, break_glass, conversions
@@ -21,7 +22,6 @@ from harbourmaster.controller.registration.trust import Trust
 from harbourmaster.controller.settings import REGISTRATION
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import API_SERVICES, DEFINITIONS, SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.registration.carried import Place
     from harbourmaster.controller.settings import ControllerSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 

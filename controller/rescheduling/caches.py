@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.kube.store import Store
 from harbourmaster.rescheduling.accounting import Cluster
 from harbourmaster.rescheduling.model import PendingPod
@@ -21,9 +21,9 @@ from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, dec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.rescheduling.model import Budget, Criteria, Node, Pod
     from harbourmaster.rescheduling.plans import PlannerSettings
 

@@ -7,6 +7,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import CONFIG_MAPS, NODES, PODS
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.rescheduling.caches import Caches
 from harbourmaster.controller.rescheduling.context import Context, Ledger
@@ -17,7 +18,6 @@ from harbourmaster.controller.settings import RESCHEDULING
 from harbourmaster.kube.deadline import elapsed
 from harbourmaster.kube.event_series import Allowance
 from harbourmaster.kube.events import EventRecorder
-from harbourmaster.kube.resources import CONFIG_MAPS, NODES, PODS
 from harbourmaster.telemetry.rescheduling_metrics import ReschedulingMetrics
 
 if TYPE_CHECKING:

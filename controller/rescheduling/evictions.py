@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.resources import PODS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.clock import utc_now
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.resources import PODS
 from harbourmaster.rescheduling.answers import Reply
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.kube.events import ObjectReference
-from harbourmaster.kube.resources import NODES, PODS
 from harbourmaster.rescheduling.limits import Recent
 from harbourmaster.telemetry.logging import get_logger
 

@@ -6,13 +6,13 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import PODS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.rescheduling import notices as told
 from harbourmaster.controller.rescheduling.board import UNTRUSTED
 from harbourmaster.controller.rescheduling.caches import bare
 from harbourmaster.controller.rescheduling.reservations import Written
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.kube.errors import ApiError, NotFoundError
-from harbourmaster.kube.resources import PODS
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.course import Sight, State, sight
 from harbourmaster.rescheduling.fit import static_reasons

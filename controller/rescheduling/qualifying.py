@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import LEASES, PODS
 from harbourmaster.controller.rescheduling import notices as told
 from harbourmaster.controller.rescheduling.context import MANY_BUSY
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from harbourmaster.kube.lease import decode_lease
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import LEASES, PODS
 from harbourmaster.rescheduling.limits import Renewals
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
 from harbourmaster.rescheduling.wire import decode_pending

@@ -6,9 +6,9 @@ import asyncio
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import NODES
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import NODES
 from harbourmaster.rescheduling.reservation import decode_held
 
 if TYPE_CHECKING:

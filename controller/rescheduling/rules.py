@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harbourmaster.policies.model import LabelSelector
-from harbourmaster.policies.selectors import compile_selector
+from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.rescheduling.model import Criteria
 from harbourmaster.rescheduling.plans import PlannerSettings
 
 if TYPE_CHECKING:
+    from harbourmaster.api.selectors import Matcher
     from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
-    from harbourmaster.policies.selectors import Matcher
 
 
 def criteria_of(settings: ReschedulingSettings) -> Criteria:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.controller.rescheduling.caches import UNFINISHED
 from harbourmaster.controller.settings import RESCHEDULING
 from harbourmaster.kube.reading import log_skipped, readable
-from harbourmaster.kube.resources import PODS
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.telemetry.logging import get_logger
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.rescheduling.reservations import Reservations, Written
 from harbourmaster.controller.settings import RESCHEDULING
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.reading import log_skipped, readable
-from harbourmaster.kube.resources import NODES, SELF_ACCESS_REVIEWS
 from harbourmaster.rescheduling.reservation import arrange, decode_held
 from harbourmaster.telemetry.logging import get_logger
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.controller.rescheduling.board import REFUSED, UNEVICTABLE
 from harbourmaster.controller.rescheduling.caches import UNFINISHED, bare
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.reading import readable
-from harbourmaster.kube.resources import PODS
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.answers import Outcome, Stand, Way, follow_dry_run, pause, read
 from harbourmaster.rescheduling.course import Course, Sight, State, sight

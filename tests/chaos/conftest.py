@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS
 from harbourmaster.playground.installation import Installation
 from helpers.api_server_load import Load
 from helpers.balancer import Backend, Balancer

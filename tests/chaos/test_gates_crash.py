@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
     APPS,

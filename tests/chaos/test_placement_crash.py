@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
+from harbourmaster.api.patches import ApplyPatch
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
 from harbourmaster.controller.placement import session
-from harbourmaster.kube.patches import ApplyPatch
-from harbourmaster.kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
 from helpers.cluster import fresh_namespace
 from helpers.controller import connected
 from helpers.crashing import MortalClient, Plan, live

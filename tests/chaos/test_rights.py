@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     CONFIG_MAPS,
     EVALUATIONS,

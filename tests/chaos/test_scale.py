@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harbourmaster.kube.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.playground.installation import Installation
 from helpers.bulk import create_all
 from helpers.objects import cluster_policy, policy, required

@@ -14,15 +14,15 @@ from urllib.parse import parse_qs
 import msgspec
 import pytest
 
-from harbourmaster.controller.evaluation.controller import MetricsController
-from harbourmaster.controller.metrics_settings import MetricsSettings
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,
     METRICS_PROVIDERS,
 )
+from harbourmaster.controller.evaluation.controller import MetricsController
+from harbourmaster.controller.metrics_settings import MetricsSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.controller import connected
 from helpers.provider_server import LOOPBACK, ProviderServer, http_answer

@@ -14,6 +14,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from msgspec.json import decode
 
+from harbourmaster.api.patches import ApplyPatch, JsonPatch, MergePatch
+from harbourmaster.api.resources import (
+    CLUSTER_POLICIES,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 from harbourmaster.controller.rescheduling.evictions import Evictions
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
@@ -26,15 +35,6 @@ from harbourmaster.kube.errors import (
     NotFoundError,
     UnauthorizedError,
     UnreachableError,
-)
-from harbourmaster.kube.patches import ApplyPatch, JsonPatch, MergePatch
-from harbourmaster.kube.resources import (
-    CLUSTER_POLICIES,
-    LEASES,
-    NAMESPACES,
-    PODS,
-    SERVICE_ACCOUNTS,
-    Resource,
 )
 from harbourmaster.rescheduling.plans import Victim
 

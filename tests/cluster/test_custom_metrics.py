@@ -15,8 +15,8 @@ import urllib.request
 import aiohttp
 import pytest
 
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.registration.api_services import SERVED
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.playground.api import client_context
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation

@@ -8,12 +8,12 @@ from collections import defaultdict
 
 import pytest
 
+from harbourmaster.api.resources import APPS, EVENTS, NAMESPACES, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle.channels import LANES, OVERALL, PER_OBJECT, QUEUE, SERIES
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.kube.events import EventRecorder
-from harbourmaster.kube.resources import APPS, EVENTS, NAMESPACES, WORKLOAD_VERSIONS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster]
 

@@ -8,11 +8,11 @@ import json
 
 import pytest
 
+from harbourmaster.api.resources import EVENTS
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.event_series import Allowance
 from harbourmaster.kube.events import EventRecorder, ObjectReference
-from harbourmaster.kube.resources import EVENTS
 from helpers.patience import PATIENCE
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster]

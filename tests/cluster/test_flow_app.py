@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
     APPS,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     EVALUATIONS,
     JOBS,

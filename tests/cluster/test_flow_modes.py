@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.kube.resources import APP_VERSIONS, PODS, TASKS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import APP_VERSIONS, PODS, TASKS, WORKLOAD_VERSIONS
 from helpers.flow_manifests import (
     OUTCOME,
     app,

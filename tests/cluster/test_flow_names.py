@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from harbourmaster.kube.resources import APP_VERSIONS, REPLICA_SETS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import APP_VERSIONS, REPLICA_SETS, WORKLOAD_VERSIONS
 from helpers.flow_manifests import (
     app,
     app_context,

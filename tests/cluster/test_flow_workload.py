@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     EVALUATIONS,
     JOBS,

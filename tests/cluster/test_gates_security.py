@@ -11,9 +11,8 @@ import re
 
 import pytest
 
-from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     CONFIG_MAPS,
     JOBS,
@@ -23,6 +22,7 @@ from harbourmaster.kube.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
+from harbourmaster.kube.errors import ApiError
 from helpers.flow_manifests import (
     app,
     app_context,

@@ -13,6 +13,15 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    KEPTN_CONFIGS,
+    KEPTN_METRICS,
+)
+from harbourmaster.api.times import parse
 from harbourmaster.controller.evaluation.evaluations import Evaluations
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.lifecycle import wiring
@@ -20,15 +29,6 @@ from harbourmaster.controller.lifecycle.caches import Caches
 from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle_settings import LifecycleSettings
-from harbourmaster.evaluation.objects import Metadata
-from harbourmaster.evaluation.times import parse
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import (
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    KEPTN_CONFIGS,
-    KEPTN_METRICS,
-)
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.lifecycle.evaluations import PRE, evaluation_for
 from harbourmaster.lifecycle.model import AppVersion, AppVersionSpec, EvaluationDefinition

@@ -11,9 +11,7 @@ import asyncio
 import msgspec
 import pytest
 
-from harbourmaster.cli.main import main
-from harbourmaster.evaluation.times import parse
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_CONTEXTS,
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
@@ -25,6 +23,8 @@ from harbourmaster.kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.api.times import parse
+from harbourmaster.cli.main import main
 from helpers.cluster import (
     delete_namespace,
     fresh_namespace,

@@ -11,10 +11,8 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.evaluation.times import parse
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     DEPLOYMENTS,
     EVALUATION_DEFINITIONS,
@@ -26,6 +24,8 @@ from harbourmaster.kube.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
+from harbourmaster.api.times import parse
+from harbourmaster.controller.lifecycle import wiring
 from helpers.cluster import (
     delete_namespace,
     fresh_namespace,

@@ -13,9 +13,8 @@ import time
 import msgspec
 import pytest
 
-from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
     CONFIG_MAPS,
     JOBS,
     NAMESPACES,
@@ -23,6 +22,7 @@ from harbourmaster.kube.resources import (
     TASK_DEFINITIONS,
     TASKS,
 )
+from harbourmaster.kube.errors import NotFoundError
 from helpers import rights
 from helpers.cluster import (
     delete_namespace,

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harbourmaster.kube.resources import METRICS_PROVIDERS
+from harbourmaster.api.resources import METRICS_PROVIDERS
 from helpers.cluster import (
     delete_namespace,
     fresh_namespace,

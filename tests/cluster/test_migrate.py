@@ -13,6 +13,13 @@ import msgspec
 import pytest
 import trustme
 
+from harbourmaster.api.resources import (
+    CLUSTER_POLICIES,
+    PODS,
+    POLICIES,
+    WORKLOAD_VERSIONS,
+    Resource,
+)
 from harbourmaster.cli.cluster import REQUEST_SECONDS
 from harbourmaster.cli.installed import METRICS, WEBHOOK
 from harbourmaster.cli.migrate import run as migrate
@@ -24,13 +31,6 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import ServerError
-from harbourmaster.kube.resources import (
-    CLUSTER_POLICIES,
-    PODS,
-    POLICIES,
-    WORKLOAD_VERSIONS,
-    Resource,
-)
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.controller import connected

@@ -10,8 +10,8 @@ import uuid
 
 import pytest
 
-from harbourmaster.kube.patches import ApplyPatch, MergePatch
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import ApplyPatch, MergePatch
+from harbourmaster.api.resources import (
     APPLICATIONS,
     CLUSTERS,
     CONFIG_MAPS,

@@ -7,9 +7,9 @@ import uuid
 
 import pytest
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, NODES, SECRETS
 from harbourmaster.cli import main as cli
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, NODES, SECRETS
 from harbourmaster.placement.course import moment
 from helpers.cluster import fresh_namespace
 from helpers.controller import Controller, connected

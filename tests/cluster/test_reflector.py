@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from harbourmaster.api.resources import NAMESPACES, Resource
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import NAMESPACES, Resource
 from helpers.patience import PATIENCE
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

@@ -12,7 +12,7 @@ import time
 import msgspec
 import pytest
 
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from helpers import rights
 from helpers.cluster import (
     delete_namespace,

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS, SECRETS
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, SECRETS
 from helpers.controller import Controller, Watched, connected
 from helpers.registered import CONFIGURATIONS, served_leaf
 

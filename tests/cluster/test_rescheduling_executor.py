@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import NODES
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import NODES
 from helpers.rescheduling import Cases, outcomes_of
 from helpers.rescheduling_objects import RESERVATIONS, removable
 from helpers.toy_kubelet import SLOW

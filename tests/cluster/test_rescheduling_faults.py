@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import CONFIG_MAPS, LEASES, PODS
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import CONFIG_MAPS, LEASES, PODS
 from helpers.meddling import Meddling, is_dry, overloaded
 from helpers.rescheduling import HOME, Cases, outcomes_of
 from helpers.rescheduling_objects import (

@@ -13,10 +13,10 @@ import time
 import msgspec
 import pytest
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.reschedule.fit import judge
-from harbourmaster.kube.patches import MergePatch
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import NODES, PODS
 from helpers.controller import connected
 from helpers.fit_cases import CASES
 from helpers.fitting import NAMESPACES, OVERHEAD, OWN, PLENTY, RUNTIME_CLASS, pod

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import DAEMON_SETS, PODS, REPLICA_SETS, Resource
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.resources import DAEMON_SETS, PODS, REPLICA_SETS, Resource
 from helpers.rescheduling import Cases, outcomes_of
 from helpers.rescheduling_objects import (
     ANNOTATION,

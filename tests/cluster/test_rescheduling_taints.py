@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harbourmaster.kube.patches import JsonPatch, MergePatch
-from harbourmaster.kube.resources import PODS, Resource
+from harbourmaster.api.patches import JsonPatch, MergePatch
+from harbourmaster.api.resources import PODS, Resource
 from helpers.meddling import is_dry, overloaded
 from helpers.rescheduling import Cases, outcomes_of
 from helpers.rescheduling_objects import (

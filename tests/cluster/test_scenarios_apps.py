@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
     APPS,

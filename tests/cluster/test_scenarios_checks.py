@@ -7,8 +7,7 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.kube.errors import InvalidError
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
     APPS,
@@ -20,6 +19,7 @@ from harbourmaster.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from harbourmaster.kube.errors import InvalidError
 from helpers.flow_manifests import (
     app,
     app_context,

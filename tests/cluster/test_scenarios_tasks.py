@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     CONFIG_MAPS,
     JOBS,

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import DEPLOYMENTS, PODS, SECRETS
 from harbourmaster.certs.bundle import parse_certificates
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import DEPLOYMENTS, PODS, SECRETS
 from helpers.flow_manifests import IMAGE, of_kind
 from helpers.handshakes import strict_client
 from helpers.second_scheduler import (

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest
 
+from harbourmaster.api.resources import PODS, TASKS, WORKLOAD_VERSIONS
+from harbourmaster.api.times import stamp
 from harbourmaster.cli.doctor.context import Options
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.survey import Survey
-from harbourmaster.evaluation.times import stamp
-from harbourmaster.kube.resources import PODS, TASKS, WORKLOAD_VERSIONS
 from helpers.extending import filter_body
 from helpers.flow_manifests import (
     IMAGE,

@@ -12,18 +12,18 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from harbourmaster.cli.main import main
-from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.evaluation.times import parse, stamp
-from harbourmaster.gates.owners import OwnerReference
-from harbourmaster.kube.patches import JsonPatch
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import (
     DEPLOYMENTS,
     EVENTS,
     PODS,
     TASK_DEFINITIONS,
     WORKLOAD_VERSIONS,
 )
+from harbourmaster.api.times import parse, stamp
+from harbourmaster.cli.main import main
+from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.gates.owners import OwnerReference
 from harbourmaster.lifecycle.scheduling import Candidate, permission
 from helpers.cluster import (
     delete_namespace,

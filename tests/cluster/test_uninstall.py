@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from harbourmaster.cli.cluster import REQUEST_SECONDS
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.uninstall import run as uninstall
@@ -20,7 +21,6 @@ from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import Connection, connect
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.controller import Controller

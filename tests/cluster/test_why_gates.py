@@ -10,15 +10,15 @@ from functools import partial
 
 import pytest
 
-from harbourmaster.cli.main import main
-from harbourmaster.evaluation.times import parse
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     DEPLOYMENTS,
     EVALUATIONS,
     TASKS,
     WORKLOAD_VERSIONS,
 )
+from harbourmaster.api.times import parse
+from harbourmaster.cli.main import main
 from helpers import rights
 from helpers.flow_manifests import (
     app,

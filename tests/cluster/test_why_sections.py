@@ -7,9 +7,9 @@ import json
 
 import pytest
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.main import main
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import NODES, PODS
 from harbourmaster.rescheduling.reservation import Doomed, Reservation, render
 from helpers.cluster import fresh_namespace
 from helpers.controller import connected

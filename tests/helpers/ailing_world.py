@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from harbourmaster.certs.authority import issue_leaf
-from harbourmaster.controller.registration import break_glass
-from harbourmaster.kube.errors import ForbiddenError, ServerError
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     API_SERVICES,
     CLUSTER_POLICIES,
     CONFIG_MAPS,
@@ -19,6 +16,9 @@ from harbourmaster.kube.resources import (
     SECRETS,
     VALIDATING_WEBHOOKS,
 )
+from harbourmaster.certs.authority import issue_leaf
+from harbourmaster.controller.registration import break_glass
+from harbourmaster.kube.errors import ForbiddenError, ServerError
 from helpers.examined import (
     CONTROLLER,
     HOME,

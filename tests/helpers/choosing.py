@@ -9,13 +9,8 @@ import asyncio
 import contextlib
 from types import SimpleNamespace
 
-from harbourmaster.controller.evaluation.questions import Questions
-from harbourmaster.controller.metrics_settings import MetricsSettings
-from harbourmaster.controller.placement.controller import PlacementController
-from harbourmaster.controller.placing_settings import PlacementSettings
-from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -27,6 +22,11 @@ from harbourmaster.kube.resources import (
     PLACEMENT_PROVIDERS,
     PROJECTS,
 )
+from harbourmaster.controller.evaluation.questions import Questions
+from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.controller.placement.controller import PlacementController
+from harbourmaster.controller.placing_settings import PlacementSettings
+from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.metric_world import LOOPBACK

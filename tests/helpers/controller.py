@@ -16,10 +16,10 @@ import time
 import aiohttp
 import msgspec
 
+from harbourmaster.api.resources import SECRETS, Resource
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import SECRETS, Resource
 from helpers.observed import VALUE_PORTS
 from helpers.patience import PATIENCE
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, Observer

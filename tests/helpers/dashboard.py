@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from multidict import CIMultiDict
 
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.access import User
 from harbourmaster.controller.clock import utc_now
 from harbourmaster.controller.dashboard.app import Dashboard
@@ -29,7 +30,6 @@ from harbourmaster.controller.dashboard.world import (
 from harbourmaster.controller.lifecycle.gated_pods import decode_pod
 from harbourmaster.controller.placement.caches import ReportedCluster
 from harbourmaster.evaluation.model import Metric
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.gates.gate import GATE
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gate_verdict import GateRules

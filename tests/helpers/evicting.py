@@ -8,7 +8,7 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 
-from harbourmaster.kube.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS, NODES, PODS
+from harbourmaster.api.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS, NODES, PODS
 from helpers.fake_api import FakeApi
 from helpers.fake_store import StatusError, status
 from helpers.patience import PATIENCE

@@ -6,8 +6,8 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
-from harbourmaster.evaluation.objects import Metadata
-from harbourmaster.evaluation.times import stamp
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.times import stamp
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.model import (
     ItemStatus,

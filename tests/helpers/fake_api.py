@@ -17,10 +17,10 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from harbourmaster.kube import resources
+from harbourmaster.api import resources
+from harbourmaster.api.resources import Resource
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import Connection
-from harbourmaster.kube.resources import Resource
 from helpers.fake_faults import HTML, Planned, Seen
 from helpers.fake_store import Objects, StatusError, encode, partial, status
 from helpers.fake_watch import CLOSE, TEAR, Watch
@@ -119,7 +119,7 @@ class FakeApi(Planned):
         self.objects.delete(resource, namespace, name)
 
     def define(self, resource):
-        """Serve a kind; those of ``harbourmaster.kube.resources`` are served from the beginning."""
+        """Serve a kind; those of ``harbourmaster.api.resources`` are served from the beginning."""
         self._defined[resource.group, resource.version, resource.plural] = resource
 
     def undefine(self, resource):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_CONTEXTS,
     APP_CREATION_REQUESTS,
     APP_VERSIONS,

@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
     APPS,
@@ -36,6 +35,7 @@ from harbourmaster.kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.kube.reflector import Reflector
 from helpers.flow_manifests import (
     OUTCOME,
     PROVIDER,

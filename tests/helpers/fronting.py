@@ -7,8 +7,8 @@ import json
 import aiohttp
 import trustme
 
+from harbourmaster.api.resources import CONFIG_MAPS
 from harbourmaster.controller.exposure.front_proxy import CONFIG_MAP, NAMESPACE
-from harbourmaster.kube.resources import CONFIG_MAPS
 from helpers.handshakes import strict_client
 
 NAME = "front-proxy-client"

@@ -11,11 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPS,
     JOBS,
@@ -27,6 +24,9 @@ from harbourmaster.kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.kube.client import Client
+from harbourmaster.kube.connection import connect
+from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
 from helpers.controller import Controller
 from helpers.patience import WAIT

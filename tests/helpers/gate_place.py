@@ -6,9 +6,9 @@ import asyncio
 
 import msgspec
 
-from harbourmaster.kube.patches import JsonPatch, MergePatch
+from harbourmaster.api.patches import JsonPatch, MergePatch
+from harbourmaster.api.resources import DEPLOYMENTS, PODS, STATEFUL_SETS
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import DEPLOYMENTS, PODS, STATEFUL_SETS
 from helpers.gated import GATE
 from helpers.patience import PATIENCE
 

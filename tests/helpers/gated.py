@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
-from harbourmaster.controller.lifecycle import caches as caches_module
-from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPS,
     DEPLOYMENTS,
@@ -19,6 +17,8 @@ from harbourmaster.kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.controller.lifecycle import caches as caches_module
+from harbourmaster.controller.lifecycle import wiring
 from harbourmaster.lifecycle.workloads import OWNERS_KEY
 
 GATE = "keptn-prechecks-gate"

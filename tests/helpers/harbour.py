@@ -10,7 +10,7 @@ import uuid
 
 import msgspec
 
-from harbourmaster.kube.resources import KEPTN_CONFIGS
+from harbourmaster.api.resources import KEPTN_CONFIGS
 from helpers.flows import Flow
 from helpers.patience import PATIENCE
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.lifecycle.model import (
     App,
     AppSpec,

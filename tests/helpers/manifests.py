@@ -16,9 +16,9 @@ from pathlib import Path
 
 import yaml
 
+from harbourmaster.api.decoding import describe
 from harbourmaster.cli.main import _parser
 from harbourmaster.playground.build import find_kubectl
-from harbourmaster.policies.decoding import describe
 from harbourmaster.serving.options import settings_from
 
 ROOT = Path(__file__).parents[2]

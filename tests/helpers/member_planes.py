@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 
-from harbourmaster.kube.resources import NAMESPACES
+from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import delete_namespace
 from helpers.controller import connected

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import aiohttp
 import msgspec
 
+from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS, NAMESPACES
 from harbourmaster.evaluation.schedule import slots, stable_hash
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import KEPTN_METRICS, METRICS_PROVIDERS, NAMESPACES
 from harbourmaster.serving.background import running
 from helpers.controller import Controller
 from helpers.gate_load import CRDS, Bulk, resident_mb

@@ -9,10 +9,10 @@ from datetime import datetime
 
 import msgspec
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS, SECRETS
 from harbourmaster.controller.evaluation.controller import MetricsController
 from harbourmaster.controller.metrics_settings import MetricsSettings
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import KEPTN_METRICS, METRICS_PROVIDERS, SECRETS
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.patience import PATIENCE

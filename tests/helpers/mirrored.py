@@ -12,9 +12,7 @@ import json
 import jsonpatch
 import msgspec
 
-from harbourmaster.controller.lifecycle.owners import Owner
-from harbourmaster.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     DAEMON_SETS,
     EVALUATION_DEFINITIONS,
@@ -27,6 +25,8 @@ from harbourmaster.kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.controller.lifecycle.owners import Owner
+from harbourmaster.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from harbourmaster.lifecycle.model import (
     AppVersion,
     Evaluation,

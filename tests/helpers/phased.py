@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.lifecycle.machine import advance
 from harbourmaster.lifecycle.model import (
     AppVersion,

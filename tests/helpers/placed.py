@@ -10,17 +10,17 @@ import json
 import msgspec
 import yaml
 
-from harbourmaster.controller.placement.deployment import Deployment
-from harbourmaster.controller.placement_settings import MemberSettings
-from harbourmaster.kube.errors import ConflictError, NotFoundError
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import (
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
     APPLICATIONS,
     CLUSTERS,
     CONFIG_MAPS,
     PLACEMENT_GROUP,
     SECRETS,
 )
+from harbourmaster.controller.placement.deployment import Deployment
+from harbourmaster.controller.placement_settings import MemberSettings
+from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.metric_world import Events

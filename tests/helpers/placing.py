@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from harbourmaster.evaluation.times import stamp
+from harbourmaster.api.times import stamp
 from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
 from harbourmaster.placement.decisions import decide, decide_all
 from harbourmaster.placement.model import KINDS

@@ -7,8 +7,8 @@ import contextlib
 import json
 from types import SimpleNamespace
 
+from harbourmaster.api.resources import GLOBAL_METRICS, GLOBAL_PROVIDERS
 from harbourmaster.controller.placement.context import DeploymentCaches
-from harbourmaster.kube.resources import GLOBAL_METRICS, GLOBAL_PROVIDERS
 from harbourmaster.serving.background import running
 from helpers.choosing import Choosing
 from helpers.controller import Controller

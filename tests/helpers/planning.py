@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harbourmaster.policies.selectors import Matcher
+from harbourmaster.api.selectors import Matcher
 from harbourmaster.rescheduling.accounting import Cluster
 from harbourmaster.rescheduling.interning import shared_labels, shared_requests
 from harbourmaster.rescheduling.model import (

@@ -7,9 +7,9 @@ import base64
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.errors import CertificateError
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
 
 NAME = "harbourmaster"
 SECRET = "harbourmaster-webhook-cert"  # noqa: S105 - a name

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harbourmaster.kube.resources import NAMESPACES, Resource
+from harbourmaster.api.resources import NAMESPACES, Resource
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.controller import Controller, connected
 from helpers.meddling import Meddling

@@ -7,7 +7,7 @@ import contextlib
 
 import msgspec
 
-from harbourmaster.kube.resources import EVENTS, NAMESPACES, PODS
+from harbourmaster.api.resources import EVENTS, NAMESPACES, PODS
 from helpers.rescheduling_objects import (
     CASE,
     CRITICAL,

@@ -7,9 +7,9 @@ import contextlib
 import statistics
 from typing import NamedTuple
 
+from harbourmaster.api.resources import APPS, PODS, REPLICA_SETS
 from harbourmaster.certs.store import ensure
 from harbourmaster.certs.watch import utc_now
-from harbourmaster.kube.resources import APPS, PODS, REPLICA_SETS
 from helpers.gate_load import (
     CONTAINER,
     NAMESPACE,

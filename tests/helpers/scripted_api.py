@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import POLICIES
 from harbourmaster.kube.client import Page
 from harbourmaster.kube.errors import GoneError, NotFoundError, ServerError, UnreachableError
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import POLICIES
 from harbourmaster.kube.streams import WatchEvent
 
 END = object()

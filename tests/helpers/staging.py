@@ -7,14 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
-from harbourmaster.controller.placement.controller import PlacementController
-from harbourmaster.controller.placement.samples import Sampler
-from harbourmaster.controller.placement.scheduler import Scheduler
-from harbourmaster.controller.placing_settings import PlacementSettings
-from harbourmaster.evaluation.times import stamp
-from harbourmaster.kube.errors import ConflictError, NotFoundError
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -26,6 +19,13 @@ from harbourmaster.kube.resources import (
     PLACEMENT_PROVIDERS,
     PROJECTS,
 )
+from harbourmaster.api.times import stamp
+from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
+from harbourmaster.controller.placement.controller import PlacementController
+from harbourmaster.controller.placement.samples import Sampler
+from harbourmaster.controller.placement.scheduler import Scheduler
+from harbourmaster.controller.placing_settings import PlacementSettings
+from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.choosing import HOME, Answering, refs
 from helpers.metric_world import Events

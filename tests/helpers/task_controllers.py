@@ -6,6 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime
 
+from harbourmaster.api.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.lifecycle import wiring
 from harbourmaster.controller.lifecycle.caches import Caches
@@ -13,7 +14,6 @@ from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
 from harbourmaster.controller.lifecycle.tasks import Tasks
 from harbourmaster.controller.lifecycle_settings import LifecycleSettings
-from harbourmaster.kube.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.signals import RecordedSignals
 

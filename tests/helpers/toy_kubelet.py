@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import EVENTS, PODS, Resource
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
-from harbourmaster.kube.patches import MergePatch
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import EVENTS, PODS, Resource
 from helpers.patience import PATIENCE
 from helpers.rescheduling_objects import readiness
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.exposure.values import Values
 from harbourmaster.evaluation.model import Metric
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.kube.store import Store
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)

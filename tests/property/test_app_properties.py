@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.gates.names import app_version_name
 from harbourmaster.lifecycle.apps import (
     composed,

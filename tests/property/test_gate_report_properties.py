@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.controller.lifecycle.gated_pods import decode_whole
-from harbourmaster.evaluation.objects import Metadata, OwnerReference
 from harbourmaster.gates.release import may_go
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle import nudges
 from harbourmaster.controller.lifecycle.gated_pods import decode_pod, versions_of_pod
 from harbourmaster.controller.scheduler_settings import SchedulerSettings
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.gates.owners import OwnerReference
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.model import FailedNode, WorkloadVersionStatus

@@ -10,9 +10,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.selectors import Matcher
 from harbourmaster.cli.reschedule.fit import judge
-from harbourmaster.policies.decoding import MalformedError
-from harbourmaster.policies.selectors import Matcher
 from harbourmaster.rescheduling.anti_affinity import rivals
 from harbourmaster.rescheduling.fit import fits
 from harbourmaster.rescheduling.model import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.cli.doctor.canary import again, differences, failed_call, tried, why_silent
 from harbourmaster.cli.doctor.model import fault, note, ok, unread, warning
 from harbourmaster.cli.doctor.selecting import covers_pods, matcher, selects
@@ -11,7 +12,6 @@ from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.controller.registration.break_glass import standing
 from harbourmaster.controller.registration.desired import NAME
 from harbourmaster.kube.errors import ForbiddenError
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS
 from harbourmaster.webhook.canary import our_version
 
 if TYPE_CHECKING:

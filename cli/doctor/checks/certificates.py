@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.resources import API_SERVICES, DEFINITIONS
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.secret import encode, read_authorities
@@ -18,7 +19,6 @@ from harbourmaster.controller.registration.registration import names_of
 from harbourmaster.controller.registration.trust import bundle_of
 from harbourmaster.controller.settings import REGISTRATION
 from harbourmaster.kube.errors import ForbiddenError
-from harbourmaster.kube.resources import API_SERVICES, DEFINITIONS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

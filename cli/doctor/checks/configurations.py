@@ -14,11 +14,11 @@ from harbourmaster.controller.registration.drift import compare
 from harbourmaster.controller.settings import REGISTRATION, ControllerSettings
 
 if TYPE_CHECKING:
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.doctor.context import Context
     from harbourmaster.cli.doctor.model import Finding
     from harbourmaster.controller.registration.break_glass import Glass
     from harbourmaster.controller.registration.drift import Repair
-    from harbourmaster.kube.resources import Resource
 
 CHECK: Final = "configurations"
 _OURS: Final = ".harbourmaster.dev"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.resources import API_SERVICES, DEFINITIONS
 from harbourmaster.cli.doctor.context import together
 from harbourmaster.cli.doctor.model import fault, note, warning
 from harbourmaster.cli.doctor.objects import decode_api_service_status, decode_definition
 from harbourmaster.cli.installed import KEPTN_RESOURCES, PLACEMENT_RESOURCES, POLICY_RESOURCES
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.controller.registration.conversions import CONVERTED
-from harbourmaster.kube.resources import API_SERVICES, DEFINITIONS
 
 if TYPE_CHECKING:
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.doctor.context import Context
     from harbourmaster.cli.doctor.model import Finding
     from harbourmaster.cli.doctor.objects import Definition
     from harbourmaster.controller.settings import ControllerSettings
-    from harbourmaster.kube.resources import Resource
 
 CHECK: Final = "definitions"
 APPLY: Final = "kubectl apply --server-side -k deploy/crds"

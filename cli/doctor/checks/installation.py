@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES
 from harbourmaster.cli.doctor.context import together
 from harbourmaster.cli.doctor.model import fault, note, warning
 from harbourmaster.cli.doctor.objects import decode_pod, decode_service
@@ -15,16 +16,15 @@ from harbourmaster.cli.migrate.objects import decode_slice
 from harbourmaster.cli.migrate.survey import SLICES
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, ForbiddenError
-from harbourmaster.kube.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES
 from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.doctor.context import Context
     from harbourmaster.cli.doctor.model import Finding
     from harbourmaster.cli.doctor.objects import Deployment
-    from harbourmaster.kube.resources import Resource
 
 CHECK: Final = "installation"
 DEPLOY: Final = "install it again: make deploy IMG=..., or apply your overlay"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.resources import CLUSTER_POLICIES, POLICIES
 from harbourmaster.cli.doctor.model import note, warning
 from harbourmaster.cli.doctor.selecting import NAMESPACE_NAME
 from harbourmaster.cli.metadata import metadata_in
-from harbourmaster.kube.resources import CLUSTER_POLICIES, POLICIES
 from harbourmaster.policies.compiled import compile_policy
-from harbourmaster.policies.decoding import MalformedError
 from harbourmaster.webhook.policy_objects import decode_policy
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.resources import DISRUPTION_BUDGETS, NODES, PODS
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.doctor.context import together
 from harbourmaster.cli.doctor.model import note, warning
 from harbourmaster.cli.metadata import metadata_in
 from harbourmaster.controller.rescheduling.rules import criteria_of
-from harbourmaster.kube.resources import DISRUPTION_BUDGETS, NODES, PODS
-from harbourmaster.policies.decoding import MalformedError
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Toleration
 from harbourmaster.rescheduling.taints import tolerates_reservation

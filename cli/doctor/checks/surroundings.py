@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import Resource
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.doctor.model import fault, note, unread, warning
 from harbourmaster.cli.doctor.settings import UnknownSettingsError
@@ -14,7 +15,6 @@ from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.metadata import metadata_in
 from harbourmaster.cli.migrate.findings import findings as judge
 from harbourmaster.cli.migrate.survey import Survey
-from harbourmaster.kube.resources import Resource
 from harbourmaster.kube.server_version import ServerVersion, server_version
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.times import parse
 from harbourmaster.cli.gate.show import short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.why.gate_facts import GateFacts
@@ -16,7 +17,6 @@ from harbourmaster.cli.why.told import Told, told_of
 from harbourmaster.cli.why.wording import unreadable
 from harbourmaster.controller.lifecycle.gated_pods import decode_pod, decode_whole
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.evaluation.times import parse
 from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.metadata import metadata_in
 from harbourmaster.cli.placement.why import Shown, lines, reported
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.wording import unreadable
 from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
-from harbourmaster.kube.resources import APPLICATIONS
 from harbourmaster.placement.manifests import NAME_LABEL, NAMESPACE_LABEL, UID_LABEL
 from harbourmaster.placement.model import FALSE, Application
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.times import parse
 from harbourmaster.cli.why.asking import as_asked, ask, review_of
 from harbourmaster.cli.why.known import known
 from harbourmaster.cli.why.policy_section import Words, policies_section
 from harbourmaster.cli.why.registration import why_unsent
-from harbourmaster.evaluation.times import parse
 from harbourmaster.policies.atoms import Fields
-from harbourmaster.policies.decoding import MalformedError
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:

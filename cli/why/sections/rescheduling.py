@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.resources import NODES
 from harbourmaster.cli.cluster import collect
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.why.model import Line, Section
@@ -17,8 +19,6 @@ from harbourmaster.cli.why.wording import unreadable
 from harbourmaster.controller.rescheduling.rules import criteria_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
-from harbourmaster.kube.resources import NODES
-from harbourmaster.policies.decoding import MalformedError
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.reservation import decode_held
 from harbourmaster.rescheduling.wire import decode_pod

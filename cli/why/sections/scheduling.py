@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.times import parse
 from harbourmaster.cli.why.model import Line, Section
-from harbourmaster.evaluation.times import parse
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 
 if TYPE_CHECKING:

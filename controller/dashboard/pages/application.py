@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.dashboard.pages.applications import link_of, newest_first
 from harbourmaster.controller.dashboard.pages.phases import PhaseRow, phase_rows, ran
 from harbourmaster.controller.dashboard.pages.states import Shown, shown
 from harbourmaster.controller.dashboard.times import moment, seconds_between, span
 from harbourmaster.controller.dashboard.world import found, values
-from harbourmaster.evaluation.times import stamp
-from harbourmaster.kube.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.lifecycle.workloads import names_of
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import APP_VERSIONS
 from harbourmaster.controller.dashboard.pages.phases import Step, name_of_current, steps
 from harbourmaster.controller.dashboard.pages.states import (
     Notice,
@@ -19,7 +20,6 @@ from harbourmaster.controller.dashboard.pages.states import (
 from harbourmaster.controller.dashboard.query import Listing, listed, turned
 from harbourmaster.controller.dashboard.times import moment, seconds_between, span
 from harbourmaster.controller.dashboard.world import values
-from harbourmaster.kube.resources import APP_VERSIONS
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PROGRESSING, SUCCEEDED, WARNING
 
 if TYPE_CHECKING:

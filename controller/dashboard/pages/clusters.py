@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.controller.dashboard.pages.states import (
     Notice,
     Part,
@@ -17,7 +18,6 @@ from harbourmaster.controller.dashboard.pages.states import (
 )
 from harbourmaster.controller.dashboard.query import Listing, listed, turned
 from harbourmaster.controller.dashboard.world import values
-from harbourmaster.kube.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.placement.model import DecisionRecord
 
 if TYPE_CHECKING:

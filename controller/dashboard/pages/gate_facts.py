@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from harbourmaster.controller.dashboard.world import found, values
-from harbourmaster.gates.workload import workload_of
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
     KEPTN_METRICS,
@@ -15,6 +13,8 @@ from harbourmaster.kube.resources import (
     TASKS,
     WORKLOADS,
 )
+from harbourmaster.controller.dashboard.world import found, values
+from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.model import MetricReference
 from harbourmaster.lifecycle.waiting import app_version_of
@@ -23,11 +23,11 @@ from harbourmaster.lifecycle.workloads import names_of_pod
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.dashboard.sight import Sight
     from harbourmaster.controller.dashboard.world import Source, World
     from harbourmaster.controller.lifecycle.gated_pods import Pod
     from harbourmaster.evaluation.model import Metric
-    from harbourmaster.kube.resources import Resource
     from harbourmaster.lifecycle.model import (
         AppVersion,
         Evaluation,

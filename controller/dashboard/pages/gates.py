@@ -7,16 +7,16 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    PODS,
+    WORKLOAD_VERSIONS,
+)
 from harbourmaster.controller.dashboard.pages.gate_facts import Gatherer
 from harbourmaster.controller.dashboard.pages.states import Notice, Part, Tally, Tone, plural
 from harbourmaster.controller.dashboard.query import Listing, listed, turned
 from harbourmaster.controller.dashboard.turns import at_once
 from harbourmaster.controller.dashboard.world import values
-from harbourmaster.kube.resources import (
-    APP_VERSIONS,
-    PODS,
-    WORKLOAD_VERSIONS,
-)
 from harbourmaster.lifecycle.gate_report import GateReport, case_of, gate_report
 from harbourmaster.lifecycle.gate_verdict import verdict_on
 

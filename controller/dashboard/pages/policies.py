@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
 from harbourmaster.controller.dashboard.pages.states import Notice, Part, Tally, plural
 from harbourmaster.controller.dashboard.query import Listing, listed, turned
 from harbourmaster.controller.dashboard.world import values
-from harbourmaster.kube.resources import CLUSTER_POLICIES, PODS, POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from harbourmaster.api.selectors import LabelSelector
     from harbourmaster.controller.dashboard.query import Query
     from harbourmaster.controller.dashboard.sight import Sight
     from harbourmaster.controller.dashboard.world import KnownPolicy, World
-    from harbourmaster.policies.model import LabelSelector, PolicySpec
+    from harbourmaster.policies.model import PolicySpec
 
 PATH: Final = "/policies"
 FAULTY: Final = "faulty"

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import NODES
 from harbourmaster.controller.dashboard.pages.states import Notice, Part, Tally, plural
 from harbourmaster.controller.dashboard.query import Listing, listed
 from harbourmaster.controller.dashboard.times import moment
 from harbourmaster.controller.dashboard.world import values
-from harbourmaster.kube.resources import NODES
 from harbourmaster.rescheduling.reservation import is_ours, parse
 
 if TYPE_CHECKING:

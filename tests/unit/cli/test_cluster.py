@@ -8,12 +8,12 @@ import json
 
 import pytest
 
+from harbourmaster.api.resources import DEPLOYMENTS, PODS
 from harbourmaster.cli.cluster import collect, count, metadata_of, remaining
 from harbourmaster.cli.metadata import metadata_in
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.uninstall import run as uninstall
 from harbourmaster.kube.errors import GoneError
-from harbourmaster.kube.resources import DEPLOYMENTS, PODS
 from helpers.fake_api import FakeApi
 
 PLACE = "shop"

@@ -10,6 +10,16 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import (
+    DEFINITIONS,
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+)
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.cli.doctor import run as doctor
 from harbourmaster.cli.doctor.checks import CHECKS, rights
@@ -33,16 +43,6 @@ from harbourmaster.cli.migrate.survey import Survey
 from harbourmaster.controller.registration.registration import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, UnreachableError
-from harbourmaster.kube.resources import (
-    DEFINITIONS,
-    DEPLOYMENTS,
-    LEASES,
-    MUTATING_WEBHOOKS,
-    NAMESPACES,
-    PODS,
-    SECRETS,
-    VALIDATING_WEBHOOKS,
-)
 from harbourmaster.rescheduling.model import Criteria
 from harbourmaster.webhook.canary import our_version
 from helpers.ailing_world import (

@@ -8,13 +8,13 @@ import copy
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.cli.doctor import commands, glass
 from harbourmaster.cli.main import main
 from harbourmaster.controller.registration.break_glass import ANNOTATION, standing
 from harbourmaster.controller.registration.desired import Home, desired
 from harbourmaster.controller.settings import RegistrationSettings
 from harbourmaster.kube.errors import ConflictError, ForbiddenError
-from harbourmaster.kube.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from helpers.fake_api import FakeApi
 
 NAME = "harbourmaster"

@@ -7,9 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from harbourmaster.certs.authority import create_authority
-from harbourmaster.controller.registration.registration import names_of
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     DEFINITIONS,
     DEPLOYMENTS,
     LEASES,
@@ -19,6 +17,8 @@ from harbourmaster.kube.resources import (
     SERVICES,
     VALIDATING_WEBHOOKS,
 )
+from harbourmaster.certs.authority import create_authority
+from harbourmaster.controller.registration.registration import names_of
 from helpers.ailing_world import (
     ASKED,
     GATED,

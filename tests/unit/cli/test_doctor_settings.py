@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import CONFIG_MAPS, DEPLOYMENTS
 from harbourmaster.cli.doctor.settings import UnknownSettingsError, config_path, running_settings
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.kube.resources import CONFIG_MAPS, DEPLOYMENTS
 
 FILES = {"ours": {"a.yaml": "webhook: {timeoutSeconds: 7}", "bad.yaml": "webhook: 1"}}
 

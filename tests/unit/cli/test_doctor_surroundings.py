@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     DEFINITIONS,
     DISRUPTION_BUDGETS,
     NODES,

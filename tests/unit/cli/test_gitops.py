@@ -10,11 +10,11 @@ import subprocess
 import pytest
 import yaml
 
+from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.cli.gitops.argocd import INSTALLATION
 from harbourmaster.cli.gitops.rules import HANDLED, plural
 from harbourmaster.cli.main import main
 from harbourmaster.cli.render import rendered
-from harbourmaster.kube.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.serving.documents import files_in, read_documents
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harbourmaster.api.names import dns_label, dns_subdomain
 from harbourmaster.cli.main import main
 from harbourmaster.cli.placement.krake_names import (
     metric_constraint,
@@ -22,7 +23,6 @@ from harbourmaster.cli.placement.krake_names import (
 from harbourmaster.placement.metrics import parse_metric
 from harbourmaster.placement.model import API_VERSION
 from harbourmaster.placement.validation import CHECKS
-from harbourmaster.policies.names import dns_label, dns_subdomain
 
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 KUBECONFIG = {

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
 from harbourmaster.cli.metadata import Metadata
 from harbourmaster.cli.migrate import commands
 from harbourmaster.cli.migrate import run as migrate
@@ -41,7 +42,6 @@ from harbourmaster.cli.migrate.objects import (
 from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.policies import Reach, judge, policy_ref, reach_of
 from harbourmaster.cli.migrate.survey import Survey
-from harbourmaster.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
 from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy, policy
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.api.resources import APP_VERSIONS, DEPLOYMENTS, LEASES, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.run import reported
 from harbourmaster.cli.migrate.survey import Survey
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.resources import APP_VERSIONS, DEPLOYMENTS, LEASES, PODS, WORKLOAD_VERSIONS
 from helpers.ailing_world import flags, scaled, settings_file
 from helpers.examined import CONTROLLER, HOME, WEBHOOK, World, examined, told
 from helpers.gated import CHECKED, FAILED, PROD, PROVISIONAL, keptn, pod

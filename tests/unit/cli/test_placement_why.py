@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import yaml
 
+from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli import main as cli
 from harbourmaster.cli.placement.why import lines, reported
-from harbourmaster.kube.resources import APPLICATIONS
 from harbourmaster.placement.model import Application
 from helpers.fake_api import FakeApi
 

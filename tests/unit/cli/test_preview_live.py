@@ -8,9 +8,9 @@ import json
 import pytest
 import yaml
 
+from harbourmaster.api.resources import CLUSTER_POLICIES, DEPLOYMENTS, NODES, PODS, POLICIES
 from harbourmaster.cli.main import main
 from harbourmaster.cli.preview.world import FIRST, THEN
-from harbourmaster.kube.resources import CLUSTER_POLICIES, DEPLOYMENTS, NODES, PODS, POLICIES
 from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy
 from helpers.previewing import deployment, namespace, ready_node

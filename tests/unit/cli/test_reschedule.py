@@ -12,8 +12,8 @@ import uuid
 import pytest
 import yaml
 
+from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.cli.main import main
-from harbourmaster.kube.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from helpers.fake_api import FakeApi
 from helpers.rescheduling_objects import (
     RESERVATIONS,

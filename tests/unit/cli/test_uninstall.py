@@ -7,6 +7,24 @@ import json
 
 import pytest
 
+from harbourmaster.api.resources import (
+    API_SERVICES,
+    APPLICATIONS,
+    APPS,
+    CLUSTER_POLICIES,
+    CLUSTERS,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    TASK_DEFINITIONS,
+    VALIDATING_WEBHOOKS,
+)
 from harbourmaster.cli.installed import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -26,24 +44,6 @@ from harbourmaster.cli.uninstall.removal import Options
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
 from harbourmaster.kube.errors import UnreachableError
-from harbourmaster.kube.resources import (
-    API_SERVICES,
-    APPLICATIONS,
-    APPS,
-    CLUSTER_POLICIES,
-    CLUSTERS,
-    DEFINITIONS,
-    DEPLOYMENTS,
-    LEASES,
-    MUTATING_WEBHOOKS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    SECRETS,
-    SERVICES,
-    TASK_DEFINITIONS,
-    VALIDATING_WEBHOOKS,
-)
 from harbourmaster.rescheduling.model import RESERVATIONS
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE

@@ -7,9 +7,7 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from harbourmaster.cli.why.model import Subject, WhyContext
-from harbourmaster.cli.why.sections import gate, placement, rescheduling
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPLICATIONS,
     DEPLOYMENTS,
@@ -21,6 +19,8 @@ from harbourmaster.kube.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
+from harbourmaster.cli.why.model import Subject, WhyContext
+from harbourmaster.cli.why.sections import gate, placement, rescheduling
 from harbourmaster.placement.manifests import Owner
 from helpers.fake_api import FakeApi
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put

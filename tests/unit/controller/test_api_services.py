@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import API_SERVICES, NAMESPACES, SECRETS
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.controller.registration.registration import Registration, names_of
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.kube.resources import API_SERVICES, NAMESPACES, SECRETS
 from helpers.patience import PATIENCE
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, data_of
 

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.controller.registration.break_glass import (
     ANNOTATION,
     Glass,
@@ -17,7 +18,6 @@ from harbourmaster.controller.registration.break_glass import (
 from harbourmaster.controller.registration.desired import Home, desired
 from harbourmaster.controller.registration.drift import compare
 from harbourmaster.controller.settings import RegistrationSettings
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
 RESOURCES = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 GLASS = Glass(by="ada", at="2026-03-01T12:00:00Z", reason="incident 4711")

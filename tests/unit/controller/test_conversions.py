@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import DEFINITIONS, NAMESPACES, SECRETS
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.controller.registration import certificates
 from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
 from harbourmaster.controller.registration.registration import Registration
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.kube.resources import DEFINITIONS, NAMESPACES, SECRETS
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, bundles_of, data_of
 
 HOME = "harbour"

@@ -6,9 +6,9 @@ import json
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.controller.registration.desired import Home, desired
 from harbourmaster.controller.settings import KINDS, RegistrationSettings
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
 HOME = Home("harbour", "1234")
 OWN = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.controller.registration.desired import Home, desired
 from harbourmaster.controller.registration.drift import certificates_in, compare, describe, repaired
 from harbourmaster.controller.settings import RegistrationSettings
-from harbourmaster.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 OLD, NEW, OTHER = (create_authority(NOW).certificate for _ in range(3))

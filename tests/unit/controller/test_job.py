@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from harbourmaster.api.resources import SECRETS
 from harbourmaster.controller.job import RESTARTS, Job, supervise
 from harbourmaster.kube.errors import ApiError, ConflictError
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import SECRETS
 
 
 class Recorder:

@@ -7,10 +7,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from harbourmaster.controller.extender.extender import PATH
-from harbourmaster.controller.manager import Manager
-from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPS,
     LEASES,
@@ -18,6 +15,9 @@ from harbourmaster.kube.resources import (
     NAMESPACES,
     SECRETS,
 )
+from harbourmaster.controller.extender.extender import PATH
+from harbourmaster.controller.manager import Manager
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.spans import Tracer
 from helpers.extending import NODES, TRACKED, filter_body

@@ -6,8 +6,8 @@ import json
 import jsonpatch
 import pytest
 
+from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.controller.namespaces import NamespaceController, agrees, decide, decode
-from harbourmaster.kube.resources import NAMESPACES
 
 LABEL = "gates.harbourmaster.dev/enabled"
 ANNOTATION = "keptn.sh/lifecycle-toolkit"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.kube.resources import NAMESPACES
+from harbourmaster.api.resources import NAMESPACES
 from helpers.observed import observed
 from helpers.tracing import Collector, attributes
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
+from harbourmaster.api.decoding import describe
 from harbourmaster.controller.process import run
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.policies.decoding import describe
 from harbourmaster.serving.process import run_process
 
 KUBECONFIG = """

@@ -5,6 +5,7 @@ import argparse
 import msgspec
 import pytest
 
+from harbourmaster.api.decoding import describe
 from harbourmaster.controller.settings import (
     LIFECYCLE,
     METRICS,
@@ -13,7 +14,6 @@ from harbourmaster.controller.settings import (
     ControllerSettings,
 )
 from harbourmaster.controller.validation import validate
-from harbourmaster.policies.decoding import describe
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 
 

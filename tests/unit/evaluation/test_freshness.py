@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.times import stamp
 from harbourmaster.evaluation.freshness import Value, age_limit, is_fresh, newest, read
 from harbourmaster.evaluation.metric_status import question_of
 from harbourmaster.evaluation.model import (
@@ -17,8 +19,6 @@ from harbourmaster.evaluation.model import (
     MetricStatus,
 )
 from harbourmaster.evaluation.objectives import Reading
-from harbourmaster.evaluation.objects import Metadata
-from harbourmaster.evaluation.times import stamp
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 INTERVALS = 2.0

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from msgspec.json import decode
 
+from harbourmaster.api.patches import ApplyPatch, JsonPatch, MergePatch
+from harbourmaster.api.resources import LEASES, NAMESPACES, POLICIES, SECRETS
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.errors import (
     AlreadyExistsError,
@@ -20,8 +22,6 @@ from harbourmaster.kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from harbourmaster.kube.patches import ApplyPatch, JsonPatch, MergePatch
-from harbourmaster.kube.resources import LEASES, NAMESPACES, POLICIES, SECRETS
 
 
 class Metadata(msgspec.Struct):

@@ -9,6 +9,8 @@ import ssl
 import pytest
 import trustme
 
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.kube import transport
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import Connection
@@ -21,8 +23,6 @@ from harbourmaster.kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import NAMESPACES
 from harbourmaster.kube.trust import client_context
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE

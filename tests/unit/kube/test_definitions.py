@@ -6,9 +6,9 @@ import asyncio
 
 import msgspec
 
+from harbourmaster.api.resources import APPS, DEFINITIONS, TASKS
 from harbourmaster.kube.definitions import DefinitionsWatch
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import APPS, DEFINITIONS, TASKS
 from harbourmaster.serving.background import running
 from helpers.patience import PATIENCE
 

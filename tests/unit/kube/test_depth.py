@@ -8,9 +8,9 @@ import json
 
 import pytest
 
+from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.kube.depth import DEEPEST, STUB, shallow
 from harbourmaster.kube.errors import BadAnswerError
-from harbourmaster.kube.resources import APPLICATIONS
 from helpers.fake_api import FakeApi
 
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from harbourmaster.api.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, Resource
 from harbourmaster.kube import discovery
 from harbourmaster.kube.discovery import Discovery, UnknownKindError
 from harbourmaster.kube.errors import BadAnswerError, ServerError
-from harbourmaster.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, Resource
 
 BOATS = Resource("example.com", "v1", "boats", "Boat")
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from harbourmaster.api.resources import LEASES
 from harbourmaster.kube import election
 from harbourmaster.kube.deadline import Deadman
 from harbourmaster.kube.election import LeaderElection
-from harbourmaster.kube.resources import LEASES
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 

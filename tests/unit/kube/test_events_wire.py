@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from harbourmaster.api.resources import EVENTS
 from harbourmaster.kube.events import EventRecorder, ObjectReference
-from harbourmaster.kube.resources import EVENTS
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 

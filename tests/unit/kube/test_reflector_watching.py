@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from harbourmaster.api.resources import NAMESPACES, POLICIES
 from harbourmaster.kube.errors import GoneError, TooManyRequestsError, UnreachableError
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import NAMESPACES, POLICIES
 from helpers.scripted_api import (
     END,
     LATENCY,

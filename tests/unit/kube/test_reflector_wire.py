@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from harbourmaster.api.resources import POLICIES
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import POLICIES
 from helpers.patience import PATIENCE
 from helpers.scripted_api import Thing, decode_thing
 

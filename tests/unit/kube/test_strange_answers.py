@@ -6,16 +6,17 @@ import asyncio
 
 import pytest
 
-from harbourmaster.kube import resources, transport
-from harbourmaster.kube.errors import BadAnswerError, TooLargeError
-from harbourmaster.kube.reflector import Reflector
-from harbourmaster.kube.resources import (
+from harbourmaster.api import resources
+from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
     LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     SECRETS,
 )
+from harbourmaster.kube import transport
+from harbourmaster.kube.errors import BadAnswerError, TooLargeError
+from harbourmaster.kube.reflector import Reflector
 from helpers.patience import PATIENCE
 from helpers.scripted_api import ScriptedApi, Thing, decode_thing, mirrored
 from helpers.virtual_time import virtual

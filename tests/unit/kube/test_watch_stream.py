@@ -8,6 +8,7 @@ from contextlib import aclosing
 import pytest
 from msgspec.json import decode
 
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, SECRETS
 from harbourmaster.kube import streams
 from harbourmaster.kube.errors import (
     BadAnswerError,
@@ -17,7 +18,6 @@ from harbourmaster.kube.errors import (
     ServerError,
     UnreachableError,
 )
-from harbourmaster.kube.resources import CLUSTER_POLICIES, NAMESPACES, SECRETS
 from helpers.fake_store import encode, status
 from helpers.patience import PATIENCE
 

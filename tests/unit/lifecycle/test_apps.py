@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.names import app_version_name, workload_name
 from harbourmaster.lifecycle.apps import (
     change,

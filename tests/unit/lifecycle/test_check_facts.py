@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.evaluation.metric_status import question_of
 from harbourmaster.evaluation.model import Metric, MetricSpec, MetricStatus, ProviderName
-from harbourmaster.evaluation.objects import Metadata
 from harbourmaster.lifecycle.check_facts import Facts, check_reports, expected
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.lifecycle.evaluations import POST, PRE, evaluation_for, failure_text
 from harbourmaster.lifecycle.model import (
     AppVersion,

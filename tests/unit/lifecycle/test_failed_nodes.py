@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.times import stamp
+from harbourmaster.api.times import stamp
 from harbourmaster.lifecycle.failed_nodes import (
     CLEAR_KEY,
     MOST,

@@ -8,8 +8,8 @@ from typing import get_args
 import msgspec
 import pytest
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.controller.lifecycle.gated_pods import decode_whole
-from harbourmaster.evaluation.objects import Metadata
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import Code, GateRules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.lifecycle.model import (
     AppVersion,
     AppVersionSpec,

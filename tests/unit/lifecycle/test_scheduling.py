@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.objects import Metadata
-from harbourmaster.evaluation.times import stamp
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.times import stamp
 from harbourmaster.gates.owners import OwnerReference
 from harbourmaster.lifecycle.model import (
     FailedNode,

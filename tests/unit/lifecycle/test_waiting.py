@@ -5,7 +5,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.objects import Metadata
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.lifecycle.model import AppVersionStatus
 from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
 from helpers.phased import app_version, workload_version

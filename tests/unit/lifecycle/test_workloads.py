@@ -4,7 +4,7 @@ import jsonpatch
 import msgspec
 import pytest
 
-from harbourmaster.evaluation.objects import Metadata, OwnerReference
+from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.model import Workload, WorkloadVersion, WorkloadVersionStatus
 from harbourmaster.lifecycle.workloads import (

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from harbourmaster.evaluation.times import parse
+from harbourmaster.api.times import parse
 from harbourmaster.placement.course import is_handed_over, next_time, settled
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import DecisionRecord, Reference, condition

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.api.selectors import Matcher
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import Policy
-from harbourmaster.policies.selectors import Matcher
 from helpers.merging import compiled, one_of
 from helpers.objects import cluster_policy, policy
 from helpers.properties import cases

@@ -8,7 +8,7 @@ import re
 import msgspec
 import pytest
 
-from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.merge import MergeOptions, merge
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION, is_absent

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harbourmaster.policies.selectors import EVERYTHING, Matcher
+from harbourmaster.api.selectors import EVERYTHING, Matcher
 from harbourmaster.rescheduling.anti_affinity import keeps_apart, rivals
 from harbourmaster.rescheduling.fit import (
     CORDONED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.policies.selectors import Matcher
+from harbourmaster.api.selectors import Matcher
 from harbourmaster.rescheduling.model import AntiAffinityTerm
 from harbourmaster.rescheduling.planner import after, plan, plan_all, plan_on
 from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings

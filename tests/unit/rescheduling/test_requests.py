@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.rescheduling.requests import (
     Asking,
     Container,

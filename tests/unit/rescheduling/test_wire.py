@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.policies.decoding import MalformedError
-from harbourmaster.policies.selectors import EVERYTHING, Matcher
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.selectors import EVERYTHING, Matcher
 from harbourmaster.rescheduling.model import (
     Budget,
     Criteria,

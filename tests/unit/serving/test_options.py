@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from harbourmaster.policies.decoding import describe
+from harbourmaster.api.decoding import describe
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 from harbourmaster.webhook.settings import Settings
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.controller.evaluation.analysis_measures import AnalysisMeasures
 from harbourmaster.evaluation.analysis import Measured, judge
 from harbourmaster.evaluation.model import (
@@ -18,7 +19,6 @@ from harbourmaster.evaluation.model import (
     Timeframe,
     TotalScore,
 )
-from harbourmaster.evaluation.objects import Metadata
 from harbourmaster.kube.store import Store
 from harbourmaster.telemetry.analysis_metrics import (
     SHOWN_ANALYSES,

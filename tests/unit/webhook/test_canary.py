@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import (
     API_VERSION,
     CLUSTER_POLICY,
-    LabelSelector,
     Policy,
     PolicyMetadata,
     PolicySpec,

@@ -9,7 +9,7 @@ import random
 import jsonpatch
 import pytest
 
-from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.webhook import handlers
 from harbourmaster.webhook.engine import GATED, SKIPPED, Engine
 from harbourmaster.webhook.gating import GateRules

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.kube.backoff import Backoff
-from harbourmaster.kube.resources import NAMESPACES
 from harbourmaster.kube.server_version import ServerVersion
 from harbourmaster.serving.background import running
 from harbourmaster.webhook.engine import EngineHolder

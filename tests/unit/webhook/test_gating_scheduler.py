@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.policies.decoding import MalformedError, decode
+from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, SKIPPED, UNMATCHED
 from harbourmaster.webhook.handlers import answer_failed
 from harbourmaster.webhook.settings import AdmissionSettings

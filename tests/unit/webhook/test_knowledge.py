@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from harbourmaster.kube.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
+from harbourmaster.api.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
 from harbourmaster.telemetry.metrics import UNFAITHFUL
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.handlers import answer

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     DAEMON_SETS,
     DEFINITIONS,
     DEPLOYMENTS,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from harbourmaster.kube.resources import NAMESPACES
+from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.knowledge import Knowledge
 from harbourmaster.webhook.settings import WatchSettings, WebhookSettings

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.policies.decoding import MalformedError
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import INVALID, VALID, answer

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from harbourmaster.api.decoding import describe
 from harbourmaster.certs.store import ensure
 from harbourmaster.kube.settings import ClusterSettings
-from harbourmaster.policies.decoding import describe
 from harbourmaster.serving.background import running
 from harbourmaster.serving.drain import DrainSummary
 from harbourmaster.serving.process import run_process

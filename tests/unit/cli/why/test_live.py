@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from harbourmaster.cli.main import main
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -22,6 +21,7 @@ from harbourmaster.kube.resources import (
     REPLICA_SETS,
     ROLLOUTS,
 )
+from harbourmaster.cli.main import main
 from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy, policy
 

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
+from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, TOKEN_REVIEWS
 from harbourmaster.controller import access as deciding
 from harbourmaster.controller.access import User
 from harbourmaster.controller.dashboard.access import AT_ONCE, ClusterAccess
 from harbourmaster.kube.errors import ServerError
-from harbourmaster.kube.resources import CLUSTER_POLICIES, PODS, TOKEN_REVIEWS
 
 JANE = {
     "username": "jane",

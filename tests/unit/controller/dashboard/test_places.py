@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.controller.access import User
 from harbourmaster.controller.dashboard.sight import MOST_NAMESPACES, look
 from harbourmaster.controller.dashboard.world import Plain
-from harbourmaster.kube.resources import PODS
 from helpers.dashboard import StubAccess
 
 HOME = "harbour"

@@ -10,14 +10,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from harbourmaster.controller.dashboard.mirrors import DashboardMirrors, known_policy
-from harbourmaster.controller.dashboard.server import DashboardServer
-from harbourmaster.controller.dashboard_settings import DashboardSettings
-from harbourmaster.controller.manager import Manager
-from harbourmaster.controller.registration.registration import names_of
-from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.controller.validation import validate
-from harbourmaster.kube.resources import (
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     CLUSTER_POLICIES,
     NAMESPACES,
@@ -26,8 +20,14 @@ from harbourmaster.kube.resources import (
     POLICIES,
     SECRETS,
 )
+from harbourmaster.controller.dashboard.mirrors import DashboardMirrors, known_policy
+from harbourmaster.controller.dashboard.server import DashboardServer
+from harbourmaster.controller.dashboard_settings import DashboardSettings
+from harbourmaster.controller.manager import Manager
+from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.controller.validation import validate
 from harbourmaster.lifecycle.gate_verdict import GateRules
-from harbourmaster.policies.decoding import MalformedError
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.handshakes import strict_client
 from helpers.patience import PATIENCE

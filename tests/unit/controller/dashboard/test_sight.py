@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from harbourmaster.api.resources import APP_VERSIONS, NODES, PODS
 from harbourmaster.controller.access import User
 from harbourmaster.controller.dashboard.sight import MOST_NAMESPACES, look, namespaces_of
-from harbourmaster.kube.resources import APP_VERSIONS, NODES, PODS
 from helpers.dashboard import StubAccess
 
 SAILOR = User("sailor")

@@ -9,6 +9,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
+    ANALYSIS_VALUE_TEMPLATES,
+    METRICS_PROVIDERS,
+)
 from harbourmaster.controller.evaluation.analyses import Analyses
 from harbourmaster.controller.evaluation.caches import MetricCaches
 from harbourmaster.controller.evaluation.context import MetricContext
@@ -20,12 +26,6 @@ from harbourmaster.evaluation.model import (
     Provider,
 )
 from harbourmaster.kube.errors import ConflictError
-from harbourmaster.kube.resources import (
-    ANALYSES,
-    ANALYSIS_DEFINITIONS,
-    ANALYSIS_VALUE_TEMPLATES,
-    METRICS_PROVIDERS,
-)
 from harbourmaster.providers.errors import (
     BadCredentialsError,
     BadQueryError,

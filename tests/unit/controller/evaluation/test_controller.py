@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from harbourmaster.kube.resources import DEFINITIONS, KEPTN_METRICS, METRICS_PROVIDERS
+from harbourmaster.api.resources import DEFINITIONS, KEPTN_METRICS, METRICS_PROVIDERS
 from helpers.metric_world import MetricWorld
 from helpers.scripted_prometheus import HUNG, ScriptedPrometheus
 

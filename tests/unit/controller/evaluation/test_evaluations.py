@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import EVALUATION_DEFINITIONS, EVALUATIONS, KEPTN_METRICS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation.evaluations import Evaluations
 from harbourmaster.controller.lifecycle.caches import Caches
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle_settings import LifecycleSettings
 from harbourmaster.evaluation.model import Metric
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.kube.errors import ApiError, ConflictError, ServerError
-from harbourmaster.kube.resources import EVALUATION_DEFINITIONS, EVALUATIONS, KEPTN_METRICS
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition
 from helpers.signals import RecordedSignals

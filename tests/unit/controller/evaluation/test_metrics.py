@@ -11,6 +11,9 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation import rounds
 from harbourmaster.controller.evaluation.caches import MetricCaches
 from harbourmaster.controller.evaluation.context import MetricContext
@@ -18,11 +21,8 @@ from harbourmaster.controller.evaluation.metrics import Metrics
 from harbourmaster.controller.metrics_settings import MetricsSettings
 from harbourmaster.evaluation.metric_status import question_of
 from harbourmaster.evaluation.model import Metric, MetricSpec, Provider, ProviderName
-from harbourmaster.evaluation.objects import Metadata
 from harbourmaster.evaluation.schedule import slots, stable_hash
-from harbourmaster.evaluation.times import stamp
 from harbourmaster.kube.errors import ConflictError, ServerError
-from harbourmaster.kube.resources import KEPTN_METRICS, METRICS_PROVIDERS
 from harbourmaster.providers.errors import (
     BadCredentialsError,
     BadQueryError,

@@ -7,6 +7,8 @@ import base64
 
 import pytest
 
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import SECRETS
 from harbourmaster.controller.evaluation.questions import Questions, question, target
 from harbourmaster.evaluation.model import (
     KafkaTable,
@@ -17,8 +19,6 @@ from harbourmaster.evaluation.model import (
     SecretKey,
     StaticMetrics,
 )
-from harbourmaster.evaluation.objects import Metadata
-from harbourmaster.kube.resources import SECRETS
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,

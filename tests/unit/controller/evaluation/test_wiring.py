@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.controller.evaluation.controller import MetricsController, _own_addresses
 from harbourmaster.controller.metrics_settings import MetricsSettings
 from harbourmaster.evaluation.model import Provider, ProviderSpec
-from harbourmaster.evaluation.objects import Metadata
 from harbourmaster.kube.connection import Connection
 from harbourmaster.providers.errors import ForbiddenAddressError
 from harbourmaster.providers.model import Question

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from harbourmaster.api.resources import DEPLOYMENTS
 from harbourmaster.certs.authority import create_authority, issue_leaf
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.errors import UnreadableError
@@ -14,7 +15,6 @@ from harbourmaster.certs.handover import mark_of
 from harbourmaster.controller.extender.extender import CLIENTS
 from harbourmaster.controller.extender.rollouts import MARK, Rollouts, rollouts_job
 from harbourmaster.controller.leaf import MountedLeaf
-from harbourmaster.kube.resources import DEPLOYMENTS
 from helpers.patience import PATIENCE
 
 HOME = "harbourmaster-system"

@@ -3,6 +3,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+)
 from harbourmaster.controller.lifecycle.app_versions import AppVersions
 from harbourmaster.gates.names import version_name
 from harbourmaster.kube.errors import (
@@ -11,14 +19,6 @@ from harbourmaster.kube.errors import (
     InvalidError,
     TooManyRequestsError,
     UnreachableError,
-)
-from harbourmaster.kube.resources import (
-    APP_VERSIONS,
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    TASK_DEFINITIONS,
-    TASKS,
-    WORKLOAD_VERSIONS,
 )
 from harbourmaster.lifecycle.evaluations import evaluation_for
 from harbourmaster.lifecycle.model import AppVersionStatus, WorkloadVersionStatus

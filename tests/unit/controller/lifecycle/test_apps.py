@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import APP_CONTEXTS, APP_VERSIONS, APPS
 from harbourmaster.controller.lifecycle import wiring
 from harbourmaster.controller.lifecycle.apps import Apps
-from harbourmaster.kube.resources import APP_CONTEXTS, APP_VERSIONS, APPS
 from harbourmaster.lifecycle.model import App
 from helpers.gated import PROD, Dying, names, put
 from helpers.lifecycle import context_of, running

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import EVENTS
 from harbourmaster.controller.lifecycle.caches import Caches
 from harbourmaster.controller.lifecycle.channels import Channels
 from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import Connection
-from harbourmaster.kube.resources import EVENTS
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.lifecycle.events import WORKLOAD_PHASES
 from harbourmaster.lifecycle.model import Parameters, SecureParameters, TaskContext

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from harbourmaster.api.resources import KEPTN_CONFIGS
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.lifecycle.caches import Caches
 from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle_settings import LifecycleSettings
-from harbourmaster.kube.resources import KEPTN_CONFIGS
 from harbourmaster.lifecycle.configuration import Configuration
 from helpers.signals import RecordedSignals
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from harbourmaster.controller.lifecycle import wiring
 from harbourmaster.kube.errors import GoneError
-from harbourmaster.kube.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from helpers.gated import CREATED, PROD, Dying, names, put
 from helpers.lifecycle import running
 from helpers.patience import PATIENCE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.api.resources import PODS, TASKS, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle import caches as caches_module
 from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.kube.resources import PODS, TASKS, WORKLOAD_VERSIONS
 from helpers.gated import CREATED, PROD, keptn, owned, pod, put, stage, tick
 from helpers.lifecycle import running
 from helpers.set_clock import SetClock

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_CREATION_REQUESTS,
     APPS,
     DAEMON_SETS,
@@ -17,6 +16,7 @@ from harbourmaster.kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.controller.lifecycle import wiring
 from helpers.gated import (
     CREATED,
     FAILED,

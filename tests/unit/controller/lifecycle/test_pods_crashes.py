@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, REPLICA_SETS, WORKLOADS
 from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.kube.resources import APP_CREATION_REQUESTS, APPS, REPLICA_SETS, WORKLOADS
 from helpers.gated import (
     CHECKED,
     MINE,

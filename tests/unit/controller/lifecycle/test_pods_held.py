@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_CREATION_REQUESTS,
     PODS,
     REPLICA_SETS,

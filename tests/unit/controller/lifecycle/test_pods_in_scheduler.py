@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.api.resources import DEPLOYMENTS, PODS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle import caches as caches_module
 from harbourmaster.controller.lifecycle import nudges
-from harbourmaster.kube.resources import DEPLOYMENTS, PODS, WORKLOAD_VERSIONS, WORKLOADS
 from helpers.gated import (
     CHECKED,
     CREATED,

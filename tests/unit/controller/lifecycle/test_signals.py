@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.api.resources import CONFIG_MAPS, PODS
 from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.kube.resources import CONFIG_MAPS, PODS
 from harbourmaster.lifecycle.events import APP_PHASES, WORKLOAD_PHASES
 from harbourmaster.lifecycle.model import App, AppSpec, AppVersionStatus, WorkloadVersionStatus
 from helpers.lifecycle_objects import (

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle.started_pods import (
     StartedPod,
     decode_started,
     failed_node,
     versions_of_started,
 )
-from harbourmaster.evaluation.times import parse
 from harbourmaster.lifecycle.failed_nodes import Failure
 from helpers.gated import CREATED, LATER, keptn, owned, pod
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harbourmaster.kube.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
+from harbourmaster.api.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
 from helpers.task_controllers import (
     HOME,
     TaskControllers,

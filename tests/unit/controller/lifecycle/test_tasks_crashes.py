@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from harbourmaster.kube.resources import JOBS, TASK_DEFINITIONS, TASKS
+from harbourmaster.api.resources import JOBS, TASK_DEFINITIONS, TASKS
 from helpers.task_controllers import TaskControllers, complete, jobs, settle, task_of
 from helpers.task_objects import definition, task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.kube.resources import CONFIG_MAPS, TASK_DEFINITIONS
+from harbourmaster.api.resources import CONFIG_MAPS, TASK_DEFINITIONS
 from helpers.task_controllers import TaskControllers, definition_of, maps, settle
 from helpers.task_objects import definition
 

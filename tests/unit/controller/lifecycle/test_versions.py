@@ -8,10 +8,7 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.controller.lifecycle.app_versions import AppVersions
-from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
-from harbourmaster.kube.errors import ApiError, ServerError, UnreachableError
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
@@ -20,6 +17,9 @@ from harbourmaster.kube.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
+from harbourmaster.controller.lifecycle.app_versions import AppVersions
+from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
+from harbourmaster.kube.errors import ApiError, ServerError, UnreachableError
 from harbourmaster.lifecycle.model import ResourceReference
 from helpers.mirrored import (
     KilledError,

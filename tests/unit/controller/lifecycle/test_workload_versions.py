@@ -5,9 +5,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
-from harbourmaster.evaluation.times import stamp
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APP_VERSIONS,
     DAEMON_SETS,
     REPLICA_SETS,
@@ -18,6 +16,8 @@ from harbourmaster.kube.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.api.times import stamp
+from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     FailedNode,

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.kube.resources import WORKLOAD_VERSIONS, WORKLOADS
 from helpers.gated import PROD, names, owners_of, put, version_of, workload_of
 from helpers.lifecycle import running
 from helpers.patience import PATIENCE

@@ -11,7 +11,7 @@ import pytest
 import trustme
 import yaml
 
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APPLICATIONS,
     CLUSTERS,
     CONFIG_MAPS,

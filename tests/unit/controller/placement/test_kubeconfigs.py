@@ -8,9 +8,9 @@ import contextlib
 
 import pytest
 
+from harbourmaster.api.resources import SECRETS
 from harbourmaster.controller.placement.kubeconfigs import READS, Kubeconfig
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError, UnreachableError
-from harbourmaster.kube.resources import SECRETS
 from harbourmaster.placement.model import SecretKey
 from harbourmaster.serving.background import running
 from helpers.fake_store import encode, status

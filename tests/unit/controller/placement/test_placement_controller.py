@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harbourmaster.controller.placing_settings import PlacementSettings
-from harbourmaster.controller.settings import PLACEMENT, ControllerSettings
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -17,6 +15,8 @@ from harbourmaster.kube.resources import (
     MAGNUM_CLUSTERS,
     PROJECTS,
 )
+from harbourmaster.controller.placing_settings import PlacementSettings
+from harbourmaster.controller.settings import PLACEMENT, ControllerSettings
 from helpers.staging import NAMESPACE, Stage, weights
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from harbourmaster.api.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDERS
 from harbourmaster.controller.placement.samples import FIRST_WAIT, Query, as_asked
-from harbourmaster.kube.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDERS
 from harbourmaster.placement.world import Fault
 from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
 from helpers.choosing import HOME

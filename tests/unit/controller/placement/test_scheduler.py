@@ -7,8 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from harbourmaster.kube.errors import ConflictError, InvalidError
-from harbourmaster.kube.resources import (
+from harbourmaster.api.resources import (
     APPLICATIONS,
     CLOUDS,
     CLUSTERS,
@@ -17,6 +16,7 @@ from harbourmaster.kube.resources import (
     MAGNUM_CLUSTERS,
     PROJECTS,
 )
+from harbourmaster.kube.errors import ConflictError, InvalidError
 from harbourmaster.kube.workqueue import WorkQueue, work
 from harbourmaster.serving.background import running
 from helpers.patience import PATIENCE

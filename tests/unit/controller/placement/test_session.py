@@ -8,10 +8,10 @@ import contextlib
 import msgspec
 import pytest
 
+from harbourmaster.api.resources import DEFINITIONS, NODES
 from harbourmaster.controller.placement.session import BusyError, Session
 from harbourmaster.controller.placement_settings import MemberSettings
 from harbourmaster.kube.foreign import Access
-from harbourmaster.kube.resources import DEFINITIONS, NODES
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.serving.background import running
 from helpers.fake_api import FakeApi

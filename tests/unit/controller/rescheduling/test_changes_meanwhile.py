@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harbourmaster.api.resources import LEASES, NODES, PODS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.rescheduling.notices import Notices
-from harbourmaster.evaluation.times import stamp
-from harbourmaster.kube.resources import LEASES, NODES, PODS
 from harbourmaster.rescheduling import planner
 from helpers.evicting import (
     KEY,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harbourmaster.kube.resources import NODES, PODS
+from harbourmaster.api.resources import NODES, PODS
 from helpers.evicting import (
     ANNOTATION,
     KEY,

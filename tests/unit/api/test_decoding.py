@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harbourmaster.policies.decoding import MalformedError, decode, decode_anything, describe
+from harbourmaster.api.decoding import MalformedError, decode, decode_anything, describe
 
 
 class Inner(msgspec.Struct, rename="camel"):

@@ -12,7 +12,20 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harbourmaster.policies.model import LabelSelector
+
+class LabelSelectorRequirement(Struct, frozen=True, gc=False, rename="camel"):
+    """One expression of a label selector."""
+
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class LabelSelector(Struct, frozen=True, gc=False, rename="camel"):
+    """Labels and expressions that must all hold; without any of them it matches everything."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[LabelSelectorRequirement] | None = None
 
 
 class Matcher(Struct, frozen=True, gc=False):
@@ -46,7 +59,7 @@ EVERYTHING: Final = Matcher()
 def compile_selector(selector: LabelSelector | None) -> Matcher | None:
     """Compile ``selector``; None, for one that is absent, matches nothing.
 
-    The selector must be valid (``validation.validate_spec``): unknown operators are not looked for.
+    The selector must be valid (``policies.validation``): unknown operators are not looked for.
     """
     if selector is None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.policies.names import dns_label, dns_subdomain, label_value, qualified_name
+from harbourmaster.api.names import dns_label, dns_subdomain, label_value, qualified_name
 
 BAD_AT_ENDS = ["-a", "a-", "-"]
 NOT_ASCII = ["é", "aé", "\u0661", "a\n", "a b", "\uff41"]

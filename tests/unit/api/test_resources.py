@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.kube import resources
-from harbourmaster.kube.resources import (
+from harbourmaster.api import resources
+from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
     LEASES,
     NAMESPACES,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.policies.model import LabelSelector, LabelSelectorRequirement
-from harbourmaster.policies.selectors import compile_selector
+from harbourmaster.api.selectors import LabelSelector, LabelSelectorRequirement, compile_selector
 
 
 def matches(labels, match_labels=None, *expressions):

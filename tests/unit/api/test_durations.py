@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.evaluation.durations import format_duration, parse_duration
+from harbourmaster.api.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harbourmaster.evaluation.times import parse, stamp
+from harbourmaster.api.times import parse, stamp
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What every package knows of Kubernetes objects: pure, the base layer."""
