@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.patches import JsonPatch, escape
 from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.controller import settings
 from harbourmaster.controller.job import Job
@@ -85,7 +85,7 @@ def decide(namespace: Namespace) -> list[dict[str, Any]]:
     """The JSON Patch that makes the label follow the annotation; empty where it does."""
     if namespace.is_ending or agrees(namespace):
         return []
-    path = f"/metadata/labels/{GATES_LABEL.replace('~', '~0').replace('/', '~1')}"
+    path = f"/metadata/labels/{escape(GATES_LABEL)}"
     # Of this very version: the annotation may have changed since.
     test = {"op": "test", "path": "/metadata/resourceVersion", "value": namespace.resource_version}
     if not namespace.is_annotated:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.patches import escape
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ def placement(
         operations.append(_add(_ANNOTATIONS, dict(annotations)))
     else:
         operations += [
-            _add(f"{_ANNOTATIONS}/{key.replace('~', '~0').replace('/', '~1')}", value)
-            for key, value in annotations.items()
+            _add(f"{_ANNOTATIONS}/{escape(key)}", value) for key, value in annotations.items()
         ]
     return operations
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.patches import escape
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import REMOVED_KEY
 
@@ -165,4 +166,4 @@ def _annotated(
 
 def annotation(key: str) -> str:
     """The JSON pointer of an annotation."""
-    return f"{_ANNOTATIONS}/{key.replace('~', '~0').replace('/', '~1')}"
+    return f"{_ANNOTATIONS}/{escape(key)}"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from harbourmaster.api.patches import add
 from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
-from harbourmaster.policies.model import PREFERRED, REQUIRED
-from harbourmaster.policies.patch import AFFINITY, add
+from harbourmaster.policies.model import AFFINITY, PREFERRED, REQUIRED
 from harbourmaster.policies.product import conjunction, node_terms
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
+    from harbourmaster.api.patches import Operation
     from harbourmaster.policies.compiled import CompiledPolicy, Entries
-    from harbourmaster.policies.patch import Operation
     from harbourmaster.policies.product import Conflict, Requirement
 
     Json = dict[str, Any]

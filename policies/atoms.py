@@ -9,11 +9,11 @@ from msgspec import Struct
 from harbourmaster.api.field_errors import quoted
 from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
-from harbourmaster.policies.model import REQUIRED
-from harbourmaster.policies.patch import (
+from harbourmaster.policies.model import (
     AFFINITY,
     NODE_NAME,
     NODE_SELECTOR,
+    REQUIRED,
     SCHEDULER_NAME,
     TOLERATIONS,
 )

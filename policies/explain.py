@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
+from harbourmaster.api.patches import Operation, apply
 from harbourmaster.policies.atoms import REQUIRED_TERMS, Fields, label_path, list_path
 from harbourmaster.policies.compiled import SLOTS, CompiledPolicy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.keys import node_term_key, toleration_key
 from harbourmaster.policies.merge import Note, merge
-from harbourmaster.policies.model import Policy
-from harbourmaster.policies.patch import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Operation, apply
+from harbourmaster.policies.model import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Policy
 from harbourmaster.policies.pods import PodSpec
 from harbourmaster.policies.unmatched import Mismatch, Place, why_unmatched
 

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.policies import patch
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
-from harbourmaster.policies.model import REQUIRED
+from harbourmaster.policies.model import (
+    AFFINITY,
+    NODE_NAME,
+    NODE_SELECTOR,
+    REQUIRED,
+    SCHEDULER_NAME,
+    TOLERATIONS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 Path: TypeAlias = "tuple[str, ...]"
 """Names of fields below a pod spec, outermost first."""
 
-REQUIRED_NODES: Path = (patch.AFFINITY, "nodeAffinity", REQUIRED)
+REQUIRED_NODES: Path = (AFFINITY, "nodeAffinity", REQUIRED)
 """The one field that is multiplied: nothing in it can be told from the pod's own."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -60,18 +66,18 @@ def injected(policies: Iterable[CompiledPolicy]) -> Injected:
             continue
         if policy.required:
             fields.add(REQUIRED_NODES)
-        lists = [((patch.AFFINITY, *slot), found) for slot, found in policy.lists]
-        for path, found in (*lists, ((patch.TOLERATIONS,), policy.tolerations)):
+        lists = [((AFFINITY, *slot), found) for slot, found in policy.lists]
+        for path, found in (*lists, ((TOLERATIONS,), policy.tolerations)):
             items.update(((path, _encode(item)), item) for item, _ in found)
-        entries.update(((patch.NODE_SELECTOR,), key, value) for key, value in policy.node_selector)
+        entries.update(((NODE_SELECTOR,), key, value) for key, value in policy.node_selector)
         if policy.node_name:
-            scalars.add(((patch.NODE_NAME,), policy.node_name))
+            scalars.add(((NODE_NAME,), policy.node_name))
             # So it ends where there are scheduling gates, beside which no nodeName may stand.
             fields.add(REQUIRED_NODES)
         if policy.scheduler_name:
             # What is replaced may be written out where the object comes from.
             names = (policy.scheduler_name, DEFAULT_SCHEDULER)
-            scalars.update(((patch.SCHEDULER_NAME,), name) for name in names)
+            scalars.update(((SCHEDULER_NAME,), name) for name in names)
     return Injected(
         tuple(sorted(fields)),
         tuple((path, items[path, text]) for path, text in sorted(items)),

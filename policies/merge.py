@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from harbourmaster.policies import patch
+from harbourmaster.api.patches import Operation, add, escape
 from harbourmaster.policies.affinity import AffinityDraft, required_terms
 from harbourmaster.policies.keys import toleration_key
-from harbourmaster.policies.patch import Operation, add, escape
+from harbourmaster.policies.model import (
+    NODE_NAME,
+    NODE_SELECTOR,
+    SCHEDULER_NAME,
+    TOLERATIONS,
+)
 from harbourmaster.policies.pods import PodSpec, is_absent
 from harbourmaster.policies.product import TooLargeError, selector_conflict
 from harbourmaster.policies.requirements import EXPRESSIONS, constraints_of, describe
@@ -264,9 +269,9 @@ class _Merge:
         spec = self._spec
         operations = self._affinity.operations(pointer) if self._affinity else []
         if self._node_name and not self._options.node_name_as_field:
-            operations.append(add(f"{pointer}/{patch.NODE_NAME}", self._node_name))
+            operations.append(add(f"{pointer}/{NODE_NAME}", self._node_name))
         if self._added_labels:
-            path = f"{pointer}/{patch.NODE_SELECTOR}"
+            path = f"{pointer}/{NODE_SELECTOR}"
             if spec.node_selector:
                 operations.extend(
                     add(f"{path}/{escape(key)}", value) for key, value in self._added_labels.items()
@@ -274,9 +279,9 @@ class _Merge:
             else:
                 operations.append(add(path, self._added_labels))
         if self._scheduler_name and self._scheduler_name != spec.scheduler_name:
-            operations.append(add(f"{pointer}/{patch.SCHEDULER_NAME}", self._scheduler_name))
+            operations.append(add(f"{pointer}/{SCHEDULER_NAME}", self._scheduler_name))
         if self._added_tolerations:
-            path = f"{pointer}/{patch.TOLERATIONS}"
+            path = f"{pointer}/{TOLERATIONS}"
             if is_absent(spec.tolerations):
                 operations.append(add(path, self._added_tolerations))
             else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.patches import escape
 from harbourmaster.api.times import parse as parse_time
 from harbourmaster.rescheduling.model import RESERVATIONS, TAINT_KEY
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
@@ -24,7 +25,7 @@ _MARK: Final = "resched."
 _HEX: Final = 8
 _WHOLE_MARK: Final = re.compile(rf"{re.escape(_MARK)}[0-9a-f]{{{_HEX}}}")
 _ANNOTATIONS: Final = "/metadata/annotations"
-_PATH: Final = f"{_ANNOTATIONS}/{RESERVATIONS.replace('/', '~1')}"
+_PATH: Final = f"{_ANNOTATIONS}/{escape(RESERVATIONS)}"
 _TAINTS: Final = "/spec/taints"
 
 

@@ -16,8 +16,8 @@ from harbourmaster.webhook.reviewed import Reviewed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harbourmaster.api.patches import Operation
     from harbourmaster.policies.merge import Note
-    from harbourmaster.policies.patch import Operation
 
 KIND: Final = "AdmissionReview"
 V1: Final = "admission.k8s.io/v1"

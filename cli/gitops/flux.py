@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harbourmaster.policies.patch import escape
+from harbourmaster.api.patches import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

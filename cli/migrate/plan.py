@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.patches import escape
 from harbourmaster.cli.migrate.legacy import INJECTED
 from harbourmaster.cli.migrate.model import KEPTN, KUPID, Command, Ref, Step, delete, kubectl
 from harbourmaster.gates.gate import GATE
@@ -351,7 +352,7 @@ def released(pod: StuckPod) -> Command:
     if pod.gate is None:
         return delete(Ref("pod", pod.name, pod.namespace))
     at = f"/spec/schedulingGates/{pod.gate}"
-    path = REMOVED_KEY.replace("/", "~1")
+    path = escape(REMOVED_KEY)
     annotate = (
         f'{{"op":"add","path":"/metadata/annotations/{path}","value":"true"}}'
         if pod.is_annotated

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
+from harbourmaster.api.patches import Operation, apply
 from harbourmaster.cli.preview.model import Change
-from harbourmaster.policies.patch import Operation, apply
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.review import MAX_WARNING, V1, cut
 

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.patches import Operation
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.explain import Candidate, Explanation, explain
 from harbourmaster.policies.index import policy_set
-from harbourmaster.policies.patch import Operation
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
 from harbourmaster.webhook.engine import Engine, Verdict
 from harbourmaster.webhook.gating import Gating

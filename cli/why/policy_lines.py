@@ -9,8 +9,7 @@ from harbourmaster.cli.why.values import is_default_toleration, is_of_daemon, sh
 from harbourmaster.policies.atoms import REQUIRED_TERMS
 from harbourmaster.policies.explain import CHANGES, OWN
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
-from harbourmaster.policies.model import CLUSTER_POLICY
-from harbourmaster.policies.patch import NODE_NAME
+from harbourmaster.policies.model import CLUSTER_POLICY, NODE_NAME
 from harbourmaster.policies.unmatched import ELSEWHERE
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.patches import Operation
 from harbourmaster.cli.why.asking import key_of
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.policy_lines import Wording
 from harbourmaster.policies.explain import OWN, FieldReport, PolicyReport
-from harbourmaster.policies.patch import Operation
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.webhook.engine import DENIED, UNMATCHED
 from harbourmaster.webhook.handlers import INVALID, MALFORMED, VALID

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.patches import JsonPatch, escape
 from harbourmaster.api.resources import DEPLOYMENTS
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.handover import mark_of
@@ -80,7 +80,7 @@ def decide(deployment: Deployment, mark: str) -> list[dict[str, Any]]:
     if annotations is None:
         # A template without metadata has no labels, which no server takes.
         return [test, {"op": "add", "path": _ANNOTATIONS, "value": {MARK: mark}}]
-    path = f"{_ANNOTATIONS}/{MARK.replace('/', '~1')}"
+    path = f"{_ANNOTATIONS}/{escape(MARK)}"
     return [test, {"op": "add", "path": path, "value": mark}]
 
 

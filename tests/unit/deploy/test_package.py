@@ -108,9 +108,9 @@ def test_a_new_module_is_imported_without_a_reinstall(added, tmp_path):
 
 
 def test_a_module_of_the_checkout_is_imported_from_the_checkout(tmp_path):
-    code = "from harbourmaster.policies import patch; print(patch.__file__)"
+    code = "from harbourmaster.policies import merge; print(merge.__file__)"
     result = run(sys.executable, "-c", code, cwd=tmp_path)
-    assert Path(result.stdout.strip()).resolve() == ROOT / "policies/patch.py"
+    assert Path(result.stdout.strip()).resolve() == ROOT / "policies/merge.py"
 
 
 def test_no_module_is_imported_by_the_name_of_its_folder():

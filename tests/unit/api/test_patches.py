@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harbourmaster.policies.patch import Operation, add, apply, escape
+from harbourmaster.api.patches import Operation, add, apply, escape
 from helpers.generated import pod_specs, policies
 from helpers.merging import kind_of, merged, pod_spec
 from helpers.objects import RESOURCES, cluster_policy, workload
