@@ -18,3 +18,8 @@ def parse(text: str) -> datetime:
     except OverflowError:
         # The first and the last day there are, in another zone.
         raise ValueError("the time has no year in UTC") from None
+
+
+def utc_now() -> datetime:
+    """This moment, for callers that are given no other clock."""
+    return datetime.now(UTC)

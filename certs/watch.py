@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from watchfiles import awatch
 
+from harbourmaster.api.times import utc_now
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.rotation import leaf_renewal_time, renewal_time
@@ -21,6 +21,7 @@ from harbourmaster.certs.store import ensure, is_foreign, load
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection
+    from datetime import datetime
 
     from watchfiles import Change
 
@@ -32,11 +33,6 @@ _DEBOUNCE_MS: Final = 200
 _RETRY: Final = 10.0
 _LOOK_MS: Final = 1000
 """Between looks at files that cannot be watched."""
-
-
-def utc_now() -> datetime:
-    """The time, in UTC."""
-    return datetime.now(UTC)
 
 
 async def wait_for(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from harbourmaster.controller.spans import traced
-from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.errors import ApiError, ConflictError
 from harbourmaster.kube.workqueue import WorkQueue, work
 from harbourmaster.telemetry.logging import get_logger
@@ -18,10 +15,6 @@ if TYPE_CHECKING:
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
     from harbourmaster.telemetry.spans import Tracer
-
-RESTARTS: Final = Backoff(first=1.0, limit=60.0)
-_SOUND: Final = 60.0
-"""Seconds after which a crash is no consequence of the one before."""
 
 
 class Reconciler(Protocol):
@@ -134,27 +127,3 @@ class Job:
             self._log.warning("reconcile failed", key=key, error=str(error))
         else:
             self._log.error("reconcile failed", key=key, exc_info=error)
-
-
-async def supervise(
-    name: str,
-    run: Callable[[], Awaitable[None]],
-    on_crash: Callable[[str], None],
-    *,
-    chance: Callable[[], float] = random.random,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> None:
-    """Run for ever: what crashes is logged and started again later, and harms nothing else."""
-    loop = asyncio.get_running_loop()
-    failures = 0
-    while True:
-        begun = loop.time()
-        try:
-            await run()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-            failures = failures + 1 if loop.time() - begun < _SOUND else 1
-            get_logger(name).error("crashed, and is started again", exc_info=error)
-            on_crash(name)
-        else:
-            return
-        await sleep(RESTARTS.delay(failures - 1, chance()))

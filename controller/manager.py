@@ -15,17 +15,16 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.times import utc_now
 from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE, parse_certificates
 from harbourmaster.certs.errors import CertificateError
-from harbourmaster.controller.clock import utc_now
 from harbourmaster.controller.evaluation.controller import MetricsController
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
 from harbourmaster.controller.extender.answers import OUTCOMES, VERBS, Answers
 from harbourmaster.controller.extender.extender import CLIENTS as SCHEDULERS
 from harbourmaster.controller.extender.extender import Extender
 from harbourmaster.controller.extender.rollouts import rollouts_job
-from harbourmaster.controller.job import supervise, unguarded
-from harbourmaster.controller.leaf import MirroredLeaf, MountedLeaf
+from harbourmaster.controller.job import unguarded
 from harbourmaster.controller.lifecycle.controller import LifecycleController
 from harbourmaster.controller.namespaces import NamespaceController
 from harbourmaster.controller.placement.controller import PlacementController
@@ -40,10 +39,12 @@ from harbourmaster.controller.settings import (
     REGISTRATION,
     RESCHEDULING,
 )
+from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.events import EventRecorder
 from harbourmaster.lifecycle.gate_verdict import GateRules
 from harbourmaster.serving.background import running
+from harbourmaster.serving.certificates import MirroredLeaf, MountedLeaf
 from harbourmaster.serving.health import health_app
 from harbourmaster.serving.heartbeat import Heartbeat
 from harbourmaster.serving.readiness import Readiness
@@ -55,15 +56,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
     from harbourmaster.certs.reload import TlsOptions
-    from harbourmaster.controller.dashboard.server import DashboardServer
     from harbourmaster.controller.evaluation.questions import Questions
     from harbourmaster.controller.job import Guard, Job
-    from harbourmaster.controller.leaf import Leaf
     from harbourmaster.controller.settings import ControllerSettings
+    from harbourmaster.dashboard.server import DashboardServer
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.definitions import DefinitionsWatch
     from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.serving.certificates import Leaf
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
     from harbourmaster.telemetry.spans import Tracer
 
@@ -320,17 +321,20 @@ class Manager:
 
     def _dashboard(self) -> DashboardServer:
         """Pages for people; loaded only where they are wanted."""
-        from harbourmaster.controller.dashboard.mirrors import DashboardMirrors  # noqa: PLC0415
-        from harbourmaster.controller.dashboard.server import CLIENTS as PEOPLE  # noqa: PLC0415
-        from harbourmaster.controller.dashboard.server import DashboardServer  # noqa: PLC0415
+        from harbourmaster.dashboard.mirrors import DashboardMirrors  # noqa: PLC0415
+        from harbourmaster.dashboard.server import CLIENTS as PEOPLE  # noqa: PLC0415
+        from harbourmaster.dashboard.server import DashboardServer  # noqa: PLC0415
 
         settings = self._settings
         mirrors = DashboardMirrors(
             self._client,
             metrics=self.metrics.watches,
-            lifecycle=self._lifecycle.caches if self._lifecycle else None,
-            placement=self._placement.caches if self._placement else None,
-            rescheduling=self._rescheduling.caches if self._rescheduling else None,
+            shared=[
+                each
+                for controller in (self._lifecycle, self._placement, self._rescheduling)
+                if controller is not None
+                for each in controller.shared_caches
+            ],
         )
         if self._definitions is not None:
             self._definitions.follow(mirrors.optional)

@@ -16,10 +16,10 @@ from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.controller import settings
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.references import reference
-from harbourmaster.controller.registration.desired import ENABLED, GATES_LABEL
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
 from harbourmaster.kube.reflector import Reflector
+from harbourmaster.registration.desired import ENABLED, GATES_LABEL
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:

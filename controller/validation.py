@@ -10,29 +10,19 @@ from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import forbidden, invalid, required, unsupported
 from harbourmaster.api.names import dns_label, dns_subdomain, qualified_name
 from harbourmaster.api.selectors import LabelSelector
-from harbourmaster.controller.settings import (
-    CONTROLLERS,
-    KINDS,
-    LIFECYCLE,
-    MORE_KINDS,
-    OPERATIONS,
-    REGISTRATION,
-)
+from harbourmaster.controller.settings import CONTROLLERS, LIFECYCLE, REGISTRATION
 from harbourmaster.policies.label_validation import label_selector
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.registration.settings import KINDS, MORE_KINDS, OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from harbourmaster.api.field_errors import FieldError
-    from harbourmaster.controller.lifecycle_settings import LifecycleSettings
-    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
-    from harbourmaster.controller.settings import (
-        CertificateSettings,
-        ControllerSettings,
-        LeaderElectionSettings,
-        RegistrationSettings,
-    )
+    from harbourmaster.controller.lifecycle.settings import LifecycleSettings
+    from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
+    from harbourmaster.controller.settings import ControllerSettings, LeaderElectionSettings
+    from harbourmaster.registration.settings import CertificateSettings, RegistrationSettings
 
 _SELECTOR_FIELDS: Final = ("matchLabels", "matchExpressions")
 _TRIES: Final = 2

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.telemetry.logging import get_logger
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 _MAX_EXPONENT: Final = 60
 """Every limit is reached long before, and no float overflows."""
@@ -49,3 +53,32 @@ class Pace:
     def start(self) -> None:
         """Note a start."""
         self._starts.append(self._clock())
+
+
+RESTARTS: Final = Backoff(first=1.0, limit=60.0)
+_UNRELATED: Final = 60.0
+"""Seconds after which a crash is not a consequence of the one before."""
+
+
+async def supervise(
+    name: str,
+    run: Callable[[], Awaitable[None]],
+    on_crash: Callable[[str], None],
+    *,
+    chance: Callable[[], float] = random.random,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Run until ``run`` returns. A crash is logged, and ``run`` starts again after a back-off."""
+    loop = asyncio.get_running_loop()
+    failures = 0
+    while True:
+        begun = loop.time()
+        try:
+            await run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            failures = failures + 1 if loop.time() - begun < _UNRELATED else 1
+            get_logger(name).error("crashed, and is started again", exc_info=error)
+            on_crash(name)
+        else:
+            return
+        await sleep(RESTARTS.delay(failures - 1, chance()))

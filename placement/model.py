@@ -373,3 +373,26 @@ KINDS: Final[dict[str, Any]] = {
 def condition(conditions: tuple[Condition, ...], name: str) -> Condition | None:
     """The condition of that type."""
     return next((each for each in conditions if each.type == name), None)
+
+
+class MetricReport(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+    """What a Cluster's status says of one of its metrics; without a reason there is a value."""
+
+    name: str
+    scope: Scope = "Global"
+    value: float | None = None
+    normalised: float | None = None
+    time: str = ""
+    reason: str = ""
+
+
+class ReportedStatus(ClusterStatus, frozen=True, kw_only=True):
+    """With what is said of its metrics, which no decision reads."""
+
+    metrics: tuple[MetricReport, ...] = ()
+
+
+class ReportedCluster(Cluster, frozen=True, kw_only=True):
+    """A Cluster whose metrics are told."""
+
+    status: ReportedStatus = ReportedStatus()

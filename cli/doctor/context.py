@@ -17,10 +17,10 @@ from harbourmaster.cli.doctor.settings import UnknownSettingsError, running_sett
 from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.metadata import metadata_in
 from harbourmaster.controller.registration.configurations import RESOURCES
-from harbourmaster.controller.registration.desired import NAME
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.kube.lease import decode_lease
+from harbourmaster.registration.desired import NAME
 from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:

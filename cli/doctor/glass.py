@@ -15,16 +15,16 @@ import msgspec
 from harbourmaster.api.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.cli.caller import caller
 from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
-from harbourmaster.controller.registration.break_glass import (
+from harbourmaster.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
+from harbourmaster.kube.lease import micro_time
+from harbourmaster.registration.break_glass import (
     Glass,
     broken,
     is_open,
     mended,
     standing,
 )
-from harbourmaster.controller.registration.desired import NAME
-from harbourmaster.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
-from harbourmaster.kube.lease import micro_time
+from harbourmaster.registration.desired import NAME
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

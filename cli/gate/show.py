@@ -19,7 +19,6 @@ from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.caller import caller
 from harbourmaster.cli.cluster import DONE, LEFT, collect, complain, run_with_client, say
 from harbourmaster.cli.terminal import json_text
-from harbourmaster.controller.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
 from harbourmaster.gates.release import (
@@ -42,6 +41,7 @@ from harbourmaster.kube.lease import micro_time
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import Code, GateRules
+from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod
 
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable, Sequence
 
-    from harbourmaster.controller.lifecycle.gated_pods import Pod
     from harbourmaster.kube.client import Client
+    from harbourmaster.lifecycle.gated_pods import Pod
 
 TRIES: Final = 3
 """Times that a pod is looked at anew after it changed under our hands."""

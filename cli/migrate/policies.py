@@ -16,11 +16,11 @@ from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.field_errors import reason
 from harbourmaster.cli.migrate.legacy import KUPID_EXCLUDED
 from harbourmaster.cli.migrate.model import Policy, Ref
-from harbourmaster.controller.settings import EXCLUDED_NAMESPACES
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
 from harbourmaster.policies.model import Policy as StoredPolicy
 from harbourmaster.policies.validation import validate
+from harbourmaster.registration.settings import EXCLUDED_NAMESPACES
 
 if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy

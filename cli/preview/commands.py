@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.cli.connection import DEFAULT_NAMESPACE, add_connection
-from harbourmaster.controller.settings import RegistrationSettings
+from harbourmaster.registration.settings import RegistrationSettings
 from harbourmaster.serving.options import add_settings
 from harbourmaster.webhook.settings import AdmissionSettings
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.cli.connection import add_connection
-from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.serving.options import add_settings
 
 if TYPE_CHECKING:

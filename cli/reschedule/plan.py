@@ -29,7 +29,7 @@ from harbourmaster.rescheduling.plans import Candidate
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.rescheduling.model import Pod
     from harbourmaster.rescheduling.plans import Victim

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.controller.lifecycle.gated_pods import Pod
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import Metadata
 from harbourmaster.gates.owners import DAEMON_SET, DEPLOYMENT, REPLICA_SET, ROLLOUT, STATEFUL_SET
 from harbourmaster.gates.version import Container
+from harbourmaster.lifecycle.gated_pods import Pod
 
 if TYPE_CHECKING:
     from harbourmaster.cli.why.model import WhyContext

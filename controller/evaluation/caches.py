@@ -13,7 +13,6 @@ from harbourmaster.api.resources import (
     KEPTN_METRICS,
     METRICS_PROVIDERS,
 )
-from harbourmaster.controller.mirrors import Mirrors, decoder
 from harbourmaster.evaluation.metric_status import without_raw
 from harbourmaster.evaluation.model import (
     COMPLETED,
@@ -23,6 +22,7 @@ from harbourmaster.evaluation.model import (
     Metric,
     Provider,
 )
+from harbourmaster.kube.caches import Mirrors, decoder
 
 if TYPE_CHECKING:
     from harbourmaster.kube.client import Client

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.evaluation.caches import MetricCaches
     from harbourmaster.controller.evaluation.questions import Questions
-    from harbourmaster.controller.metrics_settings import MetricsSettings
+    from harbourmaster.controller.evaluation.settings import MetricsSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
 

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from harbourmaster.controller.clock import utc_now
+from harbourmaster.api.times import utc_now
 from harbourmaster.controller.evaluation.analyses import Analyses
 from harbourmaster.controller.evaluation.caches import BY_PROVIDER, UNFINISHED, MetricCaches
 from harbourmaster.controller.evaluation.context import MetricContext
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from harbourmaster.controller.evaluation.settings import MetricsSettings
     from harbourmaster.controller.job import Reconciler
-    from harbourmaster.controller.metrics_settings import MetricsSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.reflector import Reflector

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from harbourmaster.controller.access import HELD, LIMIT, PATIENCE, Attributes, Decisions, User
 from harbourmaster.controller.exposure.discovery import GROUP, RESOURCE
+from harbourmaster.kube.access import HELD, LIMIT, PATIENCE, Attributes, Decisions, User
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import CONFIG_MAPS
+from harbourmaster.api.times import utc_now
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import TlsOptions
-from harbourmaster.controller.clock import utc_now
 from harbourmaster.controller.exposure.access import Access
 from harbourmaster.controller.exposure.front_proxy import (
     CONFIG_MAP,
@@ -29,13 +29,13 @@ from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from harbourmaster.certs.reload import CertificateHolder
+    from harbourmaster.controller.evaluation.settings import MetricsSettings
     from harbourmaster.controller.exposure.front_proxy import FrontProxy
-    from harbourmaster.controller.leaf import Leaf
-    from harbourmaster.controller.metrics_settings import MetricsSettings
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.store import Store
+    from harbourmaster.serving.certificates import Leaf
 
 CLIENTS: Final = TlsOptions(client_required=False)
 """Who has no certificate is told so, and asked for nothing else."""

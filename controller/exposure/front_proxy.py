@@ -13,8 +13,8 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.controller.access import User
 from harbourmaster.controller.exposure.answers import StatusError
+from harbourmaster.kube.access import User
 from harbourmaster.serving.protocol import Protocol
 
 if TYPE_CHECKING:

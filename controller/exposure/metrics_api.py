@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from harbourmaster.controller.access import User
     from harbourmaster.controller.exposure.access import Access
     from harbourmaster.controller.exposure.front_proxy import FrontProxy
     from harbourmaster.controller.exposure.selectors import Selector
     from harbourmaster.controller.exposure.values import Measured, Values
+    from harbourmaster.kube.access import User
 
 ANY: Final = "*"
 _HEALTH: Final = frozenset((each,) for each in ("healthz", "livez", "readyz"))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from harbourmaster.controller.extender.answers import Answer, Answers
-    from harbourmaster.controller.leaf import Leaf
+    from harbourmaster.serving.certificates import Leaf
     from harbourmaster.serving.routes import Handler
     from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 

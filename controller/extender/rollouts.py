@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from harbourmaster.controller.leaf import Leaf
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.workqueue import WorkQueue
+    from harbourmaster.serving.certificates import Leaf
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 NAME: Final = "scheduler"

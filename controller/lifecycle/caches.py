@@ -29,12 +29,12 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle.function_maps import (
     BY_CONFIG_MAP,
     BY_REFERENCE,
     decode_function_map,
 )
-from harbourmaster.controller.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
 from harbourmaster.controller.lifecycle.owners import decode_owner
 from harbourmaster.controller.lifecycle.started_pods import (
     decode_started,
@@ -42,11 +42,11 @@ from harbourmaster.controller.lifecycle.started_pods import (
     versions_of_started,
 )
 from harbourmaster.controller.lifecycle.task_jobs import decode_job
-from harbourmaster.controller.mirrors import Mirrors, decoder
-from harbourmaster.controller.scheduler_settings import SchedulerSettings
 from harbourmaster.evaluation.model import Metric
+from harbourmaster.kube.caches import Mirrors, decoder
 from harbourmaster.lifecycle.apps import version_of as version_of_app
 from harbourmaster.lifecycle.functions import config_map_keys, references
+from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
 from harbourmaster.lifecycle.model import (
     App,
     AppContext,
@@ -66,13 +66,13 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.function_maps import (
         FunctionMap,
     )
-    from harbourmaster.controller.lifecycle.gated_pods import Pod
     from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.controller.lifecycle.started_pods import StartedPod
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.lifecycle.gated_pods import Pod
 
 BY_APP: Final = "app"
 """Of workloads, workload versions and app versions: (namespace, app's name)."""

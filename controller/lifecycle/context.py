@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from harbourmaster.controller.scheduler_settings import SchedulerSettings
+from harbourmaster.controller.extender.settings import SchedulerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.lifecycle.settings import LifecycleSettings
     from harbourmaster.controller.lifecycle.signals import Signals
-    from harbourmaster.controller.lifecycle_settings import LifecycleSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.configuration import Configuration
 

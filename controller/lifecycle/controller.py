@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from harbourmaster.controller.clock import utc_now
+from harbourmaster.api.times import utc_now
 from harbourmaster.controller.evaluation.evaluations import Evaluations
+from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.lifecycle import wiring
 from harbourmaster.controller.lifecycle.app_versions import AppVersions
@@ -24,7 +25,6 @@ from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
 from harbourmaster.controller.lifecycle.tasks import Tasks
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
 from harbourmaster.controller.lifecycle.workloads import Workloads
-from harbourmaster.controller.scheduler_settings import SchedulerSettings
 from harbourmaster.kube.definitions import DefinitionsWatch
 from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
 
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harbourmaster.controller.job import Reconciler
-    from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+    from harbourmaster.controller.lifecycle.settings import LifecycleSettings
     from harbourmaster.evaluation.model import Metric
+    from harbourmaster.kube.caches import SharedCache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.workqueue import WorkQueue
@@ -62,6 +63,18 @@ RECONCILERS: Final[dict[str, Maker]] = {
     wiring.TASKS: _plain(Tasks),
     wiring.EVALUATIONS: _plain(Evaluations),
 }
+_SHARED: Final = {
+    "app_versions": "app_versions",
+    "workloads": "workloads",
+    "workload_versions": "workload_versions",
+    "tasks": "tasks",
+    "task_definitions": "task_definitions",
+    "evaluations": "evaluations",
+    "evaluation_definitions": "evaluation_definitions",
+    "metrics": "metrics",
+    "gated_pods": "pods",
+}
+"""What the dashboard calls our caches."""
 IN_SCHEDULER: Final[dict[str, Maker]] = {wiring.FAILED_NODES: _plain(FailedNodes)}
 """Those for pods that wait in a scheduler, besides."""
 
@@ -125,9 +138,9 @@ class LifecycleController:
             definitions.follow(defined)
 
     @property
-    def caches(self) -> Caches:
-        """All mirrors, for who shows what is in them."""
-        return self._context.caches
+    def shared_caches(self) -> list[SharedCache]:
+        """The caches that the dashboard reads."""
+        return self._context.caches.shared(_SHARED)
 
     @property
     def versions(self) -> Reflector[WorkloadVersion]:

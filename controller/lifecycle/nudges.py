@@ -22,7 +22,7 @@ from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.controller.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import WorkloadVersion
 
 MARGIN: Final = 1.0

@@ -18,7 +18,6 @@ from harbourmaster.api.resources import (
     ROLLOUTS,
     STATEFUL_SETS,
 )
-from harbourmaster.controller.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
 from harbourmaster.gates.metadata import Metadata
 from harbourmaster.gates.owners import (
     DAEMON_SET,
@@ -31,13 +30,14 @@ from harbourmaster.gates.owners import (
     parent_of,
 )
 from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.controller.lifecycle.gated_pods import Pod
     from harbourmaster.kube.client import Client
+    from harbourmaster.lifecycle.gated_pods import Pod
 
 _RESOURCES: Final[Mapping[str, Resource]] = {
     REPLICA_SET: REPLICA_SETS,

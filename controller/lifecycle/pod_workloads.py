@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.controller.lifecycle.gated_pods import Pod
     from harbourmaster.gates.workload import WorkloadMetadata
     from harbourmaster.kube.errors import ApiError
+    from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.workloads import Names, Wanted
 
 T = TypeVar("T")

@@ -15,7 +15,6 @@ from msgspec import Struct
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import parse
-from harbourmaster.controller.lifecycle.gated_pods import decode_pod
 from harbourmaster.controller.lifecycle.nudges import Nudges
 from harbourmaster.controller.lifecycle.pod_owners import OwnerGoneError, inherited
 from harbourmaster.controller.lifecycle.pod_workloads import (
@@ -33,6 +32,7 @@ from harbourmaster.gates.version import Container
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from harbourmaster.lifecycle.gate_waits import why_orphaned
+from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 from harbourmaster.telemetry.logging import get_logger
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.metadata import OwnerReference
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.controller.lifecycle.gated_pods import Pod
     from harbourmaster.gates.inheritance import Tracking
     from harbourmaster.gates.workload import WorkloadMetadata
+    from harbourmaster.lifecycle.gated_pods import Pod
 
 LOOK_AGAIN: Final = PATIENCE + 1.0
 """Seconds after which a pod is looked at again whose workload version did not come."""

@@ -21,7 +21,7 @@ from harbourmaster.controller.lifecycle.caches import (
     BY_WORKLOAD,
 )
 from harbourmaster.controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_REFERENCE
-from harbourmaster.controller.lifecycle.gated_pods import app_mark, workload_mark
+from harbourmaster.lifecycle.gated_pods import app_mark, workload_mark
 from harbourmaster.lifecycle.scheduling import has_failed, is_checking
 from harbourmaster.lifecycle.workloads import approval, recorded_owners
 

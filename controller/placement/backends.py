@@ -31,9 +31,13 @@ from harbourmaster.placement.records import record
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from harbourmaster.controller.placement.caches import ReportedCluster, ReportedStatus
     from harbourmaster.controller.placement.scheduler import SchedulingContext
-    from harbourmaster.placement.model import MagnumCluster, Project
+    from harbourmaster.placement.model import (
+        MagnumCluster,
+        Project,
+        ReportedCluster,
+        ReportedStatus,
+    )
     from harbourmaster.placement.passes import Pass
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from msgspec import Struct
-
 from harbourmaster.api.resources import (
     APPLICATIONS,
     CLOUDS,
@@ -21,16 +19,14 @@ from harbourmaster.api.resources import (
     PLACEMENT_PROVIDERS,
     PROJECTS,
 )
-from harbourmaster.controller.mirrors import Mirrors, decoder
+from harbourmaster.kube.caches import Mirrors, decoder
 from harbourmaster.placement.model import (
     Application,
     Cloud,
-    Cluster,
-    ClusterStatus,
     MagnumCluster,
     Metric,
     Project,
-    Scope,
+    ReportedCluster,
 )
 from harbourmaster.placement.provider_validation import SubmittedProvider
 
@@ -39,7 +35,10 @@ if TYPE_CHECKING:
 
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.placement.model import MetricReference
+    from harbourmaster.placement.model import (
+        Cluster,
+        MetricReference,
+    )
     from harbourmaster.placement.world import Place
 
     Target: TypeAlias = Cluster | Cloud | Project
@@ -48,29 +47,6 @@ BY_NAMESPACE: Final = "namespace"
 """Of what is placed, and of clusters."""
 BY_METRIC: Final = "metric"
 """Of targets: where the metrics that they name are."""
-
-
-class MetricReport(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
-    """What a Cluster's status says of one of its metrics; without a reason there is a value."""
-
-    name: str
-    scope: Scope = "Global"
-    value: float | None = None
-    normalised: float | None = None
-    time: str = ""
-    reason: str = ""
-
-
-class ReportedStatus(ClusterStatus, frozen=True, kw_only=True):
-    """With what is said of its metrics, which no decision reads."""
-
-    metrics: tuple[MetricReport, ...] = ()
-
-
-class ReportedCluster(Cluster, frozen=True, kw_only=True):
-    """A Cluster whose metrics are told."""
-
-    status: ReportedStatus = ReportedStatus()
 
 
 class PlacementCaches(Mirrors):

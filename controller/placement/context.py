@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
-from harbourmaster.controller.mirrors import Mirrors, decoder
+from harbourmaster.kube.caches import Mirrors, decoder
 from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.controller.placement.members import Members
-    from harbourmaster.controller.placement_settings import MemberSettings
+    from harbourmaster.controller.placement.settings import MemberSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.faults import WatchMetrics

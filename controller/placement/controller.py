@@ -7,7 +7,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.controller.clock import utc_now
+from harbourmaster.api.times import utc_now
 from harbourmaster.controller.evaluation.controller import http_and_asker
 from harbourmaster.controller.evaluation.questions import Questions
 from harbourmaster.controller.job import Job
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from harbourmaster.controller.evaluation.settings import MetricsSettings
     from harbourmaster.controller.job import Reconciler
-    from harbourmaster.controller.metrics_settings import MetricsSettings
-    from harbourmaster.controller.placing_settings import PlacementSettings
+    from harbourmaster.controller.placement.settings import PlacementSettings
+    from harbourmaster.kube.caches import SharedCache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.workqueue import WorkQueue
@@ -110,6 +111,11 @@ class PlacementController:
     def deciding(self) -> tuple[Job, ...]:
         """What decides, and samples metrics for that; nothing of it reaches member clusters."""
         return (self._sampler, self._scheduler, self._clouds, self._projects)
+
+    @property
+    def shared_caches(self) -> list[SharedCache]:
+        """The caches that the dashboard reads."""
+        return self.caches.shared({"applications": "applications", "clusters": "clusters"})
 
     @property
     def jobs(self) -> tuple[Job, ...]:

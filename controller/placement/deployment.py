@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.controller.clock import utc_now
+from harbourmaster.api.times import utc_now
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.placement.context import DeploymentCaches, DeploymentContext
 from harbourmaster.controller.placement.deployer import Deployer
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.controller.job import Reconciler
-    from harbourmaster.controller.placement_settings import MemberSettings
+    from harbourmaster.controller.placement.settings import MemberSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.workqueue import WorkQueue

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.controller.job import supervise
 from harbourmaster.controller.placement.kubeconfigs import READS, Kubeconfig
 from harbourmaster.controller.placement.session import Session, kept
+from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.providers.addresses import Addresses
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from harbourmaster.controller.placement_settings import MemberSettings
+    from harbourmaster.controller.placement.settings import MemberSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.foreign import Access
     from harbourmaster.placement.deployed import MemberCluster, MemberSpec

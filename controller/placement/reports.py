@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.api.times import stamp
-from harbourmaster.controller.placement.caches import MetricReport
 from harbourmaster.placement.cluster_state import METRICS_AVAILABLE
 from harbourmaster.placement.course import changed, moment
-from harbourmaster.placement.model import FALSE, TRUE, Condition, condition
+from harbourmaster.placement.model import FALSE, TRUE, Condition, MetricReport, condition
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from harbourmaster.controller.placement.caches import ReportedStatus
     from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.measuring import Measured
+    from harbourmaster.placement.model import ReportedStatus
 
 FRESH: Final = timedelta(seconds=60)
 """For which other values of the same metrics are no news."""

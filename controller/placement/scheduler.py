@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.caches import PlacementCaches
+    from harbourmaster.controller.placement.settings import PlacementSettings
     from harbourmaster.controller.placement.snapshots import Snapshots
-    from harbourmaster.controller.placing_settings import PlacementSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.placement.decision import Decision

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import DEFINITIONS, NODES
-from harbourmaster.controller.job import supervise
 from harbourmaster.controller.placement.watches import Watches
+from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.discovery import Discovery
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError
@@ -30,7 +30,7 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
-    from harbourmaster.controller.placement_settings import MemberSettings
+    from harbourmaster.controller.placement.settings import MemberSettings
     from harbourmaster.kube.foreign import Access
 
 QUICK: Final = 2.0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.placement.caches import PlacementCaches
     from harbourmaster.controller.placement.samples import Samples
-    from harbourmaster.controller.placing_settings import PlacementSettings
+    from harbourmaster.controller.placement.settings import PlacementSettings
     from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.model import Object
     from harbourmaster.placement.world import World

@@ -14,7 +14,6 @@ from harbourmaster.controller.placement.applying import (
 )
 from harbourmaster.controller.placement.book import Book
 from harbourmaster.controller.placement.known import RESYNC, Known
-from harbourmaster.controller.registration.fights import Fights
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.placement.deployed import FORCE
 from harbourmaster.placement.inventory import merged
@@ -37,6 +36,7 @@ from harbourmaster.placement.rollout import (
     Write,
     next_action,
 )
+from harbourmaster.registration.fights import Fights
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import Resource
 from harbourmaster.controller.references import reference
 from harbourmaster.controller.registration.configurations import RESYNC
-from harbourmaster.controller.registration.drift import certificates_in
-from harbourmaster.controller.registration.fights import Fights
-from harbourmaster.controller.registration.trust import bundle_of
 from harbourmaster.kube.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
+from harbourmaster.registration.drift import certificates_in
+from harbourmaster.registration.fights import Fights
+from harbourmaster.registration.trust import bundle_of
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:

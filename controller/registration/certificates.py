@@ -20,9 +20,9 @@ from harbourmaster.certs.overlap import Lifetimes, Write, decide
 from harbourmaster.certs.secret import published, read_authorities
 from harbourmaster.controller.references import reference
 from harbourmaster.controller.registration.configurations import RESYNC
-from harbourmaster.controller.registration.desired import LABELS
-from harbourmaster.controller.registration.trust import carries
 from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.registration.desired import LABELS
+from harbourmaster.registration.trust import carries
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.certs.overlap import Action
-    from harbourmaster.controller.registration.trust import Trust
-    from harbourmaster.controller.settings import CertificateSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.store import Store
+    from harbourmaster.registration.settings import CertificateSettings
+    from harbourmaster.registration.trust import Trust
 
 PUBLISHED: Final = "certs.harbourmaster.dev/next-ca-published"
 """Annotation: since when every configuration has carried the next authority."""

@@ -14,23 +14,23 @@ import msgspec
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from harbourmaster.controller import namespaces
 from harbourmaster.controller.references import reference
-from harbourmaster.controller.registration.break_glass import opened, standing
-from harbourmaster.controller.registration.desired import NAME, Home, desired
-from harbourmaster.controller.registration.drift import Repair, compare, describe, repaired
-from harbourmaster.controller.registration.fights import Fights
-from harbourmaster.controller.registration.trust import bundle_of
+from harbourmaster.registration.break_glass import opened, standing
+from harbourmaster.registration.desired import NAME, Home, desired
+from harbourmaster.registration.drift import Repair, compare, describe, repaired
+from harbourmaster.registration.fights import Fights
+from harbourmaster.registration.trust import bundle_of
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.controller.registration.break_glass import Glass
-    from harbourmaster.controller.settings import RegistrationSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.event_series import ObjectReference
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.store import Store
+    from harbourmaster.registration.break_glass import Glass
+    from harbourmaster.registration.settings import RegistrationSettings
     from harbourmaster.telemetry.controller_metrics import RegistrationMetrics
 
 RESOURCES: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)

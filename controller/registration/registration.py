@@ -9,19 +9,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.resources import API_SERVICES, DEFINITIONS, SECRETS
-from harbourmaster.controller.clock import utc_now
+from harbourmaster.api.times import utc_now
 from harbourmaster.controller.job import Job
-from harbourmaster.controller.registration import api_services, break_glass, conversions
+from harbourmaster.controller.registration import api_services, conversions
 from harbourmaster.controller.registration.api_services import SERVED, decode_api_service
 from harbourmaster.controller.registration.carried import Carried
 from harbourmaster.controller.registration.certificates import Certificates, data_of, decode_object
 from harbourmaster.controller.registration.configurations import RESOURCES, Configurations
 from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
-from harbourmaster.controller.registration.desired import NAME
-from harbourmaster.controller.registration.trust import Trust
 from harbourmaster.controller.settings import REGISTRATION
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.reflector import Reflector
+from harbourmaster.registration import break_glass
+from harbourmaster.registration.desired import NAME
+from harbourmaster.registration.trust import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

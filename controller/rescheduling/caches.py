@@ -5,6 +5,7 @@ Every event goes into the account as it is applied, so a plan sees what the watc
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -66,7 +67,7 @@ class Caches:
         self.cluster = Cluster(planning)
         cluster = self.cluster
         self._beside = 0
-        self.listeners: dict[Resource, Callable[[frozenset[str]], None]] = {}
+        self._listeners: dict[Resource, list[Callable[[frozenset[str]], None]]] = defaultdict(list)
         self.pods: Reflector[Pod | PendingPod] = self._mirror(
             PODS,
             partial(decode_pod, criteria=criteria),
@@ -129,6 +130,10 @@ class Caches:
         found = self.pods.store.get(key)
         return found if isinstance(found, PendingPod) else None
 
+    def subscribe(self, resource: Resource, listener: Callable[[frozenset[str]], None]) -> None:
+        """Call ``listener`` with the keys of each change; to be made before the caches run."""
+        self._listeners[resource].append(listener)
+
     def _mirror(
         self,
         resource: Resource,
@@ -138,8 +143,7 @@ class Caches:
     ) -> Reflector[T]:
         def changed(keys: frozenset[str]) -> None:
             self._beside += resource in _BESIDE
-            listener = self.listeners.get(resource)
-            if listener is not None:
+            for listener in self._listeners[resource]:
                 listener(keys)
 
         return Reflector(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.rescheduling.caches import Caches
     from harbourmaster.controller.rescheduling.notices import Notices
-    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.rescheduling.model import Criteria
     from harbourmaster.rescheduling.plans import PlannerSettings

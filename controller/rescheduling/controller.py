@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import CONFIG_MAPS, NODES, PODS
@@ -15,6 +16,7 @@ from harbourmaster.controller.rescheduling.notices import Notices
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.rescheduling.term import NODE, POD, SWITCH, Term, key_of
 from harbourmaster.controller.settings import RESCHEDULING
+from harbourmaster.kube.caches import SharedCache
 from harbourmaster.kube.deadline import elapsed
 from harbourmaster.kube.event_series import Allowance
 from harbourmaster.kube.events import EventRecorder
@@ -23,7 +25,7 @@ from harbourmaster.telemetry.rescheduling_metrics import ReschedulingMetrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
@@ -89,11 +91,14 @@ class RescheduleController:
         )
         self.job = Job(RESCHEDULING, self._start, metrics, workers=_WORKERS)
         self.job.reflectors = self.caches.reflectors
-        self.caches.listeners = {
-            PODS: self._listener(POD),
-            NODES: self._listener(NODE),
-            CONFIG_MAPS: self._listener(SWITCH),
-        }
+        for resource, kind in ((PODS, POD), (NODES, NODE), (CONFIG_MAPS, SWITCH)):
+            self.caches.subscribe(resource, self._listener(kind))
+
+    @property
+    def shared_caches(self) -> list[SharedCache]:
+        """The caches that the dashboard reads."""
+        caches = self.caches
+        return [SharedCache("nodes", caches.nodes, partial(caches.subscribe, NODES))]
 
     @property
     def jobs(self) -> tuple[Job, ...]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.api.times import stamp
-from harbourmaster.controller.clock import utc_now
+from harbourmaster.api.times import stamp, utc_now
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.rescheduling.answers import Reply
 

@@ -13,7 +13,7 @@ from harbourmaster.rescheduling.plans import PlannerSettings
 
 if TYPE_CHECKING:
     from harbourmaster.api.selectors import Matcher
-    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 
 
 def criteria_of(settings: ReschedulingSettings) -> Criteria:

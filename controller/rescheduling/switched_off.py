@@ -22,7 +22,7 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.rescheduling.reservation import Held

@@ -22,7 +22,7 @@ from harbourmaster.api.resources import (
     METRICS_PROVIDERS,
 )
 from harbourmaster.controller.evaluation.controller import MetricsController
-from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.controller import connected
 from helpers.provider_server import LOOPBACK, ProviderServer, http_answer

@@ -11,7 +11,7 @@ import sys
 import pytest
 import yaml
 
-from harbourmaster.controller.registration.break_glass import ANNOTATION
+from harbourmaster.registration.break_glass import ANNOTATION
 from helpers import ailing as told
 from helpers.ailing import HOME, NAME, look, named, until
 from helpers.ailments import ANNOTATED, MUTATING, VALIDATING

@@ -28,7 +28,7 @@ from harbourmaster.controller.lifecycle import wiring
 from harbourmaster.controller.lifecycle.caches import Caches
 from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
-from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.lifecycle.evaluations import PRE, evaluation_for
 from harbourmaster.lifecycle.model import AppVersion, AppVersionSpec, EvaluationDefinition

@@ -17,8 +17,8 @@ from harbourmaster.api.resources import (
     VALIDATING_WEBHOOKS,
 )
 from harbourmaster.certs.authority import issue_leaf
-from harbourmaster.controller.registration import break_glass
 from harbourmaster.kube.errors import ForbiddenError, ServerError
+from harbourmaster.registration import break_glass
 from helpers.examined import (
     CONTROLLER,
     HOME,

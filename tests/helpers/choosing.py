@@ -23,9 +23,9 @@ from harbourmaster.api.resources import (
     PROJECTS,
 )
 from harbourmaster.controller.evaluation.questions import Questions
-from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.placement.controller import PlacementController
-from harbourmaster.controller.placing_settings import PlacementSettings
+from harbourmaster.controller.placement.settings import PlacementSettings
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics

@@ -14,25 +14,23 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from multidict import CIMultiDict
 
-from harbourmaster.api.times import stamp
-from harbourmaster.controller.access import User
-from harbourmaster.controller.clock import utc_now
-from harbourmaster.controller.dashboard.app import Dashboard
-from harbourmaster.controller.dashboard.counts import Counter
-from harbourmaster.controller.dashboard.session import Sealer
-from harbourmaster.controller.dashboard.world import (
+from harbourmaster.api.times import stamp, utc_now
+from harbourmaster.dashboard.app import Dashboard
+from harbourmaster.dashboard.counts import Counter
+from harbourmaster.dashboard.session import Sealer
+from harbourmaster.dashboard.world import (
     KnownPolicy,
     LabelledPod,
     MatchCounts,
     Plain,
     World,
 )
-from harbourmaster.controller.lifecycle.gated_pods import decode_pod
-from harbourmaster.controller.placement.caches import ReportedCluster
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
+from harbourmaster.kube.access import User
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import (
     AppVersion,
     Evaluation,
@@ -43,7 +41,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersion,
 )
 from harbourmaster.lifecycle.workloads import names_of
-from harbourmaster.placement.model import Application
+from harbourmaster.placement.model import Application, ReportedCluster
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.model import Policy
 from harbourmaster.rescheduling.model import RESERVATIONS, TAINT_KEY

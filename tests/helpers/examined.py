@@ -28,11 +28,11 @@ from harbourmaster.certs.authority import create_authority, issue_leaf
 from harbourmaster.cli.doctor.context import Options
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
-from harbourmaster.controller.registration.desired import Home, desired
 from harbourmaster.controller.registration.registration import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.client import Page
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.registration.desired import Home, desired
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings

@@ -13,12 +13,12 @@ from importlib import import_module
 
 from msgspec import structs
 
+from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.lifecycle import wiring
 from harbourmaster.controller.lifecycle.caches import Caches
 from harbourmaster.controller.lifecycle.context import Context
-from harbourmaster.controller.lifecycle_settings import LifecycleSettings
-from harbourmaster.controller.scheduler_settings import SchedulerSettings
+from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.patience import PATIENCE

@@ -12,7 +12,7 @@ import msgspec
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS, SECRETS
 from harbourmaster.controller.evaluation.controller import MetricsController
-from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.patience import PATIENCE

@@ -19,7 +19,7 @@ from harbourmaster.api.resources import (
     SECRETS,
 )
 from harbourmaster.controller.placement.deployment import Deployment
-from harbourmaster.controller.placement_settings import MemberSettings
+from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics

@@ -8,8 +8,8 @@ import statistics
 from typing import NamedTuple
 
 from harbourmaster.api.resources import APPS, PODS, REPLICA_SETS
+from harbourmaster.api.times import utc_now
 from harbourmaster.certs.store import ensure
-from harbourmaster.certs.watch import utc_now
 from helpers.gate_load import (
     CONTAINER,
     NAMESPACE,

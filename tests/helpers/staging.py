@@ -24,7 +24,7 @@ from harbourmaster.controller.placement.backends import CloudScheduler, ProjectS
 from harbourmaster.controller.placement.controller import PlacementController
 from harbourmaster.controller.placement.samples import Sampler
 from harbourmaster.controller.placement.scheduler import Scheduler
-from harbourmaster.controller.placing_settings import PlacementSettings
+from harbourmaster.controller.placement.settings import PlacementSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.choosing import HOME, Answering, refs

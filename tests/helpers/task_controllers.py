@@ -11,9 +11,9 @@ from harbourmaster.controller.job import Job
 from harbourmaster.controller.lifecycle import wiring
 from harbourmaster.controller.lifecycle.caches import Caches
 from harbourmaster.controller.lifecycle.context import Context
+from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
 from harbourmaster.controller.lifecycle.tasks import Tasks
-from harbourmaster.controller.lifecycle_settings import LifecycleSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.signals import RecordedSignals
 

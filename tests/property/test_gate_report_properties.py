@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
-from harbourmaster.controller.lifecycle.gated_pods import decode_whole
 from harbourmaster.gates.release import may_go
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
 from harbourmaster.lifecycle.gate_verdict import A_NODE, Code, GateRules
 from harbourmaster.lifecycle.gate_waits import waits_for
+from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import (
     AppVersion,
     AppVersionSpec,

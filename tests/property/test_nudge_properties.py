@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harbourmaster.api.times import stamp
+from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle import nudges
-from harbourmaster.controller.lifecycle.gated_pods import decode_pod, versions_of_pod
-from harbourmaster.controller.scheduler_settings import SchedulerSettings
 from harbourmaster.gates.owners import OwnerReference
 from harbourmaster.kube.store import Store
+from harbourmaster.lifecycle.gated_pods import decode_pod, versions_of_pod
 from harbourmaster.lifecycle.model import FailedNode, WorkloadVersionStatus
 from harbourmaster.lifecycle.scheduling import Candidate, permission
 from harbourmaster.lifecycle.workloads import approval

@@ -9,9 +9,9 @@ from harbourmaster.cli.doctor.canary import again, differences, failed_call, tri
 from harbourmaster.cli.doctor.model import fault, note, ok, unread, warning
 from harbourmaster.cli.doctor.selecting import covers_pods, matcher, selects
 from harbourmaster.cli.installed import OUR_DOMAIN
-from harbourmaster.controller.registration.break_glass import standing
-from harbourmaster.controller.registration.desired import NAME
 from harbourmaster.kube.errors import ForbiddenError
+from harbourmaster.registration.break_glass import standing
+from harbourmaster.registration.desired import NAME
 from harbourmaster.webhook.canary import our_version
 
 if TYPE_CHECKING:

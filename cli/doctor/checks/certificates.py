@@ -16,9 +16,9 @@ from harbourmaster.cli.installed import CERTIFICATE
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.controller.registration.conversions import CONVERTED
 from harbourmaster.controller.registration.registration import names_of
-from harbourmaster.controller.registration.trust import bundle_of
 from harbourmaster.controller.settings import REGISTRATION
 from harbourmaster.kube.errors import ForbiddenError
+from harbourmaster.registration.trust import bundle_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -8,17 +8,17 @@ import msgspec
 
 from harbourmaster.cli.doctor.model import fault, note, warning
 from harbourmaster.cli.doctor.settings import UnknownSettingsError
-from harbourmaster.controller.registration.break_glass import is_open, opened, standing
-from harbourmaster.controller.registration.desired import NAME, Home, desired
-from harbourmaster.controller.registration.drift import compare
 from harbourmaster.controller.settings import REGISTRATION, ControllerSettings
+from harbourmaster.registration.break_glass import is_open, opened, standing
+from harbourmaster.registration.desired import NAME, Home, desired
+from harbourmaster.registration.drift import compare
 
 if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.doctor.context import Context
     from harbourmaster.cli.doctor.model import Finding
-    from harbourmaster.controller.registration.break_glass import Glass
-    from harbourmaster.controller.registration.drift import Repair
+    from harbourmaster.registration.break_glass import Glass
+    from harbourmaster.registration.drift import Repair
 
 CHECK: Final = "configurations"
 _OURS: Final = ".harbourmaster.dev"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.cli.doctor.model import fault, note, warning
 from harbourmaster.cli.doctor.selecting import covers_pods, labels_for, named, selects
-from harbourmaster.controller.registration.desired import GATED_PODS
+from harbourmaster.registration.desired import GATED_PODS
 
 if TYPE_CHECKING:
     from harbourmaster.cli.doctor.context import Context

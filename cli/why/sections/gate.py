@@ -15,12 +15,12 @@ from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.shipped import NONE_HERE, shipped
 from harbourmaster.cli.why.told import Told, told_of
 from harbourmaster.cli.why.wording import unreadable
-from harbourmaster.controller.lifecycle.gated_pods import decode_pod, decode_whole
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
 from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.lifecycle.gated_pods import decode_pod, decode_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.terminal import Tone
     from harbourmaster.cli.why.model import State, WhyContext
-    from harbourmaster.controller.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.check_report import CheckReport, ObjectiveReport
     from harbourmaster.lifecycle.gate_verdict import Code
+    from harbourmaster.lifecycle.gated_pods import Pod
 
 _FAULTS: Final[frozenset[Code]] = frozenset(("orphaned", "app-failed", "checks-failed"))
 _TONES: Final[dict[str, Tone]] = {

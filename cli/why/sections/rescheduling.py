@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.reschedule.plan import Shown  # noqa: TC004 - it is only encoded, never decoded
     from harbourmaster.cli.terminal import Tone
     from harbourmaster.cli.why.model import State, WhyContext
-    from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+    from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.rescheduling.model import Pod
     from harbourmaster.rescheduling.reservation import Held, Reservation

@@ -11,10 +11,10 @@ import pytest
 from harbourmaster.api.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.cli.doctor import commands, glass
 from harbourmaster.cli.main import main
-from harbourmaster.controller.registration.break_glass import ANNOTATION, standing
-from harbourmaster.controller.registration.desired import Home, desired
-from harbourmaster.controller.settings import RegistrationSettings
 from harbourmaster.kube.errors import ConflictError, ForbiddenError
+from harbourmaster.registration.break_glass import ANNOTATION, standing
+from harbourmaster.registration.desired import Home, desired
+from harbourmaster.registration.settings import RegistrationSettings
 from helpers.fake_api import FakeApi
 
 NAME = "harbourmaster"

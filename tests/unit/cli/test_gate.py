@@ -12,7 +12,7 @@ from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.gate import show as gate_module
 from harbourmaster.cli.gate.show import short_age, waiting
 from harbourmaster.cli.main import main
-from harbourmaster.controller.lifecycle.gated_pods import decode_pod
+from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
 from helpers.fake_api import FakeApi
 from helpers.gated import (

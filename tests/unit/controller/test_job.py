@@ -6,7 +6,8 @@ import json
 import pytest
 
 from harbourmaster.api.resources import SECRETS
-from harbourmaster.controller.job import RESTARTS, Job, supervise
+from harbourmaster.controller.job import Job
+from harbourmaster.kube.backoff import RESTARTS, supervise
 from harbourmaster.kube.errors import ApiError, ConflictError
 from harbourmaster.kube.reflector import Reflector
 

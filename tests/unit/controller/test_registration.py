@@ -11,9 +11,10 @@ import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from harbourmaster.certs.authority import create_authority, issue_leaf
-from harbourmaster.controller.registration import break_glass, certificates, fights
+from harbourmaster.controller.registration import certificates
 from harbourmaster.controller.registration.registration import Registration
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.registration import break_glass, fights
 from helpers.patience import PATIENCE
 from helpers.registered import (
     CONFIGURATIONS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.controller.dashboard.registry import PAGES
-from harbourmaster.controller.dashboard_settings import DashboardSettings
+from harbourmaster.dashboard.registry import PAGES
+from harbourmaster.dashboard.settings import DashboardSettings
 from helpers.manifests import objects, of_kind, one, settings_of
 
 BASE = "default"

@@ -9,9 +9,8 @@ import typing
 import pytest
 from msgspec import UNSET, Struct, structs
 
-from harbourmaster.controller.placement.caches import ReportedCluster
 from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
-from harbourmaster.placement.model import GROUP, KINDS, Condition, Manifest
+from harbourmaster.placement.model import GROUP, KINDS, Condition, Manifest, ReportedCluster
 from harbourmaster.placement.provider_validation import SubmittedProvider
 from harbourmaster.placement.validation import CHECKS
 from helpers.schemas import CRDS, definition

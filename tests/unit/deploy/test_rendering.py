@@ -10,7 +10,6 @@ import yaml
 
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.controller.registration.conversions import CONVERTED
-from harbourmaster.controller.registration.desired import Home, desired
 from harbourmaster.controller.registration.registration import names_of
 from harbourmaster.controller.settings import (
     CONTROLLERS,
@@ -19,8 +18,9 @@ from harbourmaster.controller.settings import (
     REGISTRATION,
     RESCHEDULING,
     ControllerSettings,
-    RegistrationSettings,
 )
+from harbourmaster.registration.desired import Home, desired
+from harbourmaster.registration.settings import RegistrationSettings
 from helpers.manifests import (
     CLUSTER_WIDE,
     CONFIGURATIONS,

@@ -19,12 +19,12 @@ def lines(section, key):
 
 
 def test_every_page_of_the_dashboard_is_installed():
-    folder = ROOT / "controller"
-    (key,) = (key for key in SETUP["options.package_data"] if key.endswith("controller"))
+    folder = ROOT / "dashboard"
+    (key,) = (key for key in SETUP["options.package_data"] if key.endswith("dashboard"))
     installed = {
         path for pattern in lines("options.package_data", key) for path in folder.glob(pattern)
     }
-    files = {path for path in (folder / "dashboard").rglob("*") if path.is_file()}
+    files = {path for path in folder.rglob("*") if path.is_file()}
     data = {path for path in files if path.suffix not in {".py", ".pyc"}}
     assert len(data) > 10
     assert data <= installed

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.controller.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import Code, GateRules
+from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     Evaluation,

@@ -18,7 +18,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.controller.evaluation.analyses import Analyses
 from harbourmaster.controller.evaluation.caches import MetricCaches
 from harbourmaster.controller.evaluation.context import MetricContext
-from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.evaluation.model import (
     Analysis,
     AnalysisDefinition,

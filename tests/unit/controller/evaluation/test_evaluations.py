@@ -12,7 +12,7 @@ from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation.evaluations import Evaluations
 from harbourmaster.controller.lifecycle.caches import Caches
 from harbourmaster.controller.lifecycle.context import Context
-from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.kube.errors import ApiError, ConflictError, ServerError
 from harbourmaster.lifecycle.configuration import Configuration

@@ -18,7 +18,7 @@ from harbourmaster.controller.evaluation import rounds
 from harbourmaster.controller.evaluation.caches import MetricCaches
 from harbourmaster.controller.evaluation.context import MetricContext
 from harbourmaster.controller.evaluation.metrics import Metrics
-from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.evaluation.metric_status import question_of
 from harbourmaster.evaluation.model import Metric, MetricSpec, Provider, ProviderName
 from harbourmaster.evaluation.schedule import slots, stable_hash

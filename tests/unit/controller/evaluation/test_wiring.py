@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.controller.evaluation.controller import MetricsController, _own_addresses
-from harbourmaster.controller.metrics_settings import MetricsSettings
+from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.evaluation.model import Provider, ProviderSpec
 from harbourmaster.kube.connection import Connection
 from harbourmaster.providers.errors import ForbiddenAddressError

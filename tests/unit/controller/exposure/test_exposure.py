@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import ACCESS_REVIEWS, CONFIG_MAPS
+from harbourmaster.api.times import utc_now
 from harbourmaster.certs.store import ensure, write_files
-from harbourmaster.certs.watch import utc_now
+from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.exposure import exposure as room
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
-from harbourmaster.controller.leaf import MirroredLeaf, MountedLeaf
-from harbourmaster.controller.metrics_settings import MetricsSettings
 from harbourmaster.playground.ports import free_ports
+from harbourmaster.serving.certificates import MirroredLeaf, MountedLeaf
 from harbourmaster.serving.site import AddressError
 from helpers import fronting
 from helpers.fronting import Aggregator, headers_of

@@ -9,15 +9,15 @@ import pytest
 import trustme
 from yarl import URL
 
+from harbourmaster.api.times import utc_now
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.store import ensure
-from harbourmaster.certs.watch import utc_now
-from harbourmaster.controller import access
-from harbourmaster.controller.access import User
 from harbourmaster.controller.exposure.access import Access, Wish
 from harbourmaster.controller.exposure.exposure import CLIENTS
 from harbourmaster.controller.exposure.front_proxy import decode_front_proxy
 from harbourmaster.controller.exposure.metrics_api import MetricsApiHandler
+from harbourmaster.kube import access
+from harbourmaster.kube.access import User
 from harbourmaster.kube.errors import ServerError
 from harbourmaster.serving.site import Site
 from helpers import fronting

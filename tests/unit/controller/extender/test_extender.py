@@ -12,14 +12,14 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from harbourmaster.api.times import utc_now
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.handover import SPARE
 from harbourmaster.certs.store import ensure
-from harbourmaster.certs.watch import utc_now
 from harbourmaster.controller.extender import extender as room
 from harbourmaster.controller.extender.answers import FREE, OUTCOMES, REFUSED, VERBS, Answers
 from harbourmaster.controller.extender.extender import CLIENTS, MAX_BODY_BYTES, Extender
-from harbourmaster.controller.leaf import MirroredLeaf
+from harbourmaster.serving.certificates import MirroredLeaf
 from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 from helpers.extending import (
     CHECKED,

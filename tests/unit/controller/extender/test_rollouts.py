@@ -14,7 +14,7 @@ from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.handover import mark_of
 from harbourmaster.controller.extender.extender import CLIENTS
 from harbourmaster.controller.extender.rollouts import MARK, Rollouts, rollouts_job
-from harbourmaster.controller.leaf import MountedLeaf
+from harbourmaster.serving.certificates import MountedLeaf
 from helpers.patience import PATIENCE
 
 HOME = "harbourmaster-system"

@@ -12,7 +12,7 @@ from harbourmaster.controller.job import Job
 from harbourmaster.controller.lifecycle.caches import Caches
 from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
-from harbourmaster.controller.lifecycle_settings import LifecycleSettings
+from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.lifecycle.configuration import Configuration
 from helpers.signals import RecordedSignals
 

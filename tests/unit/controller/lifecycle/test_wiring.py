@@ -8,15 +8,15 @@ from functools import partial
 import msgspec
 import pytest
 
+from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle import wiring
 from harbourmaster.controller.lifecycle.caches import Caches
 from harbourmaster.controller.lifecycle.function_maps import decode_function_map
-from harbourmaster.controller.lifecycle.gated_pods import decode_pod
 from harbourmaster.controller.lifecycle.owners import decode_owner
 from harbourmaster.controller.lifecycle.started_pods import decode_started
 from harbourmaster.controller.lifecycle.task_jobs import decode_job
-from harbourmaster.controller.scheduler_settings import SchedulerSettings
 from harbourmaster.lifecycle.apps import version_of
+from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     EvaluationStatus,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from harbourmaster.controller.placement.members import Members
-from harbourmaster.controller.placement_settings import MemberSettings
+from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.placement.deployed import MemberCluster, MemberSpec, OwnedMetadata
 from harbourmaster.placement.model import SecretKey
 from harbourmaster.placement.rollout import Reach

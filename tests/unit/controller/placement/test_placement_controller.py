@@ -15,7 +15,7 @@ from harbourmaster.api.resources import (
     MAGNUM_CLUSTERS,
     PROJECTS,
 )
-from harbourmaster.controller.placing_settings import PlacementSettings
+from harbourmaster.controller.placement.settings import PlacementSettings
 from harbourmaster.controller.settings import PLACEMENT, ControllerSettings
 from helpers.staging import NAMESPACE, Stage, weights
 

@@ -10,7 +10,7 @@ import pytest
 
 from harbourmaster.api.resources import DEFINITIONS, NODES
 from harbourmaster.controller.placement.session import BusyError, Session
-from harbourmaster.controller.placement_settings import MemberSettings
+from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube.foreign import Access
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.serving.background import running

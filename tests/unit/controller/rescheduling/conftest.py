@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harbourmaster.controller.rescheduling.controller import RescheduleController
-from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.controller.settings import CONTROLLERS
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.evicting import HOME, QUICK, EvictingApi

@@ -7,7 +7,7 @@ import pytest
 
 from harbourmaster.controller.rescheduling.caches import Switch
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
-from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
+from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.controller.settings import RESCHEDULING, ControllerSettings
 from harbourmaster.controller.validation import validate
 

@@ -9,8 +9,8 @@ import json
 import pytest
 
 from harbourmaster.api.resources import SELF_ACCESS_REVIEWS
+from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.controller.rescheduling.switched_off import SwitchedOff
-from harbourmaster.controller.rescheduling_settings import ReschedulingSettings
 from helpers.evicting import ANNOTATION, KEY, EvictingApi, until
 
 OURS = {"key": KEY, "value": "resched.01234567", "effect": "NoSchedule"}

@@ -1,0 +1,105 @@
+"""Settings of placement: the rules of decisions, how metrics are sampled, and the members."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from harbourmaster.placement.rules import Rules
+from harbourmaster.providers.addresses import networks
+
+
+class MemberSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """How member clusters are reached."""
+
+    request_timeout_seconds: Annotated[
+        float,
+        Meta(gt=0, le=60, description="seconds that one request to a member may take"),
+    ] = 5.0
+    probe_interval_seconds: Annotated[
+        float, Meta(gt=0, le=600, description="seconds between two questions whether it answers")
+    ] = 10.0
+    kubeconfig_interval_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="seconds between two looks whether the Secret of a kubeconfig has changed",
+        ),
+    ] = 60.0
+    allowed_addresses: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="addresses and networks (CIDR) that members may have though they are "
+            "refused by default: loopback, link-local and cloud metadata addresses"
+        ),
+    ] = ()
+    failures_until_offline: Annotated[
+        int, Meta(ge=1, le=100, description="unanswered questions after which it is offline")
+    ] = 2
+    concurrency: Annotated[
+        int, Meta(ge=1, le=64, description="applications that are worked on in one cluster at once")
+    ] = 8
+    workers: Annotated[
+        int, Meta(ge=1, le=512, description="applications that are worked on at once")
+    ] = 64
+    delete_timeout_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="seconds after which a migration goes on though the old cluster still has "
+            "objects, which are deleted later",
+        ),
+    ] = 60.0
+    ready_timeout_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="seconds in which the new cluster must be ready (CreateFirst); a failed "
+            "migration delays the next one by as much more each time",
+        ),
+    ] = 60.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an address that is none."""
+        try:
+            networks(self.allowed_addresses)
+        except ValueError as error:
+            raise ValueError(f"allowedAddresses: {error}: write 10.1.2.3 or 10.0.0.0/8") from None
+
+
+class PlacementSettings(Rules, frozen=True, kw_only=True):
+    """How applications are placed. Off by default: it reads Secrets with kubeconfigs."""
+
+    enabled: Annotated[
+        bool, Meta(description="choose clusters for Applications, and deploy them there")
+    ] = False
+    sample_interval_seconds: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=3600,
+            description="seconds between two queries for the same metric; also the time over "
+            "which placement.movesPerTarget counts",
+        ),
+    ] = 15.0
+    sample_max_age_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86400,
+            description="seconds after which a value counts no more; 0 is three intervals",
+        ),
+    ] = 0.0
+    members: MemberSettings = MemberSettings()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where every value would be too old before the next one comes."""
+        if 0 < self.sample_max_age_seconds <= self.sample_interval_seconds:
+            raise ValueError("sampleMaxAgeSeconds: must be longer than sampleIntervalSeconds, or 0")
+
+    @property
+    def max_age(self) -> float:
+        """Seconds for which a value counts."""
+        return self.sample_max_age_seconds or 3 * self.sample_interval_seconds

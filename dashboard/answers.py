@@ -1,0 +1,86 @@
+"""What is answered instead of a page, and what a page says of its data."""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from harbourmaster.api.resources import PODS
+from harbourmaster.dashboard.registry import OVERVIEW, SOURCES
+
+if TYPE_CHECKING:
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.dashboard.attempts import Attempts
+    from harbourmaster.dashboard.registry import Page
+    from harbourmaster.dashboard.sight import Sight
+    from harbourmaster.dashboard.world import Source, World
+
+
+class Refused(Exception):  # noqa: N818 - it is an answer, and named after it
+    """An answer that is no page; ``text`` is what is wrong, ``advice`` what to do."""
+
+    def __init__(
+        self, status: HTTPStatus, text: str, advice: str = "", *, retry_after: float = 0.0
+    ) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+        self.advice = advice
+        self.retry_after = retry_after
+
+
+def check(allowed: Attempts, who: str, text: str) -> None:
+    """Raises Refused for who has to wait."""
+    wait = allowed.wait(who)
+    if wait:
+        advice = f"Try again in {math.ceil(wait)} s."
+        raise Refused(HTTPStatus.TOO_MANY_REQUESTS, text, advice, retry_after=wait)
+
+
+def forbidden(page: Page, namespace: str, unasked: int = 0) -> Refused:
+    """The answer to who may list nothing of a page; ``unasked`` as in a Sight."""
+    kinds = "; or ".join(
+        " and ".join(f"{kind.plural}.{kind.group}".rstrip(".") for kind in group)
+        for group in page.needed
+    )
+    where = f"in the namespace {namespace}" if namespace else "in any namespace"
+    ask = "Ask"
+    if unasked:
+        where = f"in the namespaces that were asked about; {unasked} were too many"
+        ask = f"Name yours in the address: {page.path}?namespace=NAME. Or ask"
+    return Refused(
+        HTTPStatus.FORBIDDEN,
+        f"You may not list what this page shows {where}.",
+        f"{ask} for the right to list {kinds}: ClusterRole harbourmaster-dashboard-viewer has it.",
+    )
+
+
+def notes_on(page: Page, world: World, sight: Sight) -> list[str]:
+    """What is to be known about the data, such as that it is not there yet."""
+    shown = [(kind, world.named(SOURCES[kind])) for kind in page.kinds]
+    if page.counts:
+        shown = [(kind, source) for kind, source in shown if kind is not PODS]
+        shown.append((PODS, world.labels))
+    if page.counts and PODS in page.needed_kinds:
+        shown.append((PODS, world.gated_pods))
+    found = (_note(page, kind, source) for kind, source in shown if not sight.of(kind).is_empty)
+    notes = list(dict.fromkeys(filter(None, found)))
+    if sight.unasked:
+        notes.append(
+            f"There are {sight.unasked} more namespaces than one page asks about: choose one."
+        )
+    return notes
+
+
+def _note(page: Page, kind: Resource, source: Source[Any] | None) -> str:
+    if source is None:
+        if kind in page.needed_kinds and page is not OVERVIEW:
+            return f"Nothing is known of {kind.plural}: their controller is off here."
+    elif source.error is not None:
+        return f"The API server does not answer about {kind.plural}: they may be old."
+    elif not source.synced.is_set():
+        return f"The {kind.plural} are being read; not all of them are here yet."
+    elif source.absent and kind in page.needed_kinds:
+        return f"The kind {kind.kind} is not installed in this cluster."
+    return ""

@@ -1,0 +1,439 @@
+"""The dashboard's routes: who asks, what they may see, and the page that is made of it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Generator
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote
+
+from aiohttp import hdrs, web
+
+from harbourmaster.api.times import utc_now
+from harbourmaster.dashboard import attempts
+from harbourmaster.dashboard.answers import Refused, check, forbidden, notes_on
+from harbourmaster.dashboard.assets import read_assets
+from harbourmaster.dashboard.attempts import Attempts
+from harbourmaster.dashboard.guard import (
+    harden,
+    is_from_our_page,
+    is_host_of_loopback,
+    local_path,
+)
+from harbourmaster.dashboard.pages.application import application
+from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS
+from harbourmaster.dashboard.query import read_query
+from harbourmaster.dashboard.registry import (
+    APPLICATIONS_PAGE,
+    BY_NAME,
+    PAGES,
+    SOURCES,
+    places_of,
+)
+from harbourmaster.dashboard.rendering import Renderer
+from harbourmaster.dashboard.session import LIFETIME
+from harbourmaster.dashboard.sight import look
+from harbourmaster.dashboard.stream import (
+    MOST,
+    MOST_OF_ONE,
+    Hub,
+    Reader,
+    TooManyStreamsError,
+)
+from harbourmaster.dashboard.tokens import Tokens, fault_of, may_be_token
+from harbourmaster.dashboard.turns import in_turns
+from harbourmaster.kube.access import User
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.text import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.dashboard.registry import Page
+    from harbourmaster.dashboard.session import Sealer
+    from harbourmaster.dashboard.sight import Access, Sight
+    from harbourmaster.dashboard.world import World
+
+COOKIE: Final = "harbourmaster"
+_USER: Final = web.RequestKey("user", User)
+_LONGEST_FORM: Final = 16 * 1024
+_FORM_PATIENCE: Final = 10.0
+"""Seconds for a form to arrive."""
+_BEARER: Final = "bearer "
+_HTML: Final = "text/html"
+_FORM: Final = "application/x-www-form-urlencoded"
+_FOREVER: Final = "public, max-age=31536000, immutable"
+
+
+class Worlds(Protocol):
+    """Gives what there is to show now."""
+
+    def __call__(self, *, counts: bool) -> Awaitable[World]:
+        """A world; with ``counts`` of the pods that policies select."""
+
+
+class Dashboard:
+    """Answers requests."""
+
+    def __init__(
+        self,
+        world: Worlds,
+        access: Access,
+        sealer: Sealer,
+        *,
+        is_tls: bool,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.hub = Hub()
+        self._world = world
+        self._access = access
+        self._sealer = sealer
+        self._is_tls = is_tls
+        self._now = now
+        self._cookie = f"__Host-{COOKIE}" if is_tls else COOKIE
+        self._assets = read_assets()
+        self._by_path = {each.path: each for each in self._assets.values()}
+        self._renderer = Renderer()
+        self._tokens = Tokens(access, _elapsed)
+        self._made = Attempts(attempts.PAGES, _elapsed)
+        self._log = get_logger("dashboard")
+
+    def app(self) -> web.Application:
+        """The application to serve."""
+        app = web.Application(middlewares=[self._guarded], client_max_size=_LONGEST_FORM)
+        for page in PAGES:
+            app.router.add_get(page.path, self._page_handler(page))
+        app.router.add_get("/applications/{namespace}/{name:[^/]+}", self._application)
+        app.router.add_get("/login", self._login_page)
+        app.router.add_post("/login", self._login)
+        app.router.add_post("/logout", self._logout)
+        app.router.add_get("/stream", self._stream, allow_head=False)
+        app.router.add_get("/static/{name}", self._static)
+        app.on_response_prepare.append(harden)
+
+        async def close(_app: web.Application) -> None:
+            self.hub.close()
+
+        app.on_shutdown.append(close)
+        return app
+
+    def changed(self, source: str, keys: frozenset[str]) -> None:
+        """Something has changed in the source of this name in the world."""
+        kind = _KINDS.get(source)
+        if kind is not None:
+            self.hub.changed(kind, keys)
+
+    # What every request goes through.
+
+    @property
+    def _guarded(self) -> Any:  # noqa: ANN401 - aiohttp's own type is private
+        @web.middleware
+        async def guarded(
+            request: web.Request,
+            handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+        ) -> web.StreamResponse:
+            try:
+                self._check_host(request)
+                return await handler(request)
+            except Refused as refused:
+                return self._refusal(request, refused)
+            except web.HTTPException as error:
+                status = HTTPStatus(error.status)
+                if status < HTTPStatus.BAD_REQUEST:
+                    raise
+                found = self._refusal(request, Refused(status, _TEXTS.get(status, status.phrase)))
+                if hdrs.ALLOW in error.headers:
+                    found.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
+                return found
+            except TooManyStreamsError:
+                many = Refused(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"Too many pages are kept up to date: {MOST} at most, and {MOST_OF_ONE} of one "
+                    "user.",
+                    "Reload the page to see what is new.",
+                    retry_after=60,
+                )
+                return self._refusal(request, many)
+            except (ApiError, TimeoutError) as error:
+                self._log.warning("not decided", error=reason(error))
+                unknown = Refused(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    "The API server did not say who you are, or what you may see.",
+                    "Try again in a moment.",
+                    retry_after=2,
+                )
+                return self._refusal(request, unknown)
+
+        return guarded
+
+    def _check_host(self, request: web.Request) -> None:
+        if not self._is_tls and not is_host_of_loopback(request):
+            raise Refused(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "This address is served to this machine only.",
+                "Open it as http://localhost with the port that you forwarded.",
+            )
+
+    def _refusal(self, request: web.Request, refused: Refused) -> web.Response:
+        if _wants_html(request):
+            response = self._html(request, "error.html", refused.status, refused=refused)
+        else:
+            text = " ".join(filter(None, (refused.text, refused.advice)))
+            response = web.Response(status=refused.status, text=f"{int(refused.status)}: {text}\n")
+        if refused.retry_after:
+            response.headers[hdrs.RETRY_AFTER] = str(math.ceil(refused.retry_after))
+        if refused.status is HTTPStatus.UNAUTHORIZED:
+            response.headers[hdrs.WWW_AUTHENTICATE] = 'Bearer realm="harbourmaster"'
+        return response
+
+    # Who asks.
+
+    def _token(self, request: web.Request) -> str:
+        """The token of the header, else of the cookie; empty for none."""
+        given = request.headers.get(hdrs.AUTHORIZATION, "")
+        if given:
+            token = given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else ""
+            return token if may_be_token(token) else ""
+        cookie = request.cookies.get(self._cookie)
+        return (self._sealer.open(cookie) or "") if cookie else ""
+
+    async def _user(self, request: web.Request) -> User:
+        """Who asks. Raises Refused, and a redirection to the login page for who has none."""
+        token = self._token(request)
+        is_bearer = hdrs.AUTHORIZATION in request.headers
+        user = None
+        if token:
+            # What we sealed was good once, so nobody can try tokens by cookies.
+            user = await (
+                self._tokens.tried(token, request.remote or "")
+                if is_bearer
+                else self._access.user(token)
+            )
+        if user is not None:
+            request[_USER] = user
+            return user
+        if is_bearer or not _wants_html(request):
+            raise Refused(
+                HTTPStatus.UNAUTHORIZED,
+                "The API server does not know this token." if token else "No token was given.",
+                "Log in at /login, or send a ServiceAccount's token as Authorization: Bearer.",
+            )
+        raise web.HTTPSeeOther(f"/login?next={quote(local_path(request.path_qs), safe='/')}")
+
+    async def _sight(
+        self, user: User, kinds: tuple[Resource, ...], world: World, only: str, *, whole: bool
+    ) -> Sight:
+        """What the user may see; ``whole`` asks about namespaces without any objects, too."""
+        known = frozenset() if world.namespaces is None else frozenset(world.namespaces.store)
+        wanted = {kind: places_of(kind, world) | (known if whole else set()) for kind in kinds}
+        besides = dict.fromkeys(DEFINITIONS, world.definition_namespaces)
+        return await look(self._access, user, wanted, known, only, besides)
+
+    # Pages.
+
+    def _page_handler(self, page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(request: web.Request) -> web.Response:
+            user = await self._user(request)
+            query = read_query(request.query)
+            self._note_page(user)
+            world = await self._world(counts=page.counts)
+            sight = await self._sight(user, page.kinds, world, query.namespace, whole=False)
+            if page.is_refused(sight):
+                raise forbidden(page, query.namespace, sight.unasked)
+            view = page.build(world, sight, query, self._now())
+            if isinstance(view, Generator):
+                view = await in_turns(view)
+            return self._html(
+                request,
+                page.template,
+                view=view,
+                page=page,
+                query=query,
+                notes=notes_on(page, world, sight),
+                live=f"/stream{query.link(view=page.name, q='', state='', version='')}",
+            )
+
+        return handle
+
+    async def _application(self, request: web.Request) -> web.Response:
+        user = await self._user(request)
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        query = read_query(request.query)
+        page = APPLICATIONS_PAGE
+        self._note_page(user)
+        world = await self._world(counts=False)
+        sight = await self._sight(user, page.kinds, world, namespace, whole=False)
+        if page.is_refused(sight):
+            raise forbidden(page, namespace)
+        view = application(world, sight, query, self._now(), namespace, name)
+        if view is None:
+            raise Refused(
+                HTTPStatus.NOT_FOUND,
+                f"There is no version of an application {name} in the namespace {namespace}.",
+                "It may have been deleted; the list has all there are.",
+            )
+        return self._html(
+            request,
+            "application.html",
+            view=view,
+            page=page,
+            query=query,
+            notes=notes_on(page, world, sight),
+            live=f"/stream?view={page.name}&namespace={quote(namespace, safe='')}",
+        )
+
+    def _note_page(self, user: User) -> None:
+        check(self._made, user.name, "Too many pages in a short time.")
+        self._made.note(user.name)
+
+    def _html(
+        self,
+        request: web.Request,
+        template: str,
+        status: HTTPStatus = HTTPStatus.OK,
+        **values: Any,  # noqa: ANN401 - what the template shows
+    ) -> web.Response:
+        user = request.get(_USER)
+        body = self._renderer.render(
+            template,
+            self._now(),
+            **({"page": None, "query": None, "notes": (), "live": ""} | values),
+            pages=PAGES,
+            user="" if user is None else user.name,
+            assets={name: each.path for name, each in self._assets.items()},
+        )
+        return web.Response(status=status, text=body, content_type=_HTML)
+
+    # Logging in and out.
+
+    async def _login_page(self, request: web.Request) -> web.Response:
+        return self._login_form(request, local_path(request.query.get("next", "/")))
+
+    def _login_form(
+        self,
+        request: web.Request,
+        after: str,
+        fault: str = "",
+        status: HTTPStatus = HTTPStatus.OK,
+    ) -> web.Response:
+        return self._html(request, "login.html", status, after=after, fault=fault)
+
+    async def _login(self, request: web.Request) -> web.Response:
+        self._check_form(request)
+        try:
+            async with asyncio.timeout(_FORM_PATIENCE):
+                form = await request.post()
+        except TimeoutError:
+            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "The form came too slowly.") from None
+        except (ValueError, LookupError):
+            raise Refused(HTTPStatus.BAD_REQUEST, "This form can't be read.") from None
+        after, token = local_path(str(form.get("next", "/"))), str(form.get("token", "")).strip()
+        if token.lower().startswith(_BEARER):
+            token = token[len(_BEARER) :].strip()
+        fault = fault_of(token)
+        if fault:
+            return self._login_form(request, after, fault, HTTPStatus.BAD_REQUEST)
+        try:
+            user = await self._tokens.tried(token, request.remote or "")
+        except Refused as refused:
+            found = self._login_form(
+                request, after, f"{refused.text} {refused.advice}", refused.status
+            )
+            found.headers[hdrs.RETRY_AFTER] = str(math.ceil(refused.retry_after))
+            return found
+        if user is None:
+            fault = "The API server does not know this token, or it is over."
+            return self._login_form(request, after, fault, HTTPStatus.UNAUTHORIZED)
+        self._log.info("logged in", user=user.name)
+        response = web.Response(status=HTTPStatus.SEE_OTHER, headers={hdrs.LOCATION: after})
+        response.set_cookie(
+            self._cookie,
+            self._sealer.seal(token),
+            max_age=LIFETIME,
+            path="/",
+            secure=self._is_tls,
+            httponly=True,
+            samesite="Strict",
+        )
+        return response
+
+    async def _logout(self, request: web.Request) -> web.Response:
+        self._check_form(request)
+        response = web.Response(status=HTTPStatus.SEE_OTHER, headers={hdrs.LOCATION: "/login"})
+        response.del_cookie(
+            self._cookie, path="/", secure=self._is_tls, httponly=True, samesite="Strict"
+        )
+        return response
+
+    def _check_form(self, request: web.Request) -> None:
+        if request.body_exists and request.content_type != _FORM:
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "This is no form of this dashboard.")
+        if not is_from_our_page(request):
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                "This form was not sent by a page of this dashboard.",
+                "Open the dashboard, and send it from there.",
+            )
+
+    # What comes besides.
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        user = await self._user(request)
+        page = BY_NAME.get(request.query.get("view", ""))
+        if page is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "There is no page of this name.")
+        only = read_query(request.query).namespace
+        # Before anything is asked: it takes as many questions as a page does.
+        self.hub.check(user.name)
+        self._note_page(user)
+        token = self._token(request)
+
+        async def sight() -> Sight:
+            world = await self._world(counts=False)
+            return await self._sight(user, page.kinds, world, only, whole=True)
+
+        async def recheck() -> Sight | None:
+            try:
+                if await self._access.user(token) != user or not self._token(request):
+                    return None
+                found = await sight()
+            except (ApiError, TimeoutError):
+                # Who can't be asked about sees nothing more; the browser comes again.
+                return None
+            return None if page.is_refused(found) else found
+
+        first = await sight()
+        if page.is_refused(first):
+            raise forbidden(page, only, first.unasked)
+        return await self.hub.serve(request, user.name, Reader(page.kinds, first), recheck)
+
+    async def _static(self, request: web.Request) -> web.Response:
+        found = self._by_path.get(request.path)
+        if found is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "There is no such file.")
+        headers = {hdrs.CACHE_CONTROL: _FOREVER, hdrs.ETAG: f'"{found.etag}"'}
+        if found.etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):
+            return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+        headers[hdrs.CONTENT_TYPE] = found.content_type
+        return web.Response(body=found.body, headers=headers)
+
+
+_KINDS: Final = {name: kind for kind, name in SOURCES.items()}
+_TEXTS: Final = {
+    HTTPStatus.NOT_FOUND: "There is no such page.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "Nothing can be changed here.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "This is too long to be a token.",
+}
+
+
+def _elapsed() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _wants_html(request: web.Request) -> bool:
+    return _HTML in request.headers.get(hdrs.ACCEPT, "")

@@ -1,0 +1,156 @@
+"""The mirrors that pages are made of: those of the controllers that run, and a few of our own.
+
+Policies, the labels of pods and those of namespaces are mirrored here: of the last two no more than
+their metadata comes. Whoever leads needs none of them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api.decoding import decode
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, PODS, POLICIES
+from harbourmaster.dashboard.counts import Counter
+from harbourmaster.dashboard.world import KnownPolicy, LabelledPod, World
+from harbourmaster.kube.reflector import Reflector
+from harbourmaster.policies.compiled import compile_policy, undecodable_policy
+from harbourmaster.policies.model import CLUSTER_POLICY, POLICY, Policy, PolicyMetadata
+from harbourmaster.rescheduling.interning import shared_labels, shared_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.kube.caches import SharedCache
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.faults import WatchMetrics
+
+UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class _Metadata(Struct, frozen=True, gc=False):
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Object(Struct, frozen=True, gc=False):
+    metadata: _Metadata
+
+
+_object: Final = msgspec.json.Decoder(_Object).decode
+_policy: Final = msgspec.json.Decoder(Policy)
+
+
+class DashboardMirrors:
+    """The world of one process. ``on_change`` gets the name of a source, and keys."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        metrics: WatchMetrics | None = None,
+        shared: Iterable[SharedCache] = (),
+    ) -> None:
+        """To be made before any of the mirrors runs."""
+        self.on_change: list[Callable[[str, frozenset[str]], None]] = []
+        self._client = client
+        self._metrics = metrics
+        self._sources: dict[str, Any] = {}
+        self.policies = self._mirror("policies", POLICIES, POLICY)
+        self.cluster_policies = self._mirror("cluster_policies", CLUSTER_POLICIES, CLUSTER_POLICY)
+        self.namespaces: Reflector[dict[str, str]] = Reflector(
+            client,
+            NAMESPACES,
+            _labels,
+            on_change=lambda keys: self._tell("namespaces", keys),
+            metrics=metrics,
+            metadata_only=True,
+            name="namespaces of the dashboard",
+        )
+        self.pods: Reflector[LabelledPod] = Reflector(
+            client,
+            PODS,
+            _pod,
+            field_selector=UNFINISHED,
+            on_change=lambda _keys: self._counter.outdate(),
+            metrics=metrics,
+            metadata_only=True,
+            name="labels of pods",
+        )
+        self._sources["namespaces"] = self.namespaces
+        self._sources["labels"] = self.pods
+        for each in shared:
+            self._sources[each.source] = each.cache
+            each.subscribe(partial(self._tell, each.source))
+        self._counter = Counter(
+            lambda: [
+                each.compiled
+                for source in (self.policies, self.cluster_policies)
+                for each in source.store.values()
+            ],
+            self.pods.store.values,
+            self.namespaces.store.get,
+            lambda: all(each.synced.is_set() for each in self.reflectors),
+        )
+
+    @property
+    def reflectors(self) -> tuple[Reflector[Any], ...]:
+        """Our own mirrors, to be run."""
+        return (self.policies, self.cluster_policies, self.namespaces, self.pods)
+
+    @property
+    def optional(self) -> dict[Resource, Reflector[Any]]:
+        """Those whose definitions may come later."""
+        return {POLICIES: self.policies, CLUSTER_POLICIES: self.cluster_policies}
+
+    async def world(self, *, counts: bool, **settings: Any) -> World:  # noqa: ANN401 - of the World
+        """What there is to show now."""
+        if counts:
+            settings["counts"] = await self._counter.counts()
+        return World(**self._sources, **settings)
+
+    def _mirror(self, name: str, resource: Resource, kind: str) -> Reflector[KnownPolicy]:
+        found: Reflector[KnownPolicy] = Reflector(
+            self._client,
+            resource,
+            known_policy,
+            undecodable=lambda key, _raw, error: unreadable_policy(kind, key, error),
+            on_change=lambda keys: self._tell(name, keys),
+            metrics=self._metrics,
+        )
+        self._sources[name] = found
+        return found
+
+    def _tell(self, name: str, keys: frozenset[str]) -> None:
+        if name in {"policies", "cluster_policies", "namespaces"}:
+            self._counter.outdate()
+        for each in self.on_change:
+            each(name, keys)
+
+
+def known_policy(raw: msgspec.Raw | bytes) -> KnownPolicy:
+    """A policy of either kind. Raises MalformedError."""
+    policy = decode(_policy, raw, "")
+    return KnownPolicy(policy, compile_policy(policy))
+
+
+def unreadable_policy(kind: str, key: str, error: Exception) -> KnownPolicy:
+    """One that can't be read is shown with its fault, as admission tells of it."""
+    namespace, _, name = key.rpartition("/")
+    policy = Policy(kind=kind, metadata=PolicyMetadata(name=name, namespace=namespace or None))
+    return KnownPolicy(
+        policy, undecodable_policy(policy.reference, policy.metadata.namespace, str(error))
+    )
+
+
+def _labels(raw: msgspec.Raw) -> dict[str, str]:
+    return _object(raw).metadata.labels or {}
+
+
+def _pod(raw: msgspec.Raw) -> LabelledPod:
+    metadata = _object(raw).metadata
+    return LabelledPod(shared_text(metadata.namespace), shared_labels(metadata.labels))

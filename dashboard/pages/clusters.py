@@ -1,0 +1,297 @@
+"""Member clusters and what is placed on them, with the scores that decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
+from harbourmaster.dashboard.pages.states import (
+    Notice,
+    Part,
+    Shown,
+    Tally,
+    plural,
+    shown,
+)
+from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.world import values
+from harbourmaster.placement.model import DecisionRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from harbourmaster.dashboard.query import Query
+    from harbourmaster.dashboard.sight import Sight
+    from harbourmaster.dashboard.world import World
+    from harbourmaster.placement.model import Application, Reference, ReportedCluster
+
+PATH: Final = "/clusters"
+PLACED: Final = "placed"
+"""The view of applications."""
+_MOST_NOTICES: Final = 5
+
+
+class MetricValue(Struct, frozen=True, gc=False):
+    """A metric of a cluster; without a value there is a reason."""
+
+    name: str
+    weight: str
+    value: str
+    reason: str
+
+
+class ClusterRow(Struct, frozen=True, gc=False):
+    """A member cluster."""
+
+    namespace: str
+    name: str
+    state: Shown
+    faults: tuple[str, ...]
+    """What its conditions say that is not as it should be."""
+    metrics: tuple[MetricValue, ...]
+    applications: int | None
+    """That run there, of those that may be seen; None where none may be."""
+    is_closed: bool
+    """Whether it takes no more."""
+
+
+class CandidateRow(Struct, frozen=True, gc=False):
+    """How one cluster fared in a decision."""
+
+    name: str
+    score: str
+    terms: tuple[str, ...]
+    reason: str
+    is_chosen: bool
+
+
+class PlacementRow(Struct, frozen=True, gc=False):
+    """An application and where it is."""
+
+    namespace: str
+    name: str
+    state: Shown
+    target: str
+    """Where it is to run."""
+    running_on: str
+    """Where it does, if that is elsewhere."""
+    outcome: str
+    reason: str
+    decided: str
+    matched: str
+    candidates: tuple[CandidateRow, ...]
+    would_change: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+class Clusters(Struct, frozen=True):
+    """The page: one of two lists."""
+
+    is_placed: bool
+    clusters: Listing[ClusterRow] | None
+    placements: Listing[PlacementRow] | None
+    parts: tuple[Part, ...]
+
+
+def clusters(world: World, sight: Sight, query: Query, _now: datetime) -> Clusters:
+    """The page, the most urgent first."""
+    if query.view == PLACED:
+        seen = _applications(world, sight)
+        placed = listed(
+            seen,
+            query,
+            namespace=lambda each: each.metadata.namespace,
+            texts=lambda each: (
+                each.metadata.name,
+                each.metadata.namespace,
+                _name(each.status.scheduled_to),
+                _name(each.status.running_on),
+            ),
+            key=lambda each: (shown(each.status.phase).urgency, each.metadata.key),
+            holds=lambda each: not query.state or each.status.phase == query.state,
+        )
+        rows = [_placement(each) for each in placed.rows]
+        return Clusters(True, None, turned(placed, rows), tuple(_parts(_phases(seen))))
+    members = _clusters(world, sight)
+    running = _running(world, sight)
+    found = listed(
+        members,
+        query,
+        namespace=lambda each: each.metadata.namespace,
+        texts=lambda each: (each.metadata.name, each.metadata.namespace),
+        key=lambda each: (shown(each.status.state).urgency, each.metadata.key),
+        holds=lambda each: not query.state or each.status.state == query.state,
+    )
+    turned_rows = turned(found, [_cluster(each, running) for each in found.rows])
+    states = tuple(_parts(each.status.state for each in members))
+    return Clusters(False, turned_rows, None, states)
+
+
+def tally(world: World, sight: Sight, _now: datetime) -> Tally:
+    """What the overview says of the clusters."""
+    members = _clusters(world, sight)
+    bad = [each for each in members if shown(each.status.state).tone in {"bad", "warn"}]
+    return Tally(
+        title="Clusters",
+        link=PATH,
+        total=len(members),
+        unit=plural(len(members), "cluster", "clusters"),
+        parts=tuple(_parts(each.status.state for each in members)),
+        notices=tuple(
+            Notice(
+                shown(each.status.state).tone,
+                "Cluster",
+                each.metadata.key,
+                "; ".join(_faults(each)) or each.status.state,
+                PATH,
+            )
+            for each in bad[:_MOST_NOTICES]
+        ),
+        urgent=len(bad),
+        is_off=world.clusters is None,
+        is_refused=sight.of(CLUSTERS).is_empty,
+    )
+
+
+def tally_placed(world: World, sight: Sight, _now: datetime) -> Tally:
+    """What the overview says of the applications that are placed."""
+    seen = _applications(world, sight)
+    link = f"{PATH}?view={PLACED}"
+    bad = [each for each in seen if shown(each.status.phase).tone == "bad"]
+    return Tally(
+        title="Placements",
+        link=link,
+        total=len(seen),
+        unit=plural(len(seen), "application placed", "applications placed"),
+        parts=tuple(_parts(_phases(seen))),
+        notices=tuple(
+            Notice(
+                "bad",
+                "Placement",
+                each.metadata.key,
+                "; ".join(_application_faults(each)) or each.status.phase,
+                f"{link}&{_found_by(each)}",
+            )
+            for each in bad[:_MOST_NOTICES]
+        ),
+        urgent=len(bad),
+        is_off=world.applications is None,
+        is_refused=sight.of(APPLICATIONS).is_empty,
+    )
+
+
+def _clusters(world: World, sight: Sight) -> list[ReportedCluster]:
+    scope = sight.of(CLUSTERS)
+    return [each for each in values(world.clusters) if scope.sees(each.metadata.namespace)]
+
+
+def _applications(world: World, sight: Sight) -> list[Application]:
+    scope = sight.of(APPLICATIONS)
+    return [each for each in values(world.applications) if scope.sees(each.metadata.namespace)]
+
+
+def _phases(seen: Iterable[Application]) -> Iterator[str]:
+    return (each.status.phase for each in seen)
+
+
+def _parts(states: Iterable[str]) -> Iterator[Part]:
+    counts: dict[str, int] = {}
+    for each in states:
+        counts[each] = counts.get(each, 0) + 1
+    for state in sorted(counts, key=lambda each: (shown(each).urgency, each)):
+        found = shown(state)
+        yield Part(found.label, counts[state], found.tone, state)
+
+
+def _running(world: World, sight: Sight) -> dict[str, int] | None:
+    """How many applications run on each cluster, by its key."""
+    if sight.of(APPLICATIONS).is_empty:
+        return None
+    counts: dict[str, int] = {}
+    for each in _applications(world, sight):
+        target = each.status.running_on
+        if target is not None:
+            key = f"{target.namespace or each.metadata.namespace}/{target.name}"
+            counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def _cluster(cluster: ReportedCluster, running: dict[str, int] | None) -> ClusterRow:
+    weights = {each.name: each.weight for each in cluster.spec.metrics or ()}
+    reported = {each.name: each for each in cluster.status.metrics}
+    metrics = []
+    for name in dict.fromkeys((*weights, *reported)):
+        report = reported.get(name)
+        value = "" if report is None or report.value is None else f"{report.value:g}"
+        reason = "" if value else (report.reason if report else "") or "no value yet"
+        weight = f"{weights[name]:g}" if name in weights else ""
+        metrics.append(MetricValue(name, weight, value, reason))
+    return ClusterRow(
+        namespace=cluster.metadata.namespace,
+        name=cluster.metadata.name,
+        state=shown(cluster.status.state),
+        faults=tuple(_faults(cluster)),
+        metrics=tuple(metrics),
+        applications=None if running is None else running.get(cluster.metadata.key, 0),
+        is_closed=cluster.spec.unschedulable,
+    )
+
+
+def _faults(cluster: ReportedCluster) -> Iterator[str]:
+    for each in cluster.status.conditions:
+        if each.status != "True":
+            said = each.message or each.reason or each.status
+            yield f"{each.type}: {said}"
+
+
+def _application_faults(application: Application) -> Iterator[str]:
+    for each in application.status.conditions:
+        if each.status == "False":
+            yield f"{each.type}: {each.message or each.reason or each.status}"
+
+
+def _placement(application: Application) -> PlacementRow:
+    status = application.status
+    record = status.last_decision or DecisionRecord()
+    target, running = _name(status.scheduled_to), _name(status.running_on)
+    return PlacementRow(
+        namespace=application.metadata.namespace,
+        name=application.metadata.name,
+        state=shown(status.phase),
+        target=target,
+        running_on=running if running != target else "",
+        outcome=record.outcome,
+        reason=record.reason,
+        decided=record.time,
+        matched=f"{record.matched} of {record.considered}" if record.considered else "",
+        candidates=tuple(_candidates(record)),
+        would_change=record.would_change,
+        faults=tuple(_application_faults(application)),
+    )
+
+
+def _candidates(record: DecisionRecord) -> Iterator[CandidateRow]:
+    for each in record.candidates:
+        terms = [f"{one.metric} {one.value:g} by {one.weight:g}" for one in each.terms]
+        if each.stickiness:
+            terms.append(f"it is there: + {each.stickiness:g}")
+        yield CandidateRow(
+            name=each.cluster,
+            score="" if each.score is None else f"{each.score:.3f}",
+            terms=tuple(terms),
+            reason=each.reason,
+            is_chosen=each.cluster == record.chosen,
+        )
+
+
+def _found_by(application: Application) -> str:
+    metadata = application.metadata
+    return urlencode({"namespace": metadata.namespace, "q": metadata.name})
+
+
+def _name(reference: Reference | None) -> str:
+    return reference.name if reference is not None else ""

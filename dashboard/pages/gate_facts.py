@@ -1,0 +1,176 @@
+"""What is known of waiting pods besides themselves, found for one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from harbourmaster.api.resources import (
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    KEPTN_METRICS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOADS,
+)
+from harbourmaster.dashboard.world import found, values
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.model import MetricReference
+from harbourmaster.lifecycle.waiting import app_version_of
+from harbourmaster.lifecycle.workloads import names_of_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.dashboard.sight import Sight
+    from harbourmaster.dashboard.world import Source, World
+    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.model import (
+        AppVersion,
+        Evaluation,
+        EvaluationDefinition,
+        Task,
+        TaskDefinition,
+    )
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+DETAILS: Final = (
+    WORKLOADS,
+    TASKS,
+    TASK_DEFINITIONS,
+    EVALUATIONS,
+    EVALUATION_DEFINITIONS,
+    KEPTN_METRICS,
+)
+"""Of what one may not list of these, a report says that it was not read."""
+DEFINITIONS: Final = (TASK_DEFINITIONS, EVALUATION_DEFINITIONS, KEPTN_METRICS)
+"""What may also lie in a namespace that serves all others."""
+
+
+class _Known(NamedTuple):
+    """What may be seen in a namespace of what checks are judged by."""
+
+    tasks: Mapping[str, Task]
+    evaluations: Mapping[str, Evaluation]
+    task_definitions: Mapping[str, TaskDefinition]
+    definitions: Mapping[str, EvaluationDefinition]
+    metrics: Mapping[MetricReference, Metric]
+    unread: tuple[str, ...]
+
+
+class Gatherer:
+    """Finds what is known of pods, one after the other; no more than may be seen."""
+
+    def __init__(self, world: World, sight: Sight) -> None:
+        self._world = world
+        self._sight = sight
+        self._known: dict[str, _Known] = {}
+        self._apps: dict[tuple[str, str], list[AppVersion]] = {}
+        for each in values(world.app_versions):
+            place = (each.metadata.namespace, each.spec.app_name)
+            self._apps.setdefault(place, []).append(each)
+
+    def facts(self, pod: Pod) -> Facts:
+        """What is known of one pod."""
+        world, namespace = self._world, pod.namespace
+        known = self._known.get(namespace)
+        if known is None:
+            known = self._known[namespace] = self._in(namespace)
+        described = workload_of(pod.annotations, pod.labels)
+        version = workload = app = None
+        if described is not None:
+            names = names_of_pod(described)
+            version = found(world.workload_versions, f"{namespace}/{names.version}")
+            if WORKLOADS.kind not in known.unread:
+                workload = found(world.workloads, f"{namespace}/{names.workload}")
+            if version is not None:
+                app = app_version_of(version, self._apps.get((namespace, version.spec.app), ()))
+        return Facts(
+            workload=workload,
+            version=version,
+            app=app,
+            tasks=known.tasks,
+            evaluations=known.evaluations,
+            task_definitions=known.task_definitions,
+            definitions=known.definitions,
+            metrics=known.metrics,
+            unread=known.unread,
+        )
+
+    def _in(self, namespace: str) -> _Known:
+        world = self._world
+        places = tuple(dict.fromkeys((namespace, *world.definition_namespaces)))
+        metrics = self._named(world.metrics, KEPTN_METRICS, places)
+        return _Known(
+            tasks=self._named(world.tasks, TASKS, (namespace,)),
+            evaluations=self._named(world.evaluations, EVALUATIONS, (namespace,)),
+            task_definitions=self._named(world.task_definitions, TASK_DEFINITIONS, places),
+            definitions=self._named(world.evaluation_definitions, EVALUATION_DEFINITIONS, places),
+            metrics=_Metrics(metrics, self._metric),
+            unread=tuple(each.kind for each in DETAILS if self._is_unread(each, namespace, places)),
+        )
+
+    def _is_unread(self, kind: Resource, namespace: str, places: Iterable[str]) -> bool:
+        """Whether one may be where it is not seen: then it must not be called missing."""
+        looked_at = places if kind in DEFINITIONS else (namespace,)
+        return not all(self._sight.sees(kind, each) for each in looked_at)
+
+    def _named(
+        self, source: Source[T] | None, kind: Resource, places: Iterable[str]
+    ) -> Mapping[str, T]:
+        return _Named(source, [each for each in places if self._sight.sees(kind, each)])
+
+    def _metric(self, reference: MetricReference) -> Metric | None:
+        if not self._sight.sees(KEPTN_METRICS, reference.namespace):
+            return None
+        return found(self._world.metrics, f"{reference.namespace}/{reference.name}")
+
+
+class _Found(Mapping[K, T], Generic[K, T]):
+    """Looks up one thing at a time; it can't be walked."""
+
+    def find(self, key: K) -> T | None:
+        raise NotImplementedError
+
+    def __getitem__(self, key: K) -> T:
+        got = self.find(key)
+        if got is None:
+            raise KeyError(key)
+        return got
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class _Named(_Found[str, T]):
+    """The objects of a source by name, in the first of the namespaces that has it."""
+
+    def __init__(self, source: Source[T] | None, places: Sequence[str]) -> None:
+        self._source = source
+        self._places = places
+
+    def find(self, key: str) -> T | None:
+        for place in self._places:
+            got = found(self._source, f"{place}/{key}")
+            if got is not None:
+                return got
+        return None
+
+
+class _Metrics(_Found[MetricReference, Any]):
+    """Metrics by references, which may name a namespace."""
+
+    def __init__(self, named: Mapping[str, Any], elsewhere: Any) -> None:  # noqa: ANN401 - a method
+        self._named = named
+        self._elsewhere = elsewhere
+
+    def find(self, key: MetricReference) -> Any:  # noqa: ANN401 - a Metric
+        return self._elsewhere(key) if key.namespace else self._named.get(key.name)

@@ -1,0 +1,192 @@
+"""Pods that wait: why, since when, until when, and what each check says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    PODS,
+    WORKLOAD_VERSIONS,
+)
+from harbourmaster.dashboard.pages.gate_facts import Gatherer
+from harbourmaster.dashboard.pages.states import Notice, Part, Tally, Tone, plural
+from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.turns import at_once
+from harbourmaster.dashboard.world import values
+from harbourmaster.lifecycle.gate_report import GateReport, case_of, gate_report
+from harbourmaster.lifecycle.gate_verdict import verdict_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from harbourmaster.dashboard.query import Query
+    from harbourmaster.dashboard.sight import Sight
+    from harbourmaster.dashboard.turns import Course
+    from harbourmaster.dashboard.world import World
+    from harbourmaster.lifecycle.check_facts import Facts
+    from harbourmaster.lifecycle.gate_verdict import Verdict
+    from harbourmaster.lifecycle.gated_pods import Pod
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+PATH: Final = "/gates"
+NEEDED: Final = (PODS, WORKLOAD_VERSIONS, APP_VERSIONS)
+"""What one must be allowed to list to see a waiting pod: else it can't be told why."""
+_TONES: Final[dict[str, Tone]] = {
+    "app-failed": "bad",
+    "checks-failed": "bad",
+    "orphaned": "bad",
+    "waits-for-version": "busy",
+    "waits-for-owner": "busy",
+    "checks-pending": "busy",
+    "waits-for-app": "busy",
+}
+_WORDS: Final = {
+    "ending": "ending",
+    "foreign-gates-only": "gates of others",
+    "released": "release due",
+    "not-gated": "not gated",
+    "waits-in-scheduler": "waits for a node",
+    "waits-for-owner": "waits for its owner",
+    "orphaned": "orphaned",
+    "waits-for-version": "waits for its version",
+    "app-failed": "app failed",
+    "waits-for-app": "waits for its app",
+    "checks-failed": "checks failed",
+    "checks-pending": "waits for checks",
+    "deployment-due": "deployment due",
+}
+_ORDER: Final = tuple(_WORDS)
+_URGENCY: Final[dict[Tone, int]] = {"bad": 0, "warn": 1, "busy": 2, "idle": 3, "good": 4}
+_MOST_NOTICES: Final = 5
+_SLICE: Final = 100
+"""Pods that are judged in one go: some milliseconds."""
+
+
+class GateRow(Struct, frozen=True, gc=False):
+    """One pod that waits."""
+
+    report: GateReport
+    word: str
+    tone: Tone
+
+
+class Gates(Struct, frozen=True):
+    """The page."""
+
+    listing: Listing[GateRow]
+    parts: tuple[Part, ...]
+    is_bounded: bool
+    """Whether pods may wait only for so long."""
+
+
+def gates(world: World, sight: Sight, query: Query, now: datetime) -> Gates:
+    """The page: what nothing will release first, then who waits longest."""
+    return at_once(course(world, sight, query, now))
+
+
+def course(world: World, sight: Sight, query: Query, now: datetime) -> Course[Gates]:
+    """The same in turns: to find out why a pod waits takes long, and a page of it is short."""
+    waiting = yield from _waiting(world, sight, now)
+    found_rows = listed(
+        waiting,
+        query,
+        namespace=lambda each: each.pod.namespace,
+        texts=lambda each: (each.pod.key, each.workload),
+        key=_rank,
+        holds=lambda each: not query.state or each.verdict.code == query.state,
+    )
+    rows = [
+        GateRow(gate_report(each.pod, each.facts, world.rules, now), each.word, each.tone)
+        for each in found_rows.rows
+    ]
+    is_bounded = world.rules.max_age_seconds > 0
+    return Gates(turned(found_rows, rows), tuple(_parts(waiting)), is_bounded)
+
+
+def tally(world: World, sight: Sight, now: datetime) -> Course[Tally]:
+    """What the overview says of them, in turns."""
+    waiting = yield from _waiting(world, sight, now)
+    urgent = sorted((each for each in waiting if each.is_urgent), key=_rank)
+    return Tally(
+        title="Gates",
+        link=PATH,
+        total=len(waiting),
+        unit=plural(len(waiting), "pod waits", "pods wait"),
+        parts=tuple(_parts(waiting)),
+        notices=tuple(
+            Notice(
+                tone="bad" if each.tone == "bad" else "warn",
+                what="Pod",
+                name=each.pod.key,
+                text=f"waits for {each.verdict.text}",
+                link=f"{PATH}?{urlencode({'namespace': each.pod.namespace, 'q': each.pod.name})}",
+            )
+            for each in urgent[:_MOST_NOTICES]
+        ),
+        urgent=len(urgent),
+        is_off=world.gated_pods is None,
+        is_refused=any(sight.of(each).is_empty for each in NEEDED),
+    )
+
+
+class _Waiting(NamedTuple):
+    """A pod that waits, and why; what its checks say is found out for the few that are shown."""
+
+    pod: Pod
+    workload: str
+    facts: Facts
+    verdict: Verdict
+    tone: Tone
+    is_overdue: bool
+
+    @property
+    def word(self) -> str:
+        return _WORDS.get(self.verdict.code, self.verdict.code)
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.tone == "bad" or self.is_overdue
+
+
+def _waiting(world: World, sight: Sight, now: datetime) -> Course[list[_Waiting]]:
+    scopes = [sight.of(each) for each in NEEDED]
+    gatherer = Gatherer(world, sight)
+    waiting = []
+    for number, pod in enumerate(values(world.gated_pods), 1):
+        if not number % _SLICE:
+            yield
+        if not pod.is_ours or not all(scope.sees(pod.namespace) for scope in scopes):
+            continue
+        facts = gatherer.facts(pod)
+        case = case_of(pod, facts, world.rules, now)
+        verdict = verdict_on(case)
+        tone: Tone = "warn" if case.is_overdue else "idle"
+        tone = _TONES.get(verdict.code, tone)
+        if tone == "busy" and verdict.advice:
+            tone = "warn"
+        described = case.described
+        workload = "" if described is None else f"{described.app}/{described.workload}"
+        waiting.append(_Waiting(pod, workload, facts, verdict, tone, case.is_overdue))
+    return waiting
+
+
+def _rank(each: _Waiting) -> tuple[int, str, str]:
+    return _URGENCY[each.tone], each.pod.creation_timestamp, each.pod.key
+
+
+def _parts(waiting: Sequence[_Waiting]) -> Iterator[Part]:
+    counts: dict[str, tuple[int, Tone]] = {}
+    for each in waiting:
+        code = each.verdict.code
+        count, tone = counts.get(code, (0, each.tone))
+        counts[code] = (count + 1, tone)
+    for name in sorted(counts, key=lambda each: (_URGENCY[counts[each][1]], _ORDER.index(each))):
+        count, tone = counts[name]
+        yield Part(_WORDS[name], count, tone, name)

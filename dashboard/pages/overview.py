@@ -1,0 +1,75 @@
+"""All of it in a few numbers, and what needs attention first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from harbourmaster.dashboard.pages import (
+    applications,
+    clusters,
+    gates,
+    policies,
+    reservations,
+)
+from harbourmaster.dashboard.pages.states import Notice, Tally
+from harbourmaster.dashboard.turns import at_once
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from harbourmaster.dashboard.query import Query
+    from harbourmaster.dashboard.sight import Sight
+    from harbourmaster.dashboard.turns import Course
+    from harbourmaster.dashboard.world import World
+
+MOST_OF_ONE: Final = 5
+"""Notices of one kind: a hundred failed applications must not hide the one cluster."""
+_TALLIES: Final = (
+    applications.tally,
+    policies.tally,
+    clusters.tally,
+    clusters.tally_placed,
+    reservations.tally,
+)
+_RANK: Final = {"bad": 0, "warn": 1}
+
+
+class Further(Struct, frozen=True, gc=False):
+    """Notices beyond those on the page."""
+
+    title: str
+    link: str
+    count: int
+
+
+class Overview(Struct, frozen=True):
+    """The page."""
+
+    tallies: tuple[Tally, ...]
+    notices: tuple[Notice, ...]
+    further: tuple[Further, ...]
+
+
+def overview(world: World, sight: Sight, query: Query, now: datetime) -> Overview:
+    """The page."""
+    return at_once(course(world, sight, query, now))
+
+
+def course(world: World, sight: Sight, _query: Query, now: datetime) -> Course[Overview]:
+    """The same in turns."""
+    tallies = []
+    for each in _TALLIES:
+        tallies.append(each(world, sight, now))
+        yield
+    # Second on the page, and the one that takes long.
+    tallies.insert(1, (yield from gates.tally(world, sight, now)))
+    notices = [notice for tally in tallies for notice in tally.notices[:MOST_OF_ONE]]
+    notices.sort(key=lambda each: _RANK.get(each.tone, len(_RANK)))
+    further = tuple(
+        Further(each.title, each.link, each.urgent - MOST_OF_ONE)
+        for each in tallies
+        if each.urgent > MOST_OF_ONE
+    )
+    return Overview(tuple(tallies), tuple(notices), further)

@@ -1,0 +1,177 @@
+"""The phases of a version: how each stands, and when it ran."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from harbourmaster.dashboard.pages.states import Shown, shown
+from harbourmaster.dashboard.times import moment, seconds_between, span
+from harbourmaster.lifecycle.model import PENDING, PROGRESSING, AppVersion
+from harbourmaster.lifecycle.phases import PROMOTION, SETTLED, Phase, phases_of, state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from harbourmaster.lifecycle.model import ItemStatus, Version
+
+WIDTH: Final = 1000
+"""Units of a time line."""
+_LEAST: Final = 6
+"""So wide is what took no time at all."""
+_WORDS: Final = (
+    ("Tasks", "tasks"),
+    ("Evaluations", "evaluations"),
+)
+
+
+class Step(Struct, frozen=True, gc=False):
+    """One phase in a row of them."""
+
+    name: str
+    state: Shown
+
+
+class Bar(Struct, frozen=True, gc=False):
+    """A part of the time line, in its units."""
+
+    x: int
+    width: int
+
+
+class Check(Struct, frozen=True, gc=False):
+    """A task or an evaluation of a phase."""
+
+    name: str
+    state: Shown
+    object: str
+    start: str
+    end: str
+
+
+class PhaseRow(Struct, frozen=True, gc=False):
+    """A phase with its time. ``bar`` is None where it has none yet."""
+
+    name: str
+    state: Shown
+    start: str
+    took: str
+    bar: Bar | None
+    checks: tuple[Check, ...]
+
+
+class Ran(Struct, frozen=True, gc=False):
+    """When a phase ran; the end of one that runs is now."""
+
+    phase: Phase
+    start: datetime | None
+    end: datetime | None
+
+
+def name_of(phase: Phase) -> str:
+    """A phase in words; one that has a level belongs to an app or to a workload."""
+    if phase.name == PROMOTION.name:
+        return "Promotion"
+    when = "Pre" if "Pre" in phase.name else "Post" if "Post" in phase.name else ""
+    for mark, word in _WORDS:
+        if when and phase.name.endswith(mark):
+            return f"{when}-deployment {word}"
+    return "Deployment"
+
+
+def name_of_current(version: Version) -> str:
+    """The phase in which a version is, in words; empty before the first and after the last."""
+    current = version.status.current_phase
+    return next((name_of(each) for each in phases_of(version) if each.name == current), "")
+
+
+def steps(version: Version) -> tuple[Step, ...]:
+    """All phases in order."""
+    return tuple(
+        Step(name_of(each), shown(state_of(version.status, each))) for each in _counted(version)
+    )
+
+
+def ran(version: Version, now: datetime) -> tuple[Ran, ...]:
+    """When each phase ran, as far as the status tells; a deployment lies between its neighbours."""
+    status = version.status
+    phases = _counted(version)
+    known = [_of_items(_items(version, each), now) for each in phases]
+    found: list[Ran] = []
+    last = moment(status.start_time)
+    for place, phase in enumerate(phases):
+        start, end = known[place]
+        state = state_of(status, phase)
+        if not phase.kind and state != PENDING:
+            # A deployment has no items: it lasts until something of a later phase begins.
+            begun = "" if isinstance(version, AppVersion) else version.status.deployment_start_time
+            start = moment(begun) or last
+            later = [first for first, _ in known[place + 1 :] if first is not None]
+            over = min(later, default=moment(status.end_time))
+            end = over if state in SETTLED and over is not None else now
+        found.append(Ran(phase, start, end))
+        last = end or last
+    return tuple(found)
+
+
+def phase_rows(version: Version, start: datetime, end: datetime, now: datetime) -> list[PhaseRow]:
+    """The phases on a time line that reaches from one moment to another."""
+    whole = max(seconds_between(start, end), 1.0)
+
+    def bar(found: Ran) -> Bar | None:
+        if found.start is None or found.end is None:
+            return None
+        x = int(seconds_between(start, found.start) / whole * WIDTH)
+        width = int(seconds_between(found.start, found.end) / whole * WIDTH)
+        width = max(width, _LEAST)
+        return Bar(min(x, WIDTH - _LEAST), min(width, WIDTH - min(x, WIDTH - _LEAST)))
+
+    return [
+        PhaseRow(
+            name=name_of(each.phase),
+            state=shown(state_of(version.status, each.phase)),
+            start=each.start.isoformat() if each.start is not None else "",
+            took=span(seconds_between(each.start, each.end)) if each.start and each.end else "",
+            bar=bar(each),
+            checks=tuple(_checks(version, each.phase)),
+        )
+        for each in ran(version, now)
+    ]
+
+
+def _counted(version: Version) -> tuple[Phase, ...]:
+    """Its phases; the promotion only where there is one."""
+    found = phases_of(version)
+    if isinstance(version, AppVersion) and not version.spec.promotion_tasks:
+        return tuple(each for each in found if each.name != PROMOTION.name)
+    return found
+
+
+def _items(version: Version, phase: Phase) -> tuple[ItemStatus, ...]:
+    items: tuple[ItemStatus, ...] = getattr(version.status, phase.items) if phase.items else ()
+    return items
+
+
+def _of_items(
+    items: Iterable[ItemStatus], now: datetime
+) -> tuple[datetime | None, datetime | None]:
+    times = [(moment(each.start_time), moment(each.end_time), each.status) for each in items]
+    starts = [start for start, _, _ in times if start is not None]
+    if not starts:
+        return None, None
+    ends = [end for _, end, _ in times if end is not None]
+    is_open = any(state in {PENDING, PROGRESSING} for _, _, state in times)
+    return min(starts), now if is_open or not ends else max(ends)
+
+
+def _checks(version: Version, phase: Phase) -> Iterator[Check]:
+    items = {each.definition_name: each for each in _items(version, phase)}
+    listed: tuple[str, ...] = getattr(version.spec, phase.checks) if phase.checks else ()
+    for name in dict.fromkeys((*listed, *items)):
+        item = items.get(name)
+        if item is None:
+            yield Check(name, shown(PENDING), "", "", "")
+        else:
+            yield Check(name, shown(item.status), item.name, item.start_time, item.end_time)

@@ -1,0 +1,209 @@
+"""Policies: what each selects, what it sets, and how many pods it is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
+from harbourmaster.dashboard.pages.states import Notice, Part, Tally, plural
+from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.world import values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from harbourmaster.api.selectors import LabelSelector
+    from harbourmaster.dashboard.query import Query
+    from harbourmaster.dashboard.sight import Sight
+    from harbourmaster.dashboard.world import KnownPolicy, World
+    from harbourmaster.policies.model import PolicySpec
+
+PATH: Final = "/policies"
+FAULTY: Final = "faulty"
+UNUSED: Final = "unused"
+_MOST_NOTICES: Final = 5
+
+
+class Selects(Struct, frozen=True, gc=False):
+    """One selector; its terms are in the words of kubectl."""
+
+    what: str
+    terms: tuple[str, ...]
+    """None for all."""
+    is_absent: bool = False
+    """It selects nothing."""
+
+
+class PolicyRow(Struct, frozen=True, gc=False):
+    """One policy."""
+
+    kind: str
+    namespace: str
+    name: str
+    selects: tuple[Selects, ...]
+    sets: tuple[str, ...]
+    pods: int | None
+    """That it selects among those that may be seen; None where none may, or not all are here."""
+    fault: str
+
+
+class Policies(Struct, frozen=True):
+    """The page."""
+
+    listing: Listing[PolicyRow]
+    parts: tuple[Part, ...]
+    pods: int
+    """That may be seen."""
+    is_counted: bool
+    """Whether all pods are known, and so how many are selected."""
+    sees_pods: bool
+    sees_all_pods: bool
+
+
+def policies(world: World, sight: Sight, query: Query, _now: datetime) -> Policies:
+    """The page, in the order in which policies apply; those at fault first."""
+    seen = _visible(world, sight)
+    counts = {each.compiled.reference: _count(world, sight, each) for each in seen}
+    found = listed(
+        seen,
+        query,
+        namespace=lambda each: each.policy.metadata.namespace or "",
+        texts=lambda each: (each.policy.metadata.name or "", each.policy.metadata.namespace or ""),
+        key=lambda each: (each.compiled.fault is None, each.compiled.rank),
+        holds=lambda each: (
+            not query.state
+            or (query.state == FAULTY and each.compiled.fault is not None)
+            or (query.state == UNUSED and counts[each.compiled.reference] == 0)
+        ),
+    )
+    scope = sight.of(PODS)
+    pods = sum(count for space, count in world.counts.pods.items() if scope.sees(space))
+    return Policies(
+        turned(found, [_row(each, counts[each.compiled.reference]) for each in found.rows]),
+        tuple(_parts(seen, counts)),
+        pods,
+        is_counted=world.counts.is_whole,
+        sees_pods=not scope.is_empty,
+        sees_all_pods=scope.everywhere,
+    )
+
+
+def tally(world: World, sight: Sight, _now: datetime) -> Tally:
+    """What the overview says of them."""
+    seen = _visible(world, sight)
+    counts = {each.compiled.reference: _count(world, sight, each) for each in seen}
+    faulty = [each for each in seen if each.compiled.fault is not None]
+    faulty.sort(key=lambda each: each.compiled.rank)
+    return Tally(
+        title="Policies",
+        link=PATH,
+        total=len(seen),
+        unit=plural(len(seen), "policy", "policies"),
+        parts=tuple(_parts(seen, counts)),
+        notices=tuple(
+            Notice("bad", "Policy", each.compiled.reference, each.compiled.fault or "", PATH)
+            for each in faulty[:_MOST_NOTICES]
+        ),
+        urgent=len(faulty),
+        is_off=world.policies is None,
+        is_refused=sight.of(POLICIES).is_empty and sight.of(CLUSTER_POLICIES).is_empty,
+    )
+
+
+def _visible(world: World, sight: Sight) -> list[KnownPolicy]:
+    scope = sight.of(POLICIES)
+    found = [
+        each for each in values(world.policies) if scope.sees(each.policy.metadata.namespace or "")
+    ]
+    if sight.sees(CLUSTER_POLICIES):
+        found += values(world.cluster_policies)
+    return found
+
+
+def _count(world: World, sight: Sight, policy: KnownPolicy) -> int | None:
+    scope = sight.of(PODS)
+    namespace = policy.policy.metadata.namespace
+    if not world.counts.is_whole or scope.is_empty or (namespace and not scope.sees(namespace)):
+        return None
+    found = world.counts.by_policy.get(policy.compiled.reference, {})
+    return sum(count for space, count in found.items() if scope.sees(space))
+
+
+def _parts(seen: list[KnownPolicy], counts: dict[str, int | None]) -> Iterator[Part]:
+    faulty = sum(each.compiled.fault is not None for each in seen)
+    if faulty:
+        yield Part("with a fault, skipped", faulty, "bad", FAULTY)
+    unused = sum(count == 0 for count in counts.values())
+    if unused:
+        yield Part("without a pod", unused, "idle", UNUSED)
+
+
+def _row(known: KnownPolicy, count: int | None) -> PolicyRow:
+    policy = known.policy
+    spec = policy.spec
+    return PolicyRow(
+        kind="Cluster policy" if policy.is_cluster_scoped else "Policy",
+        namespace=policy.metadata.namespace or "",
+        name=policy.metadata.name or "",
+        selects=tuple(_selects(spec, is_cluster=policy.is_cluster_scoped)),
+        sets=tuple(_sets(spec)),
+        pods=count,
+        fault=known.compiled.fault or "",
+    )
+
+
+def _selects(spec: PolicySpec | None, *, is_cluster: bool) -> Iterator[Selects]:
+    if is_cluster:
+        yield _selector("namespaces", spec.namespace_selector if spec else None)
+    yield _selector("pods", spec.pod_selector if spec else None)
+
+
+def _selector(what: str, selector: LabelSelector | None) -> Selects:
+    if selector is None:
+        return Selects(what, (), is_absent=True)
+    terms = [f"{key}={value}" for key, value in (selector.match_labels or {}).items()]
+    for each in selector.match_expressions or ():
+        operands = ", ".join(each.values or ())
+        match each.operator:
+            case "In":
+                terms.append(f"{each.key} in ({operands})")
+            case "NotIn":
+                terms.append(f"{each.key} notin ({operands})")
+            case "Exists":
+                terms.append(f"{each.key}")
+            case "DoesNotExist":
+                terms.append(f"!{each.key}")
+            case _:
+                terms.append(f"{each.key} {each.operator} ({operands})")
+    return Selects(what, tuple(terms))
+
+
+def _sets(spec: PolicySpec | None) -> Iterator[str]:
+    """What it may inject, with the value where that is short."""
+    if spec is None:
+        return
+    if spec.node_name:
+        yield f"nodeName: {spec.node_name}"
+    for key, value in (spec.node_selector or {}).items():
+        yield f"nodeSelector: {key}={value}"
+    if spec.scheduler_name:
+        yield f"schedulerName: {spec.scheduler_name}"
+    for each in spec.tolerations or ():
+        value = f"={each.value}" if each.value else ""
+        effect = f":{each.effect}" if each.effect else ""
+        yield f"toleration: {each.key or 'any taint'}{value}{effect}"
+    affinity = spec.affinity
+    if affinity is None:
+        return
+    for name, found in (
+        ("node affinity", affinity.node_affinity),
+        ("pod affinity", affinity.pod_affinity),
+        ("pod anti-affinity", affinity.pod_anti_affinity),
+    ):
+        if found is not None and found.required:
+            yield f"{name}: required"
+        if found is not None and found.preferred:
+            yield f"{name}: preferred"

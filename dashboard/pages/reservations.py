@@ -1,0 +1,128 @@
+"""Nodes that are kept for critical add-ons, for whom, and until when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from harbourmaster.api.resources import NODES
+from harbourmaster.dashboard.pages.states import Notice, Part, Tally, plural
+from harbourmaster.dashboard.query import Listing, listed
+from harbourmaster.dashboard.times import moment
+from harbourmaster.dashboard.world import values
+from harbourmaster.rescheduling.reservation import is_ours, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from harbourmaster.dashboard.query import Query
+    from harbourmaster.dashboard.sight import Sight
+    from harbourmaster.dashboard.world import World
+    from harbourmaster.rescheduling.model import Node
+
+PATH: Final = "/reservations"
+OVERDUE: Final = "overdue"
+_MOST_NOTICES: Final = 5
+
+
+class ReservationRow(Struct, frozen=True, gc=False):
+    """One node that is kept for one pod; a taint of ours that is for nobody has no pod."""
+
+    node: str
+    taints: tuple[str, ...]
+    is_ready: bool
+    namespace: str = ""
+    pod: str = ""
+    since: str = ""
+    deadline: str = ""
+    is_overdue: bool = False
+    attempt: int = 0
+    tier: int = 0
+    victims: tuple[str, ...] = ()
+
+
+class Reservations(Struct, frozen=True):
+    """The page."""
+
+    listing: Listing[ReservationRow]
+    parts: tuple[Part, ...]
+
+
+def reservations(world: World, sight: Sight, query: Query, now: datetime) -> Reservations:
+    """The page, the earliest deadline first."""
+    rows = _rows(world, sight, now)
+    found = listed(
+        rows,
+        query,
+        namespace=lambda each: each.namespace,
+        texts=lambda each: (each.node, each.pod, each.namespace),
+        key=lambda each: (each.deadline, each.node, each.pod),
+        holds=lambda each: not query.state or each.is_overdue,
+    )
+    return Reservations(found, tuple(_parts(rows)))
+
+
+def tally(world: World, sight: Sight, now: datetime) -> Tally:
+    """What the overview says of them."""
+    rows = _rows(world, sight, now)
+    overdue = [each for each in rows if each.is_overdue]
+    return Tally(
+        title="Reservations",
+        link=PATH,
+        total=len(rows),
+        unit=plural(len(rows), "reservation", "reservations"),
+        parts=tuple(_parts(rows)),
+        notices=tuple(
+            Notice(
+                "warn",
+                "Reservation",
+                each.node,
+                f"is kept for {each.namespace}/{each.pod} beyond its deadline",
+                PATH,
+            )
+            for each in overdue[:_MOST_NOTICES]
+        ),
+        urgent=len(overdue),
+        is_off=world.nodes is None,
+        is_refused=sight.of(NODES).is_empty,
+    )
+
+
+def _rows(world: World, sight: Sight, now: datetime) -> list[ReservationRow]:
+    if not sight.sees(NODES):
+        return []
+    return [row for node in values(world.nodes) for row in _of_node(node, now)]
+
+
+def _of_node(node: Node, now: datetime) -> Iterator[ReservationRow]:
+    taints = tuple(str(each) for each in node.taints if is_ours(each.value))
+    found = parse(node.reservations) if node.reservations else ()
+    if not found and taints:
+        yield ReservationRow(node.name, taints, node.is_ready)
+    for each in found:
+        namespace, _, name = each.pod.partition("/")
+        end = moment(each.deadline)
+        yield ReservationRow(
+            node=node.name,
+            taints=taints,
+            is_ready=node.is_ready,
+            namespace=namespace,
+            pod=name,
+            since=each.since,
+            deadline=each.deadline,
+            is_overdue=end is not None and end < now,
+            attempt=each.attempt,
+            tier=each.tier,
+            victims=tuple(one.key for one in each.victims),
+        )
+
+
+def _parts(rows: Sequence[ReservationRow]) -> Iterator[Part]:
+    overdue = sum(each.is_overdue for each in rows)
+    if overdue:
+        yield Part("beyond the deadline", overdue, "warn", OVERDUE)
+    victims = sum(len(each.victims) for each in rows)
+    if victims:
+        yield Part("pods that have to go", victims, "busy")

@@ -1,0 +1,168 @@
+"""The pages: where each is, what one must be allowed to list for it, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    APPLICATIONS,
+    CLUSTER_POLICIES,
+    CLUSTERS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    KEPTN_METRICS,
+    NODES,
+    PODS,
+    POLICIES,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+    Resource,
+)
+from harbourmaster.dashboard.pages import (
+    applications,
+    clusters,
+    gates,
+    overview,
+    policies,
+    reservations,
+)
+from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
+from harbourmaster.dashboard.query import Query
+from harbourmaster.dashboard.sight import Sight, namespaces_of
+from harbourmaster.dashboard.world import World
+
+if TYPE_CHECKING:
+    from harbourmaster.dashboard.world import Source
+
+Build: TypeAlias = Callable[[World, Sight, Query, datetime], Any]
+
+SOURCES: Final = {
+    APP_VERSIONS: "app_versions",
+    WORKLOADS: "workloads",
+    WORKLOAD_VERSIONS: "workload_versions",
+    TASKS: "tasks",
+    TASK_DEFINITIONS: "task_definitions",
+    EVALUATIONS: "evaluations",
+    EVALUATION_DEFINITIONS: "evaluation_definitions",
+    KEPTN_METRICS: "metrics",
+    PODS: "gated_pods",
+    POLICIES: "policies",
+    CLUSTER_POLICIES: "cluster_policies",
+    APPLICATIONS: "applications",
+    CLUSTERS: "clusters",
+    NODES: "nodes",
+}
+"""Where the objects of a kind are in the world."""
+
+
+class Page(Struct, frozen=True):
+    """One page. It is refused to who may list nothing of any of the ``needed`` groups of kinds."""
+
+    name: str
+    path: str
+    title: str
+    build: Build
+    """Makes a view, or is a course that comes to one."""
+    needed: tuple[tuple[Resource, ...], ...]
+    besides: tuple[Resource, ...] = ()
+    """Kinds that it shows more of, where they may be listed."""
+    counts: bool = False
+    """Whether it shows how many pods policies select."""
+
+    @property
+    def kinds(self) -> tuple[Resource, ...]:
+        """All kinds that may be on it."""
+        return tuple(
+            dict.fromkeys((*(kind for group in self.needed for kind in group), *self.besides))
+        )
+
+    @property
+    def needed_kinds(self) -> frozenset[Resource]:
+        """Those of all groups that are needed."""
+        return frozenset(kind for group in self.needed for kind in group)
+
+    @property
+    def template(self) -> str:
+        """The name of its template."""
+        return f"{self.name}.html"
+
+    def is_refused(self, sight: Sight) -> bool:
+        """Whether there is nothing that may be seen."""
+        return all(any(sight.of(kind).is_empty for kind in group) for group in self.needed)
+
+
+OVERVIEW: Final = Page(
+    "overview",
+    "/",
+    "Overview",
+    overview.course,
+    (
+        (APP_VERSIONS,),
+        gates.NEEDED,
+        (POLICIES,),
+        (CLUSTER_POLICIES,),
+        (CLUSTERS,),
+        (APPLICATIONS,),
+        (NODES,),
+    ),
+    besides=(PODS, *DETAILS),
+    counts=True,
+)
+APPLICATIONS_PAGE: Final = Page(
+    "applications",
+    applications.PATH,
+    "Applications",
+    applications.applications,
+    ((APP_VERSIONS,),),
+    besides=(WORKLOAD_VERSIONS,),
+)
+PAGES: Final = (
+    OVERVIEW,
+    APPLICATIONS_PAGE,
+    Page("gates", gates.PATH, "Gates", gates.course, (gates.NEEDED,), besides=DETAILS),
+    Page(
+        "policies",
+        policies.PATH,
+        "Policies",
+        policies.policies,
+        ((POLICIES,), (CLUSTER_POLICIES,)),
+        besides=(PODS,),
+        counts=True,
+    ),
+    Page("clusters", clusters.PATH, "Clusters", clusters.clusters, ((CLUSTERS,), (APPLICATIONS,))),
+    Page(
+        "reservations",
+        reservations.PATH,
+        "Reservations",
+        reservations.reservations,
+        ((NODES,),),
+    ),
+)
+BY_NAME: Final = {each.name: each for each in PAGES}
+
+
+def places_of(kind: Resource, world: World) -> frozenset[str]:
+    """The namespaces in which it matters whether a kind may be listed.
+
+    Those that have objects of it, and those whose objects are shown with it: a pod waits in its
+    namespace for what is not there, too.
+    """
+    places = _places(world.named(SOURCES[kind]))
+    if kind in gates.NEEDED or kind in DETAILS:
+        places |= _places(world.gated_pods)
+    if kind in DEFINITIONS:
+        places |= frozenset(world.definition_namespaces)
+    if kind is PODS:
+        places |= world.counts.pods.keys()
+    return places
+
+
+def _places(source: Source[Any] | None) -> frozenset[str]:
+    return frozenset() if source is None else namespaces_of(source.store)

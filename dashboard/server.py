@@ -1,0 +1,120 @@
+"""Starts and stops the dashboard's port, on every replica."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.reload import TlsOptions
+from harbourmaster.dashboard.access import ClusterAccess
+from harbourmaster.dashboard.app import Dashboard
+from harbourmaster.dashboard.session import Sealer
+from harbourmaster.kube.backoff import supervise
+from harbourmaster.serving.background import running
+from harbourmaster.serving.protocol import Timeouts
+from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harbourmaster.dashboard.mirrors import DashboardMirrors
+    from harbourmaster.dashboard.settings import DashboardSettings
+    from harbourmaster.dashboard.world import World
+    from harbourmaster.kube.client import Client
+    from harbourmaster.lifecycle.gate_verdict import GateRules
+    from harbourmaster.serving.certificates import Leaf
+
+CLIENTS: Final = TlsOptions()
+"""People have tokens; nobody is asked for a certificate."""
+TIMEOUTS: Final = Timeouts(first_request=10.0, keepalive=75.0)
+"""Anybody may connect, so what is idle does not stay for as long as an API server's does."""
+
+
+class DashboardServer:
+    """The port. Without a ``leaf`` it is plain, and for this machine alone."""
+
+    def __init__(  # noqa: PLR0913 - what to show, by which rules, to whom and where
+        self,
+        client: Client,
+        settings: DashboardSettings,
+        mirrors: DashboardMirrors,
+        *,
+        leaf: Leaf | None,
+        rules: GateRules,
+        definition_namespaces: tuple[str, ...],
+        note_crash: Callable[[str], None],
+    ) -> None:
+        if leaf is None and not settings.is_local:
+            raise ValueError("without a certificate it is served to this machine only")
+        self._settings = settings
+        self._mirrors = mirrors
+        self._leaf = leaf
+        self._rules = rules
+        self._definition_namespaces = definition_namespaces
+        self._note_crash = note_crash
+        self._sealer = Sealer(time.time)
+        access = ClusterAccess(client, lambda: asyncio.get_running_loop().time())
+        self._dashboard = Dashboard(self._world, access, self._sealer, is_tls=leaf is not None)
+        mirrors.on_change.append(self._dashboard.changed)
+        self.site: Site | None = None
+        """The port, once it listens."""
+        self.listening = asyncio.Event()
+        """Set when it does."""
+        self._log = get_logger("dashboard")
+
+    async def run(self) -> None:
+        """Mirror and serve until cancelled. Raises AddressError."""
+        caches = (
+            supervise(f"cache of {each.name}", each.run, self._note_crash)
+            for each in self._mirrors.reflectors
+        )
+        async with running(*caches, self._serve()):
+            await asyncio.Event().wait()
+
+    async def _serve(self) -> None:
+        host, port = self._settings.host, self._settings.port
+        serve = partial(Site, self._dashboard.app(), host=host, port=port, timeouts=TIMEOUTS)
+        leaf = self._leaf
+        if leaf is None:
+            self.site = serve()
+            await self._listen(self.site)
+            return
+        holder = await leaf.first()
+        self._renew(leaf)
+        leaf.on_change.append(lambda: self._renew(leaf))
+        self.site = serve(tls=holder.context)
+        keeping = asyncio.create_task(leaf.keep(holder))
+        try:
+            await self._listen(self.site)
+        finally:
+            keeping.cancel()
+
+    async def _listen(self, site: Site) -> None:
+        await site.start()
+        try:
+            self._log.info("dashboard served", url=site.url)
+            self.listening.set()
+            await asyncio.Event().wait()
+        finally:
+            await site.stop()
+
+    async def _world(self, *, counts: bool) -> World:
+        return await self._mirrors.world(
+            counts=counts,
+            rules=self._rules,
+            definition_namespaces=self._definition_namespaces,
+        )
+
+    def _renew(self, leaf: Leaf) -> None:
+        """Seal sessions by the key of our certificate, which all replicas have."""
+        try:
+            key = leaf.bundle().files.tls_key
+        except CertificateError:
+            # Who keeps the certificate tells of it; sessions go on by the last one.
+            return
+        if key is not None:
+            self._sealer.renew(key)

@@ -1,0 +1,143 @@
+"""Tells pages that they are outdated: one event at most each second, to each that is open.
+
+An event says nothing but that something changed that its reader may see; the page is then fetched
+as by anybody, with all that is asked before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import hdrs, web
+
+from harbourmaster.dashboard.sight import namespaces_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.dashboard.sight import Sight
+
+MOST: Final = 64
+"""Streams at the same time, of one replica."""
+MOST_OF_ONE: Final = 8
+"""Of one user."""
+PAUSE: Final = 1.0
+"""Seconds between two events."""
+SHARE: Final = 0.1
+"""Seconds that are added for each reader: a page takes the time of whoever leads, too."""
+HEARTBEAT: Final = 15.0
+RECHECK: Final = 30.0
+"""Seconds until it is asked again whether the reader may still read."""
+_CHANGED: Final = b"event: changed\ndata: 1\n\n"
+_BEAT: Final = b": \n\n"
+_END: Final = b"event: end\ndata: 1\n\n"
+
+
+class TooManyStreamsError(Exception):
+    """No more streams are served now."""
+
+
+class Reader:
+    """One open page: of which kinds it shows what."""
+
+    def __init__(self, kinds: tuple[Resource, ...], sight: Sight) -> None:
+        self.kinds = kinds
+        self.sight = sight
+        self.woken = asyncio.Event()
+        self.is_outdated = False
+
+    def note(self, kind: Resource, namespaces: frozenset[str]) -> None:
+        """Something of a kind has changed in these namespaces."""
+        if kind in self.kinds:
+            scope = self.sight.of(kind)
+            if scope.everywhere or not scope.namespaces.isdisjoint(namespaces):
+                self.is_outdated = True
+                self.woken.set()
+
+
+class Hub:
+    """All readers."""
+
+    def __init__(self) -> None:
+        self._readers: dict[Reader, str] = {}
+        self._is_closing = False
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anybody reads."""
+        return bool(self._readers)
+
+    def changed(self, kind: Resource, keys: frozenset[str]) -> None:
+        """Tell whom it concerns."""
+        if not self._readers:
+            return
+        namespaces = namespaces_of(keys)
+        for reader in self._readers:
+            reader.note(kind, namespaces)
+
+    def check(self, user: str) -> None:
+        """Raises TooManyStreamsError where the user can have no more."""
+        if len(self._readers) >= MOST or list(self._readers.values()).count(user) >= MOST_OF_ONE:
+            raise TooManyStreamsError
+
+    def close(self) -> None:
+        """End all streams, so that nobody waits for them."""
+        self._is_closing = True
+        for reader in self._readers:
+            reader.woken.set()
+
+    async def serve(
+        self,
+        request: web.Request,
+        user: str,
+        reader: Reader,
+        recheck: Callable[[], Awaitable[Sight | None]],
+    ) -> web.StreamResponse:
+        """Serve one stream to its end. Raises TooManyStreamsError.
+
+        ``recheck`` gives what may be seen now; None for nothing any more.
+        """
+        self.check(user)
+        self._readers[reader] = user
+        try:
+            response = web.StreamResponse(
+                headers={hdrs.CONTENT_TYPE: "text/event-stream", "X-Accel-Buffering": "no"}
+            )
+            await response.prepare(request)
+            await response.write(b"retry: 3000\n\n")
+            with contextlib.suppress(ConnectionError):
+                await self._tell(response, reader, recheck)
+            return response
+        finally:
+            del self._readers[reader]
+
+    async def _tell(
+        self,
+        response: web.StreamResponse,
+        reader: Reader,
+        recheck: Callable[[], Awaitable[Sight | None]],
+    ) -> None:
+        clock = asyncio.get_running_loop().time
+        due = clock() + RECHECK
+        while not self._is_closing:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT):
+                    await reader.woken.wait()
+            reader.woken.clear()
+            if clock() >= due:
+                sight = await recheck()
+                if sight is None:
+                    break
+                reader.sight = sight
+                due = clock() + RECHECK
+            if not reader.is_outdated:
+                await response.write(_BEAT)
+                continue
+            reader.is_outdated = False
+            await response.write(_CHANGED)
+            # What comes meanwhile is one event.
+            await asyncio.sleep(PAUSE + SHARE * len(self._readers))
+        await response.write(_END)

@@ -1,0 +1,122 @@
+"""What there is to show: the stores of mirrors, ours or another controller's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+from harbourmaster.kube.store import Store
+from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.policies.compiled import CompiledPolicy
+from harbourmaster.policies.model import Policy
+
+if TYPE_CHECKING:
+    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.model import (
+        AppVersion,
+        Evaluation,
+        EvaluationDefinition,
+        Task,
+        TaskDefinition,
+        Workload,
+        WorkloadVersion,
+    )
+    from harbourmaster.placement.model import Application, ReportedCluster
+    from harbourmaster.rescheduling.model import Node
+
+T = TypeVar("T")
+
+
+class Source(Protocol[T]):
+    """A mirror as far as pages read it; a Reflector is one."""
+
+    store: Store[T]
+    synced: asyncio.Event
+    absent: bool
+    error: str | None
+
+
+@dataclass
+class Plain(Source[T]):
+    """A store without a mirror behind it."""
+
+    store: Store[T] = field(default_factory=Store)
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    absent: bool = False
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        """What is in the store is all there is."""
+        self.synced.set()
+
+
+class KnownPolicy(Struct, frozen=True, gc=False):
+    """A policy as it was written, and as it works; the first is empty where it can't be read."""
+
+    policy: Policy
+    compiled: CompiledPolicy
+
+
+class LabelledPod(Struct, frozen=True, gc=False):
+    """A pod as far as policies choose by it."""
+
+    namespace: str
+    labels: dict[str, str]
+
+
+class MatchCounts(Struct, frozen=True):
+    """How many pods each policy selects, by its reference and their namespace."""
+
+    by_policy: Mapping[str, Mapping[str, int]] = {}
+    pods: Mapping[str, int] = {}
+    """How many there are."""
+    is_whole: bool = True
+    """Whether all pods, policies and namespaces were known when they were counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The sources of all pages; None where nobody mirrors a kind, as its controller is off."""
+
+    app_versions: Source[AppVersion] | None = None
+    workloads: Source[Workload] | None = None
+    workload_versions: Source[WorkloadVersion] | None = None
+    tasks: Source[Task] | None = None
+    task_definitions: Source[TaskDefinition] | None = None
+    evaluations: Source[Evaluation] | None = None
+    evaluation_definitions: Source[EvaluationDefinition] | None = None
+    metrics: Source[Metric] | None = None
+    gated_pods: Source[Pod] | None = None
+    policies: Source[KnownPolicy] | None = None
+    cluster_policies: Source[KnownPolicy] | None = None
+    applications: Source[Application] | None = None
+    clusters: Source[ReportedCluster] | None = None
+    nodes: Source[Node] | None = None
+    namespaces: Source[dict[str, str]] | None = None
+    """Their labels."""
+    labels: Source[LabelledPod] | None = None
+    """Those of all pods, by which they are counted."""
+    counts: MatchCounts = field(default_factory=MatchCounts)
+    rules: GateRules = field(default_factory=GateRules)
+    definition_namespaces: tuple[str, ...] = ()
+    """Where definitions and metrics are looked up after an object's own namespace."""
+
+    def named(self, name: str) -> Source[Any] | None:
+        """The source of that name here."""
+        found: Source[Any] | None = getattr(self, name)
+        return found
+
+
+def values(source: Source[T] | None) -> tuple[T, ...]:
+    """What a source has; nothing where there is none."""
+    return () if source is None else tuple(source.store.values())
+
+
+def found(source: Source[T] | None, key: str) -> T | None:
+    """One object of a source."""
+    return None if source is None else source.store.get(key)

@@ -1,0 +1,1 @@
+"""What webhook configurations and trust bundles should be, and what has drifted. Pure, no I/O."""

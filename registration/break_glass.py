@@ -1,0 +1,122 @@
+"""Break-glass: while a configuration says so, its webhooks fail open and that is no drift. Pure.
+
+An annotation of the configuration is all there is to it, so that it can be set with the controller
+dead, by ``harbourmaster doctor`` or by ``kubectl annotate``; with it gone the settings hold again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.registration.desired import GATED_PODS, TASK_DEFINITIONS_ENTRY
+from harbourmaster.telemetry.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ANNOTATION: Final = "harbourmaster.dev/break-glass"
+OPEN: Final = "Ignore"
+"""The failurePolicy of every webhook meanwhile."""
+_POLICY: Final = "failurePolicy"
+_CLOSED: Final = "Fail"
+_BY_DEFAULT_CLOSED: Final = frozenset((GATED_PODS, TASK_DEFINITIONS_ENTRY))
+
+
+class Glass(Struct, frozen=True):
+    """What the annotation says. All of it may be empty: that it is there is what counts."""
+
+    by: str = ""
+    at: str = ""
+    reason: str = ""
+    before: dict[str, str] = {}
+    """The failurePolicy of each webhook before, by its name."""
+
+    def has_noted(self, name: str) -> bool:
+        """Whether it says of a webhook what can be restored."""
+        return self.before.get(name) in {OPEN, _CLOSED}
+
+    def __str__(self) -> str:
+        """Who broke it, when and why, in one line."""
+        said = (f"by {self.by}" if self.by else "", f"at {self.at}" if self.at else "")
+        who = " ".join(filter(None, said)) or "by somebody"
+        # Whoever annotates may write anything, and it goes into events.
+        return clean(f"{who}: {self.reason}" if self.reason else who)
+
+
+_decode: Final = msgspec.json.Decoder(Glass).decode
+
+
+def standing(configuration: Mapping[str, Any] | None) -> Glass | None:
+    """What a stored configuration says of it; None where nobody broke the glass.
+
+    A text that is not ours, such as a person writes in haste, is the reason.
+    """
+    metadata = (configuration or {}).get("metadata") or {}
+    text = (metadata.get("annotations") or {}).get(ANNOTATION)
+    if not isinstance(text, str):
+        return None
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return Glass(reason=" ".join(text.split()))
+
+
+def opened(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with every webhook failing open."""
+    entries = [{**entry, _POLICY: OPEN} for entry in configuration.get("webhooks") or ()]
+    return {**configuration, "webhooks": entries}
+
+
+def broken(configuration: Mapping[str, Any], glass: Glass) -> dict[str, Any]:
+    """A stored configuration with the glass broken; ``before`` is filled in, or kept as it was."""
+    earlier = standing(configuration)
+    policies = {
+        entry["name"]: entry.get(_POLICY, _CLOSED)
+        for entry in configuration.get("webhooks") or ()
+        # Broken already, what is open says nothing of how it was.
+        if earlier is None or not is_open(entry)
+    }
+    # What was noted first is what is to be restored, however often it is broken.
+    before = {**policies, **(earlier.before if earlier else {})}
+    noted = msgspec.structs.replace(glass, before=before)
+    return _annotated(opened(configuration), msgspec.json.encode(noted).decode())
+
+
+def mended(configuration: Mapping[str, Any], glass: Glass) -> dict[str, Any]:
+    """A stored configuration as it was before.
+
+    Of what nobody noted, those that hold back gated pods are closed, as by default; others stay.
+    """
+    entries = [
+        {**entry, _POLICY: _before(entry, glass)} for entry in configuration.get("webhooks") or ()
+    ]
+    return _annotated({**configuration, "webhooks": entries}, None)
+
+
+def is_open(entry: Mapping[str, Any]) -> bool:
+    """Whether what a webhook does not answer is let in."""
+    return entry.get(_POLICY) == OPEN
+
+
+def _before(entry: Mapping[str, Any], glass: Glass) -> str:
+    if glass.has_noted(entry["name"]):
+        return glass.before[entry["name"]]
+    return _CLOSED if entry["name"] in _BY_DEFAULT_CLOSED else entry.get(_POLICY, _CLOSED)
+
+
+def _annotated(configuration: dict[str, Any], text: str | None) -> dict[str, Any]:
+    metadata = dict(configuration.get("metadata") or {})
+    annotations = {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if key != ANNOTATION
+    }
+    if text is not None:
+        annotations[ANNOTATION] = text
+    metadata["annotations"] = annotations
+    if not annotations:
+        del metadata["annotations"]
+    return {**configuration, "metadata": metadata}

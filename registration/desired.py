@@ -1,0 +1,283 @@
+"""The webhook configurations that the settings ask for: pure, in a fixed order.
+
+Every field that the API server would fill in is spelt out, so that what is stored equals what was
+sent and no tool that compares them sees a difference (ecosystem.md 1.4). Nothing here needs more
+than Kubernetes 1.25.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api.resources import (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
+    ANALYSIS_VALUE_TEMPLATES,
+    KEPTN_METRICS,
+    METRICS_GROUP,
+    METRICS_PROVIDERS,
+    MUTATING_WEBHOOKS,
+    PLACEMENT_GROUP,
+    TASK_DEFINITIONS,
+    VALIDATING_WEBHOOKS,
+)
+from harbourmaster.api.selectors import LabelSelector
+from harbourmaster.policies.model import GROUP, VERSION
+from harbourmaster.registration.settings import KINDS, MORE_KINDS, PODS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.registration.settings import RegistrationSettings
+
+NAME: Final = "harbourmaster"
+"""Of both configurations."""
+TEMPLATES: Final = "templates.harbourmaster.dev"
+PODS_ENTRY: Final = "pods.harbourmaster.dev"
+GATED_PODS: Final = "gated-pods.harbourmaster.dev"
+POLICIES: Final = "policies.harbourmaster.dev"
+TASK_DEFINITIONS_ENTRY: Final = "taskdefinitions.harbourmaster.dev"
+METRICS_ENTRY: Final = "metrics.harbourmaster.dev"
+PLACEMENT_ENTRY: Final = "placement.harbourmaster.dev"
+LABELS: Final = {
+    "app.kubernetes.io/component": "webhook",
+    "app.kubernetes.io/managed-by": "harbourmaster",
+    "app.kubernetes.io/name": "harbourmaster",
+}
+GATES_LABEL: Final = "gates.harbourmaster.dev/enabled"
+"""Mirrored from Keptn's annotation on a Namespace (design D6)."""
+ENABLED: Final = "true"
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+
+_GROUPS: Final = {"replicationcontrollers": "", "jobs": "batch", "cronjobs": "batch"}
+_CREATE_ONLY: Final = ("jobs",)
+"""Their templates are immutable, so a patch of an update would block it."""
+_POLICY_PLURALS: Final = ["clusterpodschedulingpolicies", "podschedulingpolicies"]
+_METRICS_PLURALS: Final = [
+    each.plural
+    for each in (
+        ANALYSES,
+        ANALYSIS_DEFINITIONS,
+        ANALYSIS_VALUE_TEMPLATES,
+        KEPTN_METRICS,
+        METRICS_PROVIDERS,
+    )
+]
+
+_PLACEMENT_PLURALS: Final = [
+    "applications",
+    "clouds",
+    "clusters",
+    "globalclouds",
+    "globalmetrics",
+    "globalmetricsproviders",
+    "magnumclusters",
+    "metrics",
+    "metricsproviders",
+    "projects",
+]
+
+
+class Home(Struct, frozen=True):
+    """Our own namespace: never reviewed, and the owner of the configurations.
+
+    With the namespace the configurations go too; a webhook without a service is only a delay.
+    """
+
+    name: str
+    uid: str | None = None
+    """None leaves the owner out."""
+
+
+def desired(
+    settings: RegistrationSettings, home: Home, ca_bundle: bytes | None
+) -> dict[Resource, dict[str, Any]]:
+    """Both configurations, as the API holds them. ``ca_bundle`` is PEM; None leaves it out."""
+    entries = _Entries(settings, home, ca_bundle)
+    return {
+        MUTATING_WEBHOOKS: _configuration(MUTATING_WEBHOOKS, home, entries.mutating()),
+        VALIDATING_WEBHOOKS: _configuration(VALIDATING_WEBHOOKS, home, entries.validating()),
+    }
+
+
+def owner_of(home: Home) -> list[dict[str, Any]]:
+    """The owner references that we set."""
+    if home.uid is None:
+        return []
+    return [{"apiVersion": "v1", "kind": "Namespace", "name": home.name, "uid": home.uid}]
+
+
+class _Entries:
+    def __init__(self, settings: RegistrationSettings, home: Home, ca_bundle: bytes | None) -> None:
+        self._settings = settings
+        self._home = home
+        self._ca_bundle = ca_bundle
+
+    def mutating(self) -> list[dict[str, Any]]:
+        settings = self._settings
+        found = []
+        rules = list(_template_rules(settings)) if settings.templates else []
+        if rules:
+            found.append(self._mutating(TEMPLATES, rules, settings.failure_policy, []))
+        if PODS in settings.kinds:
+            rules = [_rule("", "v1", [PODS], ["CREATE"])]
+            # Disjoint: together they see each pod once, and only gated ones fail closed.
+            for name, operator, policy in (
+                (PODS_ENTRY, "NotIn", settings.failure_policy),
+                (GATED_PODS, "In", settings.gated_failure_policy),
+            ):
+                gated = {"key": GATES_LABEL, "operator": operator, "values": [ENABLED]}
+                found.append(self._mutating(name, rules, policy, [gated]))
+        return found
+
+    def validating(self) -> list[dict[str, Any]]:
+        settings = self._settings
+        policies = {**_rule(GROUP, VERSION, _POLICY_PLURALS, ["CREATE", "UPDATE"]), "scope": "*"}
+        definitions = _rule(
+            TASK_DEFINITIONS.group,
+            TASK_DEFINITIONS.version,
+            [TASK_DEFINITIONS.plural],
+            ["CREATE", "UPDATE"],
+        )
+        metrics = _rule(METRICS_GROUP, "v1", _METRICS_PLURALS, ["CREATE", "UPDATE"])
+        placement = _rule(PLACEMENT_GROUP, "v1alpha1", _PLACEMENT_PLURALS, ["CREATE", "UPDATE"])
+        return [
+            self._validating(POLICIES, policies, settings.failure_policy, "Exact"),
+            # Older versions are judged too, by what of them v1 has a field for.
+            self._validating(
+                TASK_DEFINITIONS_ENTRY, definitions, settings.gated_failure_policy, "Equivalent"
+            ),
+            # Not as with Keptn, whose entry fails closed: a metric that came past us has an error
+            # in its status and passes no evaluation, so nobody's manifests need to wait for us.
+            self._validating(METRICS_ENTRY, metrics, settings.failure_policy, "Equivalent"),
+            # The same holds here: what came past us has a condition that says what is wrong. And to
+            # take our finalizers off, so that something can go, is an update that must pass.
+            self._validating(
+                PLACEMENT_ENTRY,
+                {**placement, "scope": "*"},
+                settings.failure_policy,
+                "Equivalent",
+            ),
+        ]
+
+    def _validating(
+        self, name: str, rule: dict[str, Any], failure_policy: str, match_policy: str
+    ) -> dict[str, Any]:
+        return {
+            "name": name,
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": self._client("/validate"),
+            "failurePolicy": failure_policy,
+            "matchPolicy": match_policy,
+            # It is checked wherever it lies: also one of an excluded namespace is read.
+            "namespaceSelector": {},
+            "objectSelector": {},
+            "rules": [rule],
+            "sideEffects": "None",
+            "timeoutSeconds": self._settings.timeout_seconds,
+        }
+
+    def _mutating(
+        self,
+        name: str,
+        rules: list[dict[str, Any]],
+        failure_policy: str,
+        besides: list[dict[str, Any]],
+    ) -> dict[str, Any]:
+        settings = self._settings
+        excluded = {
+            "key": NAMESPACE_NAME,
+            "operator": "NotIn",
+            "values": list(dict.fromkeys((*settings.excluded_namespaces, self._home.name))),
+        }
+        return {
+            "name": name,
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": self._client("/mutate"),
+            "failurePolicy": failure_policy,
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": _joined([excluded, *besides], settings.namespace_selector),
+            "objectSelector": _joined([], settings.object_selector),
+            "reinvocationPolicy": settings.reinvocation_policy,
+            "rules": rules,
+            "sideEffects": "None",
+            "timeoutSeconds": settings.timeout_seconds,
+        }
+
+    def _client(self, path: str) -> dict[str, Any]:
+        service = {
+            "name": self._settings.service_name,
+            "namespace": self._settings.service_namespace or self._home.name,
+            "path": path,
+            "port": self._settings.service_port,
+        }
+        if self._ca_bundle is None:
+            return {"service": service}
+        return {"caBundle": base64.b64encode(self._ca_bundle).decode(), "service": service}
+
+
+def _configuration(
+    resource: Resource, home: Home, webhooks: list[dict[str, Any]]
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": NAME, "labels": dict(LABELS)}
+    owners = owner_of(home)
+    if owners:
+        metadata["ownerReferences"] = owners
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": metadata,
+        "webhooks": webhooks,
+    }
+
+
+def _template_rules(settings: RegistrationSettings) -> Iterator[dict[str, Any]]:
+    """One rule for each group and set of operations, in the order of the known kinds."""
+    operations = [each for each in ("CREATE", "UPDATE") if each in settings.template_operations]
+    rules: dict[tuple[str, bool], list[str]] = {}
+    for kind in (*KINDS, *MORE_KINDS):
+        if kind in settings.kinds and kind != PODS:
+            key = (_GROUPS.get(kind, "apps"), kind in _CREATE_ONLY)
+            rules.setdefault(key, []).append(kind)
+    for (group, create_only), kinds in rules.items():
+        wanted = ["CREATE"] if create_only else operations
+        yield _rule(group, "v1", kinds, wanted)
+
+
+def _rule(
+    group: str, version: str, resources: Sequence[str], operations: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": list(operations),
+        "resources": list(resources),
+        "scope": "Namespaced",
+    }
+
+
+def _joined(expressions: list[dict[str, Any]], selector: dict[str, Any] | None) -> dict[str, Any]:
+    """Our expressions and the user's selector, all of which must hold."""
+    user = msgspec.convert(selector or {}, LabelSelector)
+    joined: dict[str, Any] = {}
+    expressions = [
+        *expressions,
+        *(
+            {
+                "key": each.key,
+                "operator": each.operator,
+                **({"values": each.values} if each.values else {}),
+            }
+            for each in user.match_expressions or ()
+        ),
+    ]
+    if expressions:
+        joined["matchExpressions"] = expressions
+    if user.match_labels:
+        joined["matchLabels"] = dict(user.match_labels)
+    return joined

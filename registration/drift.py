@@ -1,0 +1,273 @@
+"""What of a stored configuration differs from the desired one, and how it is mended: pure.
+
+The whole object is ours, yet others may add labels, annotations and owners of their own, and a
+newer API server fields that we don't know: these stay.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import copy
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec import Struct
+
+from harbourmaster.api.resources import MUTATING_WEBHOOKS
+from harbourmaster.registration.desired import (
+    GATED_PODS,
+    TASK_DEFINITIONS_ENTRY,
+    TEMPLATES,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+CA_BUNDLE: Final = "clientConfig.caBundle"
+ORDER: Final = "webhooks"
+"""The field of a repair that only sorts entries."""
+_SHOWN: Final = 120
+"""Characters of a value in an event."""
+_SETTINGS: Final = {
+    "clientConfig.service.name": "webhook.serviceName",
+    "clientConfig.service.namespace": "webhook.serviceNamespace",
+    "clientConfig.service.port": "webhook.servicePort",
+    "failurePolicy": "webhook.failurePolicy",
+    "namespaceSelector": "webhook.namespaceSelector",
+    "objectSelector": "webhook.objectSelector",
+    "reinvocationPolicy": "webhook.reinvocationPolicy",
+    "rules": "webhook.kinds",
+    "timeoutSeconds": "webhook.timeoutSeconds",
+}
+_NO_SETTING_OF_OBJECTS: Final = frozenset(("namespaceSelector", "objectSelector", "rules"))
+_UNWANTED: Final = (("matchConditions",), ("clientConfig", "url"))
+"""Optional fields that we never set; others that we don't know may be a newer server's."""
+
+
+class Repair(Struct, frozen=True):
+    """One difference. Values are JSON; None where there is nothing."""
+
+    entry: str
+    """Name of the webhook; empty for the object itself."""
+    field: str
+    """Dotted path below the entry; empty for the entry as a whole."""
+    observed: Any
+    wanted: Any
+    setting: str = ""
+    """The key that decides it; empty where none does."""
+
+    @property
+    def subject(self) -> str:
+        """What is repaired, as an event names it."""
+        if not self.field:
+            return f"webhook {self.entry}"
+        name = self.field.rpartition(".")[2] if self.field == CA_BUNDLE else self.field
+        return f"{name} of {self.entry}" if self.entry else name
+
+
+def compare(observed: dict[str, Any], desired: dict[str, Any]) -> list[Repair]:
+    """Every difference that matters, in the order of the desired object."""
+    return [
+        *_metadata(observed.get("metadata") or {}, desired["metadata"]),
+        *_webhooks(observed, desired),
+    ]
+
+
+def repaired(
+    observed: dict[str, Any], repairs: Iterable[Repair], desired: dict[str, Any]
+) -> dict[str, Any]:
+    """The observed object with some differences mended; what was given stays as it is."""
+    result = copy.deepcopy(observed)
+    for repair in repairs:
+        if repair.entry:
+            _mend_entry(result, repair)
+        elif repair.field != ORDER:
+            _mend_metadata(result.setdefault("metadata", {}), repair)
+    ranks = {entry["name"]: rank for rank, entry in enumerate(desired["webhooks"])}
+    result["webhooks"] = sorted(
+        result.get("webhooks") or (), key=lambda entry: ranks.get(entry["name"], len(ranks))
+    )
+    return result
+
+
+def describe(repair: Repair, *, by_hand: bool) -> str:
+    """The repair in one sentence for an event.
+
+    ``by_hand`` says that we have seen the object as it should be, so that somebody changed it.
+    """
+    was = _was(repair, by_hand=by_hand)
+    if not repair.field and repair.wanted is None:
+        now = "is removed: keep it in a configuration of your own"
+    elif not repair.field:
+        now = "is back" if by_hand else "is there"
+    elif repair.field == CA_BUNDLE:
+        now = "carries our authorities" + (" again" if by_hand else "")
+    elif repair.wanted is None:
+        now = "is removed"
+    else:
+        now = f"is {_shown(repair.wanted)}" + (" again" if by_hand else " now")
+    return f"{repair.subject} {was} and {now}{_advice(repair, by_hand=by_hand)}"
+
+
+def certificates_in(ca_bundle: object) -> dict[bytes, bytes] | None:
+    """The certificates of a caBundle in base64, PEM by DER; None where it is no such thing."""
+    try:
+        pem = base64.b64decode(ca_bundle, validate=True) if isinstance(ca_bundle, str) else b""
+        found = x509.load_pem_x509_certificates(pem)
+    except (binascii.Error, ValueError):
+        return None
+    return {each.public_bytes(Encoding.DER): each.public_bytes(Encoding.PEM) for each in found}
+
+
+def _metadata(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Repair]:
+    labels = observed.get("labels") or {}
+    for key, value in desired["labels"].items():
+        if labels.get(key) != value:
+            yield Repair("", f"metadata.labels[{key}]", labels.get(key), value)
+    owners = observed.get("ownerReferences") or []
+    for owner in desired.get("ownerReferences", ()):
+        if not any(owner.items() <= each.items() for each in owners):
+            ours = (each for each in owners if _is_ours(each))
+            yield Repair("", "metadata.ownerReferences", next(ours, None), owner)
+
+
+def _webhooks(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Repair]:
+    found = {entry["name"]: entry for entry in observed.get("webhooks") or ()}
+    wanted = {entry["name"]: entry for entry in desired["webhooks"]}
+    for name in found.keys() - wanted.keys():
+        yield Repair(name, "", found[name], None)
+    for name, entry in wanted.items():
+        if name not in found:
+            yield Repair(name, "", None, entry, _setting_of_entry(name))
+        else:
+            yield from _entry(name, found[name], entry, is_mutating=_is_mutating(desired))
+    kept = [name for name in found if name in wanted]
+    right = [name for name in wanted if name in found]
+    if kept != right:
+        yield Repair("", ORDER, kept, list(wanted))
+
+
+def _entry(
+    name: str, observed: dict[str, Any], desired: dict[str, Any], *, is_mutating: bool
+) -> Iterator[Repair]:
+    for path, wanted in _leaves(desired):
+        field = ".".join(path)
+        value = _at(observed, path)
+        if field == CA_BUNDLE:
+            same = value == wanted or certificates_in(value) == certificates_in(wanted)
+        else:
+            same = value == wanted
+        if not same:
+            setting = _setting(name, field, is_mutating=is_mutating)
+            yield Repair(name, field, value, wanted, setting)
+    for path in _UNWANTED:
+        value = _at(observed, path)
+        if value:
+            yield Repair(name, ".".join(path), value, None)
+
+
+def _leaves(
+    entry: dict[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What is compared as one value: of clientConfig its parts, of the rest whole fields."""
+    for key, value in entry.items():
+        if key in {"clientConfig", "service"}:
+            yield from _leaves(value, (*path, key))
+        elif key != "name" or path:
+            yield (*path, key), value
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _mend_entry(configuration: dict[str, Any], repair: Repair) -> None:
+    entries = configuration.get("webhooks") or []
+    if not repair.field:
+        entries = [entry for entry in entries if entry["name"] != repair.entry]
+        if repair.wanted is not None:
+            entries.append(repair.wanted)
+        configuration["webhooks"] = entries
+        return
+    target = next((entry for entry in entries if entry["name"] == repair.entry), None)
+    *parents, key = repair.field.split(".")
+    for parent in parents:
+        below = target.get(parent) if target is not None else None
+        if target is not None and not isinstance(below, dict):
+            below = target[parent] = {}
+        target = below
+    if target is not None:
+        _put(target, key, repair.wanted)
+
+
+def _mend_metadata(metadata: dict[str, Any], repair: Repair) -> None:
+    if repair.field == "metadata.ownerReferences":
+        owners = [each for each in metadata.get("ownerReferences") or () if not _is_ours(each)]
+        metadata["ownerReferences"] = [*owners, repair.wanted]
+    else:
+        key = repair.field.removeprefix("metadata.labels[").removesuffix("]")
+        metadata["labels"] = {**(metadata.get("labels") or {}), key: repair.wanted}
+
+
+def _put(target: dict[str, Any], key: str, value: object) -> None:
+    if value is None:
+        target.pop(key, None)
+    else:
+        target[key] = value
+
+
+def _is_ours(owner: dict[str, Any]) -> bool:
+    """An owner of the kind that we set; one of an earlier namespace would delete the object."""
+    return (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Namespace")
+
+
+def _is_mutating(desired: dict[str, Any]) -> bool:
+    return bool(desired["kind"] == MUTATING_WEBHOOKS.kind)
+
+
+def _setting(entry: str, field: str, *, is_mutating: bool) -> str:
+    if not is_mutating and field in _NO_SETTING_OF_OBJECTS:
+        return ""
+    if entry in {GATED_PODS, TASK_DEFINITIONS_ENTRY} and field == "failurePolicy":
+        return "webhook.gatedFailurePolicy"
+    if entry != TEMPLATES and field == "rules":
+        return ""
+    return _SETTINGS.get(field, "")
+
+
+def _setting_of_entry(name: str) -> str:
+    return "webhook.templates" if name == TEMPLATES else ""
+
+
+def _was(repair: Repair, *, by_hand: bool) -> str:
+    if not repair.field:
+        was = "missing" if repair.observed is None else "there"
+        done = "removed" if repair.observed is None else "added"
+        return f"was {done} by hand" if by_hand else f"was {was}"
+    if repair.field == CA_BUNDLE:
+        return "was changed by hand" if by_hand else "was another"
+    if repair.observed is None:
+        return "was removed by hand" if by_hand else "was missing"
+    shown = _shown(repair.observed)
+    return f"was set to {shown} by hand" if by_hand else f"was {shown}"
+
+
+def _advice(repair: Repair, *, by_hand: bool) -> str:
+    if not repair.field and repair.wanted is None:
+        return ""
+    if repair.setting:
+        tail = "instead" if by_hand else "to have another"
+        return f": change the setting {repair.setting} {tail}"
+    if not by_hand:
+        return ""
+    return ": to keep configurations of your own, set registerWebhooks to false"
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

@@ -1,0 +1,435 @@
+"""Who gets in, what they see, and what every answer says (S31, S34)."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+
+import pytest
+
+from harbourmaster.dashboard.attempts import PAGES as ALLOWED
+from harbourmaster.dashboard.attempts import WRONG_TOKENS
+from harbourmaster.dashboard.guard import HEADERS
+from harbourmaster.dashboard.registry import PAGES
+from harbourmaster.dashboard.session import LIFETIME, LONGEST_TOKEN
+from harbourmaster.kube.errors import ServerError
+from helpers.patience import PATIENCE
+
+PATHS = [each.path for each in PAGES]
+STRANGE = (
+    "<script>alert(1)</script>",
+    "\"onmouseover='x'",
+    "a\u202egpj.exe",
+    "bell\x07esc\x1b[2J",
+    "{{ 7 * 7 }}{% raw %}",
+    "</title><img src=x onerror=alert(1)>",
+)
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/applications/shop/cart", "/stream?view=gates"])
+async def test_without_a_token_nothing_is_shown(place, path):
+    place.filled.fill(10)
+    async with place.ask(path, token=None) as answer:
+        assert answer.status == 303
+        assert answer.headers["Location"].startswith("/login?next=/")
+    async with place.ask(path, token=None, headers={"Accept": "*/*"}) as answer:
+        assert answer.status == 401
+        assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+        assert "cart" not in await answer.text()
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_token_that_nobody_has_is_refused(place, path):
+    assert "does not know this token" in await place.page(path, "pirate", status=401)
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/stream?view=gates", "/applications/shop/cart-0"])
+async def test_who_may_list_nothing_is_told_what_is_missing(place, path):
+    place.filled.fill(10)
+    text = await place.page(path, "stowaway", status=403)
+    assert "harbourmaster-dashboard-viewer" in text
+    assert "cart" not in text
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_empty_page_is_one_for_who_may_list_and_a_refusal_for_who_may_not(place, path):
+    for each in ("shop", "payments"):
+        place.filled.namespace(each)
+    assert "<main" in await place.page(path)
+    assert "<main" in await place.page(path, "stowaway", status=403)
+
+
+async def test_other_namespaces_can_not_be_seen(place):
+    place.filled.fill(20)
+    hidden = {"payments", "mail", "billing", "search/", ">search<"}
+    for path in ("/", "/applications", "/gates", "/policies", "/clusters", "/clusters?view=placed"):
+        whole = await place.page(path)
+        assert "payments" in whole, path
+        text = await place.page(path, "sailor")
+        assert not {each for each in hidden if each in text}, path
+        assert "shop" in text
+    await place.page("/reservations", "sailor", status=403)
+    await place.page("/applications?namespace=payments", "sailor", status=403)
+    await place.page("/applications/payments/checkout-1", "sailor", status=403)
+    await place.page("/applications/nowhere/checkout-1", "sailor", status=403)
+
+
+async def test_numbers_count_what_may_be_seen_and_nothing_else(place):
+    place.filled.fill(50)
+    assert "50 applications" in await place.page("/applications")
+    assert "10 applications" in await place.page("/applications", "sailor")
+    text = await place.page("/policies", "sailor")
+    assert "in the namespaces in which you may list them: 10 in all" in text
+
+
+async def test_a_kind_alone_shows_its_page_alone(place):
+    place.filled.fill(10)
+    place.access.kinds["sailor"] = {"podschedulingpolicies"}
+    text = await place.page("/policies", "sailor")
+    assert "Pods are not counted" in text
+    await place.page("/gates", "sailor", status=403)
+    overview = await place.page("/", "sailor")
+    assert "You may not list them" in overview
+    # Whoever may see pods alone can't be told why they wait.
+    place.access.kinds["sailor"] = {"pods"}
+    await place.page("/gates", "sailor", status=403)
+
+
+async def test_what_may_not_be_listed_is_left_out_of_reports(place):
+    place.filled.fill(10)
+    assert "412.5" in await place.page("/gates?namespace=payments")
+    place.access.namespaces["sailor"] = frozenset(("payments",))
+    place.access.kinds["sailor"] = {"pods", "keptnworkloadversions", "keptnappversions"}
+    text = await place.page("/gates", "sailor")
+    assert "checkout-1" in text
+    assert "412.5" not in text
+    place.access.kinds["sailor"] = {"keptnappversions"}
+    text = await place.page("/applications/payments/checkout-1", "sailor")
+    assert "You may not list the versions of its workloads here" in text
+    assert "migrate" not in text
+
+
+@pytest.mark.parametrize("name", STRANGE)
+async def test_strange_names_stay_text(place, name):
+    filled = place.filled
+    filled.app("shop", name)
+    filled.gated("shop", name)
+    filled.policy("shop", name, spec=None)
+    filled.member("shop", 5, name=name)
+    filled.placed("shop", name, 4)
+    filled.reserved(1, pod=f"shop/{name}")
+    texts = [await place.page(path) for path in (*PATHS, "/clusters?view=placed")]
+    texts.append(await place.page(f"/gates?q={name}&namespace={name}&state={name}"))
+    texts.append(await place.page(f"/{name}", status=404))
+    for text in texts:
+        assert "<script>alert" not in text
+        assert "<img src=x" not in text
+        assert not re.search(r"""<[^>]*\sonmouseover=""", text)
+        assert not set(text) & set("\x07\x1b\u202e")
+    shown = name.replace("\x07", "\\x07").replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+    assert sum(shown in html.unescape(text) for text in texts) >= 5
+
+
+@pytest.mark.parametrize(
+    "path", [*PATHS, "/login", "/nothing", "/static/none.css", "/stream?view=x", "/%00", "/%2e%2e"]
+)
+async def test_every_answer_is_hardened(place, path):
+    for token in ("captain", "pirate", None):
+        async with place.ask(path, token) as answer:
+            for header, value in HEADERS.items():
+                assert answer.headers[header] == value
+            assert answer.headers["Cache-Control"] == "no-store"
+            assert "Server" not in answer.headers
+
+
+async def test_the_policy_of_pages_allows_nothing_of_others():
+    policy = dict(each.split(" ", 1) for each in HEADERS["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert set(policy.values()) == {"'none'", "'self'"}
+
+
+async def test_pages_have_neither_styles_nor_scripts_within(place):
+    place.filled.fill(10)
+    for path in (*PATHS, "/clusters?view=placed", "/applications/shop/cart-0", "/login"):
+        text = await place.page(path)
+        assert not re.search(r"\sstyle=|<style|\son[a-z]+=|javascript:", text), path
+        assert re.findall(r"<script[^>]*>", text) == re.findall(r"<script src=[^>]* defer>", text)
+
+
+async def test_nothing_can_be_changed(place):
+    place.filled.fill(5)
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        for path in PATHS:
+            async with place.ask(path, method=method) as answer:
+                assert answer.status == 405
+                assert answer.headers["Allow"] == "GET,HEAD"
+    async with place.ask("/gates", method="HEAD") as answer:
+        assert answer.status == 200
+
+
+async def test_a_plain_port_answers_to_the_names_of_this_machine_only(place):
+    async with place.ask("/login", headers={"Host": "attacker.example.com"}) as answer:
+        assert answer.status == 421
+
+
+async def log_in(place, token, **headers):
+    port = place.site.port
+    given = {"Origin": f"http://127.0.0.1:{port}", **headers}
+    return place.ask("/login", None, "POST", data={"token": token, "next": "/gates"}, headers=given)
+
+
+async def test_a_browser_logs_in_and_out(place):
+    async with await log_in(place, "  Bearer captain\n") as answer:
+        assert (answer.status, answer.headers["Location"]) == (303, "/gates")
+        (cookie,) = answer.headers.getall("Set-Cookie")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/", f"Max-Age={LIFETIME}"} <= set(
+        cookie.split("; ")
+    )
+    assert "captain" not in cookie
+    value = cookie.partition(";")[0]
+    place.session.cookie_jar.clear()
+    assert "captain" in await place.page("/", None, headers={"Cookie": value})
+    forged = value[:-3] + "AAA"
+    place.session.cookie_jar.clear()
+    await place.page("/", None, status=303, headers={"Cookie": forged})
+    origin = {"Origin": f"http://127.0.0.1:{place.site.port}", "Cookie": value}
+    async with place.ask("/logout", None, "POST", headers=origin) as answer:
+        assert answer.headers["Location"] == "/login"
+        assert "Max-Age=0" in answer.headers["Set-Cookie"]
+
+
+async def test_a_session_ends_with_its_token(place):
+    async with await log_in(place, "sailor") as answer:
+        value = answer.headers["Set-Cookie"].partition(";")[0]
+    place.session.cookie_jar.clear()
+    del place.access.namespaces["sailor"]
+    assert "<main" not in await place.page("/", None, status=303, headers={"Cookie": value})
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "says"),
+    [
+        ("", 400, "Give a token"),
+        ("two words", 400, "no token"),
+        ("tökän", 400, "no token"),
+        ("x" * (LONGEST_TOKEN + 1), 400, "as many as a browser keeps"),
+        ("pirate", 401, "does not know this token"),
+        ("x" * 20_000, 413, "too long"),
+    ],
+)
+async def test_a_token_that_is_none_is_told_so(place, token, status, says):
+    async with await log_in(place, token) as answer:
+        text = await answer.text()
+        assert (answer.status, says in text) == (status, True)
+        assert "Set-Cookie" not in answer.headers
+
+
+async def test_a_form_of_another_site_is_refused(place):
+    for headers in ({"Origin": "https://example.com"}, {"Sec-Fetch-Site": "cross-site"}):
+        async with await log_in(place, "captain", **headers) as answer:
+            assert answer.status == 403
+            assert "Set-Cookie" not in answer.headers
+
+
+async def test_tokens_can_not_be_guessed_for_long(place):
+    for _ in range(WRONG_TOKENS.burst):
+        await place.page("/", "pirate", status=401)
+    async with place.ask("/", "pirate") as answer:
+        assert answer.status == 429
+        assert int(answer.headers["Retry-After"]) > 0
+    async with await log_in(place, "captain") as answer:
+        assert answer.status == 429
+
+
+async def test_sessions_go_on_while_somebody_guesses(place):
+    async with await log_in(place, "captain") as answer:
+        value = answer.headers["Set-Cookie"].partition(";")[0]
+    place.session.cookie_jar.clear()
+    for _ in range(WRONG_TOKENS.burst + 1):
+        async with place.ask("/", "pirate"):
+            pass
+    assert "<main" in await place.page("/", None, headers={"Cookie": value})
+
+
+async def test_an_api_server_that_does_not_answer_is_told_and_nothing_is_shown(place):
+    place.filled.fill(5)
+    place.access.fault = ServerError("etcd is away: secret details")
+    async with place.ask("/") as answer:
+        text = await answer.text()
+        assert answer.status == 503
+        assert "Retry-After" in answer.headers
+        assert "secret" not in text
+
+
+async def test_the_next_page_after_login_is_one_of_ours(place):
+    for path in ("/login?next=//example.com", "/login?next=https://example.com/"):
+        assert 'name="next" value="/"' in await place.page(path)
+    assert 'value="/gates?q=a"' in await place.page("/login?next=/gates%3Fq%3Da")
+
+
+async def test_assets_never_change_under_their_names(place):
+    text = await place.page("/login")
+    paths = set(re.findall(r'"(/static/[^"]+)"', text))
+    assert {path.rpartition(".")[2] for path in paths} == {"css", "js", "svg"}
+    for path in paths:
+        async with place.ask(path, None) as answer:
+            assert answer.status == 200
+            assert "immutable" in answer.headers["Cache-Control"]
+            etag = answer.headers["ETag"]
+        async with place.ask(path, None, headers={"If-None-Match": etag}) as answer:
+            assert answer.status == 304
+
+
+async def test_a_query_is_kept_in_the_links_of_a_list(place):
+    place.filled.fill(300)
+    text = await place.page("/applications?q=cart&state=Failed")
+    assert 'value="cart"' in text
+    text = await place.page("/applications?page=2")
+    assert "101\u2013200 of 300" in text
+    assert 'rel="next" href="?page=3"' in text
+    assert "None of 300" in await place.page("/applications?q=nothing+like+it")
+
+
+async def test_an_application_that_is_gone_is_a_page_that_says_so(place):
+    place.filled.fill(5)
+    assert "no version of an application" in await place.page("/applications/shop/gone", status=404)
+
+
+async def test_mirrors_that_are_not_well_are_told(place):
+    place.filled.fill(5)
+    pods = place.filled.sources["gated_pods"]
+    pods.error = "GET /api/v1/pods: 503"
+    assert "they may be old" in await place.page("/gates")
+    pods.error = None
+    pods.synced.clear()
+    assert "not all of them are here yet" in await place.page("/gates")
+    place.filled.sources["app_versions"].absent = True
+    assert "not installed" in await place.page("/applications")
+
+
+async def test_pages_answer_while_others_are_made(place):
+    place.filled.fill(100)
+    texts = await asyncio.gather(*(place.page(path) for path in PATHS * 3))
+    assert len(texts) == 3 * len(PATHS)
+    assert all("<main" in each for each in texts)
+
+
+async def test_nobody_keeps_the_controller_making_pages(place, monkeypatch):
+    now = asyncio.get_running_loop().time()
+    monkeypatch.setattr(place.filled.dashboard._made, "_clock", lambda: now)
+    for _ in range(ALLOWED.burst):
+        await place.page("/reservations")
+    async with place.ask("/reservations") as answer:
+        assert answer.status == 429
+        assert int(answer.headers["Retry-After"]) > 0
+    place.filled.namespace("shop")
+    await place.page("/gates", "sailor")
+
+
+async def test_one_is_one(place):
+    place.filled.reserved(1)
+    assert "1 reservation<" in re.sub(r"\s*</p>", "</p>", await place.page("/reservations"))
+    assert ">reservation<" in await place.page("/")
+
+
+async def test_a_form_that_comes_too_slowly_is_refused(place, monkeypatch):
+    monkeypatch.setattr("harbourmaster.dashboard.app._FORM_PATIENCE", 0.05)
+
+    async def slowly():
+        yield b"token="
+        await asyncio.sleep(30)
+
+    headers = {
+        "Origin": f"http://127.0.0.1:{place.site.port}",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
+    async with place.ask("/login", None, "POST", data=slowly(), headers=headers) as answer:
+        assert answer.status == 408
+
+
+async def raw(place, text):
+    """What is answered to bytes that no client sends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.site.port)
+    writer.write(text.replace(b"HOST", f"127.0.0.1:{place.site.port}".encode()))
+    async with asyncio.timeout(PATIENCE):
+        found = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return found.decode()
+
+
+@pytest.mark.parametrize("token", [b"\xff\xfe", "tök".encode(), b"two words", b"a\x00b"])
+async def test_a_token_of_strange_bytes_is_none(place, token):
+    found = await raw(
+        place, b"GET / HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer " + token + b"\r\n\r\n"
+    )
+    # A null byte is none of HTTP.
+    assert re.match(r"HTTP/1\.[01] 40[01] ", found), found
+    assert not place.access.tokens
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status"),
+    [
+        ("application/x-www-form-urlencoded", b"token=\xff\xfe", 400),
+        ("application/x-www-form-urlencoded; charset=nonsense", b"token=captain", 400),
+        ("multipart/form-data; boundary=x", b"--y", 415),
+        ("multipart/form-data", b"", 415),
+        ("application/json", b"{}", 415),
+    ],
+)
+async def test_a_form_that_is_none_is_refused(place, kind, body, status):
+    headers = {"Origin": f"http://127.0.0.1:{place.site.port}", "Content-Type": kind}
+    async with place.ask("/login", None, "POST", data=body or b" ", headers=headers) as answer:
+        assert answer.status == status
+        assert "Set-Cookie" not in answer.headers
+
+
+async def test_tokens_can_not_be_guessed_all_at_once(place):
+    place.access.pause = asyncio.Event()
+    asked = [asyncio.create_task(place.page("/", f"pirate-{each}", 401)) for each in range(100)]
+    async with asyncio.timeout(PATIENCE):
+        while not place.access.tokens:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+    place.access.pause.set()
+    done = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(each, AssertionError) for each in done) >= 80
+    assert WRONG_TOKENS.burst <= len(place.access.tokens) <= WRONG_TOKENS.burst + 4
+
+
+async def test_who_has_a_good_token_does_not_wait_for_those_who_guess(place):
+    await place.page("/reservations")
+    for _ in range(WRONG_TOKENS.burst + 1):
+        async with place.ask("/", "pirate"):
+            pass
+    assert "<main" in await place.page("/reservations")
+    await place.page("/", "sailor", status=429)
+    # One that is good no more is no key to guess by.
+    del place.access.namespaces["captain"]
+    await place.page("/reservations", status=401)
+
+
+@pytest.mark.parametrize(
+    "query", ["q=%ff%fe", "q=%ed%a0%80", "q=%00", "namespace=%f0%9f", "q=" + "a" * 7000]
+)
+async def test_no_query_breaks_a_page(place, query):
+    place.filled.fill(5)
+    for path in (*PATHS, "/login"):
+        assert "<main" in await place.page(f"{path}?{query}")
+
+
+async def test_no_two_rows_are_one_to_the_script(place):
+    filled = place.filled
+    for space, name in (("a", "b-c"), ("a-b", "c")):
+        filled.app(space, name)
+        filled.gated(space, "x", name=name)
+        filled.policy(space, name)
+        filled.member(space, 0, name=name)
+        filled.placed(space, name)
+    for number, pod in enumerate(("a/b-c", "a-b/c")):
+        filled.reserved(number, pod=pod)
+    for path in (*PATHS, "/clusters?view=placed"):
+        found = re.findall(r'\sid="([^"]*)"', await place.page(path))
+        assert len(found) == len(set(found)), path
+        assert path == "/" or sum(each.startswith("row-") for each in found) == 2

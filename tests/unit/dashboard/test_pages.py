@@ -1,0 +1,202 @@
+"""What stands on pages, of objects in all states."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from harbourmaster.dashboard.pages import (
+    applications,
+    clusters,
+    gates,
+    overview,
+    policies,
+    reservations,
+)
+from harbourmaster.dashboard.pages.application import application
+from harbourmaster.dashboard.pages.phases import WIDTH
+from harbourmaster.dashboard.query import Query
+from harbourmaster.dashboard.registry import SOURCES
+from harbourmaster.dashboard.sight import EVERYWHERE, Sight
+from harbourmaster.dashboard.turns import in_turns
+from harbourmaster.dashboard.world import World
+from helpers.dashboard import Filled
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ALL = Sight({f"{kind.plural}.{kind.group}": EVERYWHERE for kind in SOURCES})
+
+
+@pytest.fixture
+def filled():
+    return Filled(NOW, max_age=3600)
+
+
+async def test_an_empty_world_has_empty_pages(filled):
+    world = await filled.world()
+    for page in (applications.applications, gates.gates, policies.policies):
+        assert page(world, ALL, Query(), NOW).listing.rows == ()
+    assert reservations.reservations(world, ALL, Query(), NOW).listing.rows == ()
+    assert clusters.clusters(world, ALL, Query(), NOW).clusters.rows == ()
+    assert clusters.clusters(world, ALL, Query(view="placed"), NOW).placements.rows == ()
+    found = overview.overview(world, ALL, Query(), NOW)
+    assert found.notices == ()
+    assert not any(each.is_off or each.is_refused for each in found.tallies)
+    assert application(world, ALL, Query(), NOW, "shop", "cart") is None
+
+
+def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
+    found = overview.overview(World(), Sight(), Query(), NOW)
+    assert found.tallies
+    assert all(each.is_off and each.is_refused for each in found.tallies)
+
+
+async def test_the_newest_version_of_an_application_counts_and_the_failed_come_first(filled):
+    filled.app("shop", "cart", 0)
+    filled.app("shop", "ledger", 2)
+    found = applications.applications(await filled.world(), ALL, Query(), NOW)
+    failed, done = found.listing.rows
+    assert (failed.name, failed.state.word, failed.state.tone) == ("ledger", "Failed", "bad")
+    assert failed.phase == "Pre-deployment evaluations"
+    assert [each.state.tone for each in failed.steps][:3] == ["good", "bad", "idle"]
+    assert (done.name, done.took, done.finished, done.workloads) == ("cart", "1 m 30 s", 2, 2)
+    assert [(each.label, each.count) for each in found.parts] == [("failed", 1), ("succeeded", 1)]
+    only = applications.applications(await filled.world(), ALL, Query(state="Failed"), NOW)
+    assert [each.name for each in only.listing.rows] == ["ledger"]
+
+
+async def test_phases_stand_on_one_time_line(filled):
+    filled.app("shop", "cart", 1)
+    page = application(await filled.world(), ALL, Query(), NOW, "shop", "cart")
+    assert [(each.kind, each.name) for each in page.lanes] == [
+        ("Application", "cart"),
+        ("Workload", "web"),
+        ("Workload", "worker"),
+    ]
+    app, web, _ = page.lanes
+    tasks, evaluations, deployment, *later = app.phases
+    assert tasks.bar.x == 0
+    assert tasks.bar.x + tasks.bar.width == pytest.approx(evaluations.bar.x, abs=2)
+    assert deployment.bar.x + deployment.bar.width == pytest.approx(WIDTH, abs=2)
+    assert all(each.bar is None for each in later)
+    assert (tasks.took, evaluations.took) == ("20 s", "15 s")
+    assert [each.name for each in web.phases[1].checks] == ["latency"]
+    # A workload begins when its app's checks have passed.
+    assert web.phases[0].bar.x >= evaluations.bar.x + evaluations.bar.width - 2
+    for lane in page.lanes:
+        for phase in lane.phases:
+            assert phase.bar is None or 0 <= phase.bar.x <= phase.bar.x + phase.bar.width <= WIDTH
+
+
+async def test_times_that_are_none_make_no_bars(filled):
+    filled.app("shop", "cart", 3)
+    page = application(await filled.world(), ALL, Query(), NOW, "shop", "cart")
+    assert all(phase.bar is None for lane in page.lanes for phase in lane.phases)
+    assert page.took == ""
+
+
+async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
+    filled.app("shop", "cart", 1)
+    filled.gated("shop", "cart", 0)
+    found = gates.gates(await filled.world(), ALL, Query(), NOW)
+    (row,) = found.listing.rows
+    report = row.report
+    assert (report.code, row.word, row.tone) == ("checks-pending", "waits for checks", "busy")
+    (check,) = [each for each in report.checks if each.name == "latency"]
+    assert (check.value, check.threshold, check.state) == ("412.5", "<200", "Progressing")
+    assert check.next_try
+    assert report.deadline > report.since
+    assert found.is_bounded
+
+
+async def test_who_waits_too_long_or_in_vain_needs_attention(filled):
+    filled.app("shop", "cart", 2)
+    filled.gated("shop", "cart", 0)
+    filled.app("shop", "late", 1)
+    filled.gated("shop", "late", 499 * 4)
+    world = await filled.world()
+    filled.rules = type(filled.rules)(max_age_seconds=60)
+    found = overview.overview(await filled.world(), ALL, Query(), NOW)
+    pods = [each for each in found.notices if each.what == "Pod"]
+    assert [each.tone for each in pods] == ["bad", "warn"]
+    assert gates.gates(world, ALL, Query(q="LATE"), NOW).listing.matching == 1
+
+
+async def test_a_policy_shows_what_it_selects_and_sets(filled):
+    filled.namespace("shop")
+    filled.policy("shop", "keep-cart", 0)
+    filled.policy("shop", "keep-all", 2, podSelector={}, schedulerName="other")
+    filled.policy("shop", "keep-none", 0, nodeName="n1")
+    filled.policy("shop", "keep-broken", 4)
+    filled.pod("shop", {"app": "cart"})
+    page = policies.policies(await filled.world(), ALL, Query(), NOW)
+    rows = {each.name: each for each in page.listing.rows}
+    assert next(iter(rows)) == "keep-broken"
+    assert "spec.nodeSelector" in rows["keep-broken"].fault
+    cart = rows["keep-cart"]
+    assert [each.terms for each in cart.selects] == [("app=cart",)]
+    assert cart.sets == ("nodeSelector: disk=ssd", "toleration: pool=etcd:NoExecute")
+    assert (cart.pods, rows["keep-all"].pods, rows["keep-none"].pods) == (1, 1, 0)
+    assert [each.what for each in rows["keep-all"].selects] == ["namespaces", "pods"]
+    assert rows["keep-none"].selects[0].is_absent
+    unused = policies.policies(await filled.world(), ALL, Query(state="unused"), NOW)
+    assert [each.name for each in unused.listing.rows] == ["keep-broken", "keep-none"]
+
+
+async def test_clusters_and_what_they_run(filled):
+    for number in range(6):
+        filled.member("shop", number)
+    filled.placed("shop", "cart", 0, 6)
+    filled.placed("shop", "ledger", 2, 6)
+    page = clusters.clusters(await filled.world(), ALL, Query(), NOW)
+    rows = page.clusters.rows
+    assert [each.state.word for each in rows[:2]] == ["Offline", "NotReady"]
+    assert rows[0].faults == ("Reachable: connect to member.example.com:6443: timed out",)
+    assert {each.name: each.applications for each in rows}["amsterdam-0"] == 1
+    assert [each.label for each in page.parts] == ["offline", "not ready", "online"]
+    placed = clusters.clusters(await filled.world(), ALL, Query(view="placed"), NOW)
+    moving, running = placed.placements.rows
+    there = Query(view="placed", q="dublin-3")
+    found = clusters.clusters(await filled.world(), ALL, there, NOW)
+    assert [each.name for each in found.placements.rows] == ["ledger"]
+    assert (moving.target, moving.running_on) == ("cadiz-2", "dublin-3")
+    assert (running.matched, running.candidates[0].score) == ("2 of 3", "0.526")
+    assert running.candidates[0].is_chosen
+    assert "bergen" in running.candidates[2].reason
+
+
+async def test_reservations_end(filled):
+    filled.reserved(2)
+    filled.reserved(0, pod="kube-system/agent")
+    page = reservations.reservations(await filled.world(), ALL, Query(), NOW)
+    first, second = page.listing.rows
+    assert (first.node, second.node) == ("node-2", "node-0")
+    assert (second.namespace, second.pod) == ("kube-system", "agent")
+    assert len(first.victims) == 2
+    late = datetime(2026, 3, 1, 13, tzinfo=UTC)
+    over = reservations.reservations(await filled.world(), ALL, Query(state="overdue"), late)
+    assert len(over.listing.rows) == 2
+    notices = overview.overview(await filled.world(), ALL, Query(), late).notices
+    assert [each.what for each in notices] == ["Reservation"] * 2
+
+
+async def test_others_have_their_turn_while_a_page_of_many_is_made(filled):
+    for number in range(350):
+        filled.gated("shop", f"cart-{number}", number)
+    world = await filled.world()
+    for each in (gates.course, overview.course):
+        turns = 0
+
+        async def other():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        found = await in_turns(each(world, ALL, Query(), NOW))
+        task.cancel()
+        assert turns >= 3
+        page = gates.gates if each is gates.course else overview.overview
+        assert found == page(world, ALL, Query(), NOW)

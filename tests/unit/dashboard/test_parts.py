@@ -1,0 +1,226 @@
+"""The small parts: attempts, the guard, queries, times, text."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+from markupsafe import Markup
+
+from harbourmaster.dashboard.assets import read_assets
+from harbourmaster.dashboard.attempts import WRONG_TOKENS, Attempts
+from harbourmaster.dashboard.guard import (
+    is_from_our_page,
+    is_host_of_loopback,
+    local_path,
+)
+from harbourmaster.dashboard.query import ROWS, Query, listed, read_query, turned
+from harbourmaster.dashboard.text import finalize, visible
+from harbourmaster.dashboard.times import age, span
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+BURST, PERIOD, BURST_OF_ALL = (
+    WRONG_TOKENS.burst,
+    WRONG_TOKENS.period,
+    WRONG_TOKENS.burst_of_all,
+)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def wrong(attempts, address, times):
+    for _ in range(times):
+        assert not attempts.wait(address)
+        attempts.note(address)
+
+
+def test_an_address_that_is_wrong_too_often_waits_and_no_other_does():
+    clock = Clock()
+    attempts = Attempts(WRONG_TOKENS, clock)
+    wrong(attempts, "a", BURST)
+    assert attempts.wait("a") == pytest.approx(PERIOD)
+    assert not attempts.wait("b")
+    clock.now += PERIOD
+    wrong(attempts, "a", 1)
+    assert attempts.wait("a")
+    clock.now += PERIOD * BURST * 2
+    wrong(attempts, "a", BURST)
+    assert attempts.wait("a")
+
+
+def test_all_addresses_together_have_a_bound_too():
+    attempts = Attempts(WRONG_TOKENS, Clock())
+    for number in range(BURST_OF_ALL):
+        wrong(attempts, f"address {number}", 1)
+    assert attempts.wait("one more")
+
+
+def test_no_number_of_addresses_is_remembered_for_ever():
+    clock = Clock()
+    attempts = Attempts(WRONG_TOKENS, clock)
+    for number in range(5000):
+        clock.now += PERIOD
+        attempts.note(str(number))
+    assert len(attempts._buckets) <= 1024
+
+
+@pytest.mark.parametrize(
+    ("host", "is_so"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:8088", True),
+        ("127.0.0.1:8088", True),
+        ("[::1]:8088", True),
+        ("", False),
+        ("attacker.example.com:8088", False),
+        ("127.0.0.1.example.com", False),
+        ("localhost.example.com", False),
+        ("10.0.0.1", False),
+    ],
+)
+def test_a_plain_request_names_this_machine(host, is_so):
+    assert is_host_of_loopback(make_mocked_request("GET", "/", {"Host": host})) is is_so
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_so"),
+    [
+        ({}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": "http://localhost:8088"}, True),
+        ({"Origin": "https://example.com"}, False),
+        ({"Origin": "http://[broken"}, False),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "null"}, True),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost:8088"}, False),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+        ({"Sec-Fetch-Site": "none"}, False),
+    ],
+)
+def test_a_form_comes_from_a_page_of_ours(headers, is_so):
+    request = make_mocked_request("POST", "/login", {"Host": "localhost:8088", **headers})
+    assert is_from_our_page(request) is is_so
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "//example.com",
+        "/\\example.com",
+        "https://example.com",
+        "javascript:alert(1)",
+        "/login",
+        "/logout",
+        "/a\r\nSet-Cookie: a=b",
+        "/é",
+    ],
+)
+def test_after_login_one_goes_nowhere_else(text):
+    assert local_path(text) == "/"
+
+
+def test_after_login_one_goes_where_one_wanted_to():
+    assert local_path("/gates?namespace=shop&page=2") == "/gates?namespace=shop&page=2"
+
+
+def test_a_query_is_read_whatever_it_says():
+    assert read_query({}) == Query()
+    found = read_query({"namespace": " shop ", "q": "x" * 9999, "page": "3", "other": "y"})
+    assert (found.namespace, len(found.q), found.page) == ("shop", 253, 3)
+    for page in ("0", "-1", "1.5", "²", "x", "", "9" * 400):
+        assert 1 <= read_query({"page": page}).page <= 100_000
+    assert read_query({"page": "9" * 200}).page == 100_000
+
+
+def test_a_link_keeps_the_filter_and_begins_at_the_first_page():
+    query = Query(namespace="a&b", q="'\"<", state="Failed", page=7)
+    found = parse_qs(query.link(state="")[1:])
+    assert found == {"namespace": ["a&b"], "q": ["'\"<"]}
+    assert parse_qs(query.link(page=8)[1:])["page"] == ["8"]
+    assert Query().link() == "?"
+
+
+def rows_of(items, query):
+    return listed(
+        items,
+        query,
+        namespace=lambda each: each[0],
+        texts=lambda each: each,
+        key=lambda each: each,
+    )
+
+
+def test_a_list_is_filtered_sorted_and_cut():
+    items = [(f"ns-{number % 3}", f"Pod-{number:04}") for number in range(450)]
+    whole = rows_of(items[::-1], Query())
+    assert (whole.total, whole.matching, whole.pages) == (450, 450, 5)
+    assert whole.rows == tuple(sorted(items)[:ROWS])
+    assert whole.namespaces == ("ns-0", "ns-1", "ns-2")
+    last = rows_of(items, Query(namespace="ns-1", page=9))
+    assert (last.page, last.pages, last.first, last.last) == (2, 2, 101, 150)
+    (row,) = rows_of(items, Query(q="pOD-0007")).rows
+    assert row == ("ns-1", "Pod-0007")
+    none = rows_of([], Query())
+    assert (none.first, none.last, none.pages) == (0, 0, 1)
+    assert turned(whole, ["x"]).rows == ("x",)
+    assert turned(whole, ["x"]).matching == 450
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.9, "0 s"),
+        (59, "59 s"),
+        (60, "1 m"),
+        (200, "3 m 20 s"),
+        (720, "12 m"),
+        (3700, "1 h 1 m"),
+        (86400 * 3 + 7200, "3 d 2 h"),
+        (86400 * 9 + 7200, "9 d"),
+    ],
+)
+def test_spans_as_people_say_them(seconds, text):
+    assert span(seconds) == text
+
+
+def test_ages_of_stamps():
+    assert age("2026-03-01T11:59:00Z", NOW) == "1 m ago"
+    assert age("2026-03-01T12:00:30Z", NOW) == "in 30 s"
+    assert not age("", NOW)
+    assert not age("<script>", NOW)
+
+
+def test_nothing_on_a_page_is_invisible_or_turns_other_text():
+    for each in "\x00\x07\x1b\x7f\x9b\u200b\u202e\u2066\u2028\ufeff\ud800\U000e0041":
+        shown = visible(f"a{each}b")
+        assert each not in shown
+        assert shown.startswith("a\\")
+    assert visible("Straße → 東京 😀\n") == "Straße → 東京 😀\n"
+
+
+def test_what_templates_put_out_is_made_visible_but_for_our_own_markup():
+    assert finalize("a\x1bb") == "a\\x1bb"
+    assert finalize(Markup("<b>")) == "<b>"
+    assert finalize(None) == ""
+    assert finalize(7) == 7
+
+
+def test_the_style_sheet_serves_those_who_have_colours_letters_and_paper_of_their_own():
+    sheet = read_assets()["dashboard.css"].body.decode()
+    for each in ("forced-colors: active", "prefers-reduced-motion", "@media print"):
+        assert each in sheet
+    assert re.search(r"html \{ font-size: [\d.]+%", sheet)
+    (letters,) = re.findall(r"font: 1rem/[\d.]+ ([^;]+);", sheet)
+    # Chromium without a desktop takes a serif for system-ui.
+    assert letters.endswith('"DejaVu Sans", system-ui, sans-serif')

@@ -1,0 +1,124 @@
+"""Break-glass: what the annotation says, what is written, and that all of it is taken back."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from harbourmaster.registration.break_glass import (
+    ANNOTATION,
+    Glass,
+    broken,
+    mended,
+    opened,
+    standing,
+)
+from harbourmaster.registration.desired import Home, desired
+from harbourmaster.registration.drift import compare
+from harbourmaster.registration.settings import RegistrationSettings
+
+RESOURCES = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+GLASS = Glass(by="ada", at="2026-03-01T12:00:00Z", reason="incident 4711")
+
+
+def configuration(resource=MUTATING_WEBHOOKS, **annotations):
+    found = desired(RegistrationSettings(), Home("harbour"), b"x")[resource]
+    if annotations:
+        found["metadata"]["annotations"] = annotations
+    return found
+
+
+def policies(one):
+    return {entry["name"]: entry["failurePolicy"] for entry in one["webhooks"]}
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda one: one.kind)
+@pytest.mark.parametrize("annotations", [{}, {"example.com/theirs": "stays"}], ids=repr)
+def test_what_is_broken_fails_open_and_is_mended_to_the_letter(resource, annotations):
+    before = configuration(resource, **annotations)
+    assert "Fail" in policies(before).values()
+    found = broken(copy.deepcopy(before), GLASS)
+    assert set(policies(found).values()) == {"Ignore"}
+    glass = standing(found)
+    assert (glass.by, glass.at, glass.reason) == ("ada", "2026-03-01T12:00:00Z", "incident 4711")
+    assert glass.before == policies(before)
+    assert mended(found, glass) == before
+
+
+def test_broken_twice_what_was_first_is_remembered():
+    before = configuration()
+    twice = broken(broken(before, GLASS), Glass(by="bob"))
+    assert standing(twice).before == policies(before)
+    assert standing(twice).by == "bob"
+    assert mended(twice, standing(twice)) == before
+
+
+def test_annotated_by_hand_what_the_controller_opened_is_not_taken_for_what_was():
+    before = configuration()
+    by_hand = opened(configuration(**{ANNOTATION: "fire"}))
+    for entry in by_hand["webhooks"][:1]:
+        entry["failurePolicy"] = "Fail"
+    twice = broken(by_hand, GLASS)
+    assert standing(twice).before == {by_hand["webhooks"][0]["name"]: "Fail"}
+    restored = policies(mended(twice, standing(twice)))
+    assert restored["gated-pods.harbourmaster.dev"] == "Fail"
+    assert restored["pods.harbourmaster.dev"] == policies(before)["pods.harbourmaster.dev"]
+
+
+@pytest.mark.parametrize("forged", ["", "Nonsense", "fail"])
+def test_what_was_noted_and_is_no_policy_opens_no_gate(forged):
+    glass = Glass(before={"gated-pods.harbourmaster.dev": forged})
+    found = policies(mended(broken(configuration(), GLASS), glass))
+    assert found["gated-pods.harbourmaster.dev"] == "Fail"
+    assert set(found.values()) <= {"Fail", "Ignore"}
+
+
+def test_a_webhook_that_came_meanwhile_stays_as_it_is():
+    found = broken(configuration(), GLASS)
+    found["webhooks"].append({"name": "new.harbourmaster.dev", "failurePolicy": "Ignore"})
+    assert policies(mended(found, standing(found)))["new.harbourmaster.dev"] == "Ignore"
+
+
+@pytest.mark.parametrize(
+    ("text", "glass"),
+    [
+        ("", Glass()),
+        ("all is on fire\n  please wait", Glass(reason="all is on fire please wait")),
+        ("true", Glass(reason="true")),
+        ('{"by": 1}', Glass(reason='{"by": 1}')),
+        ("[" * 5000, Glass(reason="[" * 5000)),
+        ('{"reason": "r"}', Glass(reason="r")),
+    ],
+    ids=lambda one: str(one)[:20],
+)
+def test_whatever_stands_there_counts(text, glass):
+    assert standing(configuration(**{ANNOTATION: text})) == glass
+
+
+@pytest.mark.parametrize("found", [None, {}, {"metadata": None}, configuration()], ids=repr)
+def test_without_it_nobody_broke_it(found):
+    assert standing(found) is None
+
+
+def test_meanwhile_a_failure_policy_is_no_drift_and_all_else_is():
+    wanted = configuration()
+    found = broken(copy.deepcopy(wanted), GLASS)
+    assert compare(found, opened(wanted)) == []
+    assert {each.field for each in compare(found, wanted)} == {"failurePolicy"}
+    found["webhooks"][0]["timeoutSeconds"] = 30
+    assert [each.field for each in compare(found, opened(wanted))] == ["timeoutSeconds"]
+
+
+@pytest.mark.parametrize(
+    ("glass", "text"),
+    [
+        (Glass(), "by somebody"),
+        (Glass(reason="fire"), "by somebody: fire"),
+        (Glass(by="a\x1b[2J", reason="b\nc"), "by a\\x1b[2J: b\\nc"),
+        (GLASS, "by ada at 2026-03-01T12:00:00Z: incident 4711"),
+    ],
+)
+def test_it_is_told_in_one_line(glass, text):
+    assert str(glass) == text

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import base64
+import json
+
+import msgspec
+import pytest
+
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from harbourmaster.registration.desired import Home, desired
+from harbourmaster.registration.settings import KINDS, RegistrationSettings
+
+HOME = Home("harbour", "1234")
+OWN = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
+GATED = {"key": "gates.harbourmaster.dev/enabled", "values": ["true"]}
+DEFAULTED = {
+    "admissionReviewVersions",
+    "clientConfig",
+    "failurePolicy",
+    "matchPolicy",
+    "name",
+    "namespaceSelector",
+    "objectSelector",
+    "rules",
+    "sideEffects",
+    "timeoutSeconds",
+}
+
+
+def settings(**values):
+    return msgspec.convert(values, RegistrationSettings)
+
+
+def mutating(*, home=HOME, ca_bundle=b"PEM", **values):
+    return desired(settings(**values), home, ca_bundle)[MUTATING_WEBHOOKS]
+
+
+def entry(name, **values):
+    return next(one for one in mutating(**values)["webhooks"] if one["name"].startswith(name))
+
+
+def rules(**values):
+    return {
+        (group, resource): rule["operations"]
+        for rule in entry("templates", **values)["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def validating(name="policies", **values):
+    found = desired(settings(**values), HOME, b"PEM")[VALIDATING_WEBHOOKS]["webhooks"]
+    return next(one for one in found if one["name"].startswith(name))
+
+
+def test_entries_stand_in_a_fixed_order():
+    assert [one["name"] for one in mutating()["webhooks"]] == [
+        "templates.harbourmaster.dev",
+        "pods.harbourmaster.dev",
+        "gated-pods.harbourmaster.dev",
+    ]
+
+
+def test_the_order_of_settings_changes_nothing():
+    turned = settings(kinds=KINDS[::-1], templateOperations=["UPDATE", "CREATE"])
+    assert json.dumps(mutating()) == json.dumps(desired(turned, HOME, b"PEM")[MUTATING_WEBHOOKS])
+
+
+def test_all_that_the_api_server_would_fill_in_is_there():
+    for one in mutating()["webhooks"]:
+        assert one.keys() == {*DEFAULTED, "reinvocationPolicy"}
+        assert one["clientConfig"]["service"].keys() == {"name", "namespace", "path", "port"}
+        assert all(rule["scope"] == "Namespaced" for rule in one["rules"])
+    assert validating()["rules"][0]["scope"] == "*"
+    for name in ("policies", "taskdefinitions", "metrics"):
+        assert validating(name).keys() == DEFAULTED
+    for name in ("taskdefinitions", "metrics"):
+        assert validating(name)["rules"][0]["scope"] == "Namespaced"
+
+
+def test_templates_and_their_operations():
+    both = ["CREATE", "UPDATE"]
+    assert rules() == {
+        ("apps", "daemonsets"): both,
+        ("apps", "deployments"): both,
+        ("apps", "statefulsets"): both,
+        ("", "replicationcontrollers"): both,
+        ("batch", "jobs"): ["CREATE"],
+        ("batch", "cronjobs"): both,
+    }
+
+
+def test_operations_of_templates_are_a_setting_but_not_those_of_jobs():
+    found = rules(templateOperations=["CREATE"])
+    assert set(map(tuple, found.values())) == {("CREATE",)}
+    assert rules(templateOperations=["UPDATE"])["batch", "jobs"] == ["CREATE"]
+
+
+def test_kinds_are_a_setting():
+    assert rules(kinds=["replicasets", "jobs"]) == {
+        ("apps", "replicasets"): ["CREATE", "UPDATE"],
+        ("batch", "jobs"): ["CREATE"],
+    }
+    assert [one["name"] for one in mutating(kinds=["jobs"])["webhooks"]] == [
+        "templates.harbourmaster.dev"
+    ]
+
+
+@pytest.mark.parametrize("values", [{"templates": False}, {"kinds": ["pods"]}])
+def test_pods_alone_can_be_registered(values):
+    assert [one["name"] for one in mutating(**values)["webhooks"]] == [
+        "pods.harbourmaster.dev",
+        "gated-pods.harbourmaster.dev",
+    ]
+
+
+def test_pods_are_reviewed_when_created_only():
+    for name in ("pods", "gated-pods"):
+        (rule,) = entry(name)["rules"]
+        assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE"])
+
+
+def test_the_entries_for_pods_are_disjoint_by_the_gates_label():
+    pods = entry("pods")["namespaceSelector"]["matchExpressions"]
+    gated = entry("gated-pods")["namespaceSelector"]["matchExpressions"]
+    assert {**GATED, "operator": "NotIn"} in pods
+    assert {**GATED, "operator": "In"} in gated
+
+
+def test_only_gated_pods_fail_closed():
+    found = {one["name"]: one["failurePolicy"] for one in mutating()["webhooks"]}
+    assert found == {
+        "templates.harbourmaster.dev": "Ignore",
+        "pods.harbourmaster.dev": "Ignore",
+        "gated-pods.harbourmaster.dev": "Fail",
+    }
+    assert entry("pods", failurePolicy="Fail")["failurePolicy"] == "Fail"
+    assert entry("gated-pods", gatedFailurePolicy="Ignore")["failurePolicy"] == "Ignore"
+    assert validating(failurePolicy="Fail")["failurePolicy"] == "Fail"
+
+
+def test_our_own_namespace_is_never_reviewed():
+    webhooks = mutating(excludedNamespaces=["kube-system"])["webhooks"]
+    assert len(webhooks) == 3
+    for one in webhooks:
+        (first, *_) = one["namespaceSelector"]["matchExpressions"]
+        assert first == {**OWN, "values": ["kube-system", "harbour"]}
+
+
+def test_our_own_namespace_stands_once_in_the_list():
+    (first, *_) = entry("pods", excludedNamespaces=["harbour", "a"])["namespaceSelector"][
+        "matchExpressions"
+    ]
+    assert first["values"] == ["harbour", "a"]
+
+
+def test_the_user_s_selectors_narrow_ours():
+    selector = {
+        "matchLabels": {"team": "a"},
+        "matchExpressions": [{"key": "x", "operator": "Exists", "values": []}],
+    }
+    found = entry("gated-pods", namespaceSelector=selector)["namespaceSelector"]
+    assert found["matchLabels"] == {"team": "a"}
+    assert [one["key"] for one in found["matchExpressions"]] == [
+        "kubernetes.io/metadata.name",
+        "gates.harbourmaster.dev/enabled",
+        "x",
+    ]
+    # An empty list is what the API server leaves out.
+    assert "values" not in found["matchExpressions"][2]
+    assert entry("pods", objectSelector=selector)["objectSelector"] == {
+        "matchLabels": {"team": "a"},
+        "matchExpressions": [{"key": "x", "operator": "Exists"}],
+    }
+
+
+def test_policies_are_validated_in_every_namespace():
+    found = validating(namespaceSelector={"matchLabels": {"a": "b"}})
+    assert found["namespaceSelector"] == found["objectSelector"] == {}
+    assert found["matchPolicy"] == "Exact"
+    assert found["clientConfig"]["service"]["path"] == "/validate"
+    assert found["rules"] == [
+        {
+            "apiGroups": ["kupid.gardener.cloud"],
+            "apiVersions": ["v1alpha1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["clusterpodschedulingpolicies", "podschedulingpolicies"],
+            "scope": "*",
+        }
+    ]
+
+
+def test_task_definitions_are_validated_in_every_version_and_namespace():
+    found = validating("taskdefinitions", namespaceSelector={"matchLabels": {"a": "b"}})
+    assert found["namespaceSelector"] == found["objectSelector"] == {}
+    assert found["matchPolicy"] == "Equivalent"
+    assert found["clientConfig"]["service"]["path"] == "/validate"
+    assert found["rules"] == [
+        {
+            "apiGroups": ["lifecycle.keptn.sh"],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["keptntaskdefinitions"],
+            "scope": "Namespaced",
+        }
+    ]
+
+
+def test_the_kinds_of_metrics_are_validated_in_every_version_and_namespace():
+    found = validating("metrics", namespaceSelector={"matchLabels": {"a": "b"}})
+    assert found["namespaceSelector"] == found["objectSelector"] == {}
+    assert found["matchPolicy"] == "Equivalent"
+    assert found["rules"] == [
+        {
+            "apiGroups": ["metrics.keptn.sh"],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": [
+                "analyses",
+                "analysisdefinitions",
+                "analysisvaluetemplates",
+                "keptnmetrics",
+                "keptnmetricsproviders",
+            ],
+            "scope": "Namespaced",
+        }
+    ]
+
+
+def test_the_kinds_of_metrics_fail_open_as_policies_do():
+    assert validating("metrics")["failurePolicy"] == "Ignore"
+    assert validating("metrics", failurePolicy="Fail")["failurePolicy"] == "Fail"
+    assert validating("metrics", gatedFailurePolicy="Fail")["failurePolicy"] == "Ignore"
+
+
+def test_task_definitions_fail_closed_as_gated_pods_do():
+    assert validating("taskdefinitions", failurePolicy="Ignore")["failurePolicy"] == "Fail"
+    found = validating("taskdefinitions", gatedFailurePolicy="Ignore")
+    assert found["failurePolicy"] == "Ignore"
+
+
+def test_the_service_is_a_setting_and_by_default_in_our_namespace():
+    assert entry("pods")["clientConfig"]["service"] == {
+        "name": "harbourmaster-webhook",
+        "namespace": "harbour",
+        "path": "/mutate",
+        "port": 443,
+    }
+    found = entry("pods", serviceName="hm", serviceNamespace="other", servicePort=8443)
+    assert found["clientConfig"]["service"] == {
+        "name": "hm",
+        "namespace": "other",
+        "path": "/mutate",
+        "port": 8443,
+    }
+
+
+def test_the_bundle_is_in_every_entry_and_may_be_left_out():
+    encoded = base64.b64encode(b"PEM").decode()
+    assert {one["clientConfig"]["caBundle"] for one in mutating()["webhooks"]} == {encoded}
+    assert validating()["clientConfig"]["caBundle"] == encoded
+    assert all(
+        "caBundle" not in one["clientConfig"] for one in mutating(ca_bundle=None)["webhooks"]
+    )
+
+
+def test_timeout_and_reinvocation_are_settings():
+    found = entry("pods", timeoutSeconds=9, reinvocationPolicy="Never")
+    assert (found["timeoutSeconds"], found["reinvocationPolicy"]) == (9, "Never")
+    assert validating(timeoutSeconds=9)["timeoutSeconds"] == 9
+
+
+def test_the_namespace_owns_the_configurations():
+    assert mutating()["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Namespace", "name": "harbour", "uid": "1234"}
+    ]
+    assert "ownerReferences" not in mutating(home=Home("harbour"))["metadata"]
+
+
+def test_nothing_needs_more_than_kubernetes_1_25():
+    assert "matchConditions" not in json.dumps(mutating())

@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import base64
+import copy
+from datetime import UTC, datetime
+
+import pytest
+
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from harbourmaster.certs.authority import create_authority
+from harbourmaster.registration.desired import Home, desired
+from harbourmaster.registration.drift import certificates_in, compare, describe, repaired
+from harbourmaster.registration.settings import RegistrationSettings
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+OLD, NEW, OTHER = (create_authority(NOW).certificate for _ in range(3))
+PODS = "pods.harbourmaster.dev"
+WANTED = desired(RegistrationSettings(), Home("harbour", "1234"), OLD + NEW)
+
+
+def encoded(*pem):
+    return base64.b64encode(b"".join(pem)).decode()
+
+
+@pytest.fixture(params=[MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS], ids=lambda one: one.kind)
+def resource(request):
+    return request.param
+
+
+@pytest.fixture
+def wanted():
+    return copy.deepcopy(WANTED[MUTATING_WEBHOOKS])
+
+
+@pytest.fixture
+def observed(wanted):
+    stored = copy.deepcopy(wanted)
+    stored["metadata"] |= {
+        "uid": "u",
+        "resourceVersion": "7",
+        "annotations": {"example.com/note": "theirs"},
+    }
+    stored["metadata"]["labels"]["example.com/team"] = "theirs"
+    return stored
+
+
+def entry(configuration, name=PODS):
+    return next(one for one in configuration["webhooks"] if one["name"] == name)
+
+
+def mended_by(observed, wanted):
+    return repaired(observed, compare(observed, wanted), wanted)
+
+
+def only(observed, wanted):
+    (repair,) = compare(observed, wanted)
+    return repair
+
+
+def test_what_was_just_made_has_no_drift(resource):
+    assert compare(copy.deepcopy(WANTED[resource]), WANTED[resource]) == []
+
+
+def test_what_others_add_besides_is_theirs(observed, wanted):
+    observed["metadata"]["ownerReferences"].append(
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "y"}
+    )
+    entry(observed)["fieldOfANewerServer"] = "its default"
+    assert compare(observed, wanted) == []
+
+
+def paths(value, path=()):
+    """Each place at which a value stands, ends and inner nodes."""
+    if path:
+        yield path
+    children = value.items() if isinstance(value, dict) else ()
+    if isinstance(value, list):
+        children = enumerate(value)
+    for key, child in children:
+        yield from paths(child, (*path, key))
+
+
+def changed(value, path):
+    result = copy.deepcopy(value)
+    target = result
+    for key in path[:-1]:
+        target = target[key]
+    if isinstance(target[path[-1]], bool | int):
+        target[path[-1]] += 1
+    elif isinstance(target[path[-1]], str):
+        target[path[-1]] += "x"
+    else:
+        del target[path[-1]]
+    return result
+
+
+EVERYTHING = [
+    pytest.param(resource, path, id=f"{resource.plural[:3]}:{'.'.join(map(str, path))}")
+    for resource in WANTED
+    for path in paths(WANTED[resource])
+    if path[0] in {"webhooks", "metadata"} and path not in {("metadata",), ("metadata", "name")}
+]
+
+
+@pytest.mark.parametrize(("resource", "path"), EVERYTHING)
+def test_each_change_is_found_and_mended_and_nothing_more(resource, path):
+    wanted = WANTED[resource]
+    observed = changed(wanted, path)
+    repairs = compare(observed, wanted)
+    mended = repaired(observed, repairs, wanted)
+    if path[-1] == "name" and len(path) == 3:
+        # A renamed entry is one that is missing and one too many.
+        assert len(repairs) == 2
+    assert repairs
+    assert compare(mended, wanted) == []
+    # An owner of another kind is not ours to remove.
+    assert mended == wanted or path[-1] in {"kind", "apiVersion"}
+
+
+def test_the_observed_object_stays_as_it_was(observed, wanted):
+    entry(observed)["failurePolicy"] = "Fail"
+    observed["metadata"]["labels"] = {}
+    before = copy.deepcopy(observed)
+    mended_by(observed, wanted)
+    assert observed == before
+
+
+def test_a_repair_keeps_what_is_not_ours(observed, wanted):
+    entry(observed)["timeoutSeconds"] = 30
+    entry(observed)["fieldOfANewerServer"] = "its default"
+    del observed["metadata"]["labels"]["app.kubernetes.io/name"]
+    mended = mended_by(observed, wanted)
+    assert entry(mended)["timeoutSeconds"] == 3
+    assert entry(mended)["fieldOfANewerServer"] == "its default"
+    assert mended["metadata"]["labels"]["example.com/team"] == "theirs"
+    assert mended["metadata"]["annotations"] == {"example.com/note": "theirs"}
+    assert mended["metadata"]["resourceVersion"] == "7"
+
+
+def test_single_repairs_can_be_left_out(observed, wanted):
+    entry(observed)["timeoutSeconds"] = 30
+    entry(observed)["failurePolicy"] = "Fail"
+    repairs = [one for one in compare(observed, wanted) if one.field == "failurePolicy"]
+    mended = repaired(observed, repairs, wanted)
+    assert (entry(mended)["timeoutSeconds"], entry(mended)["failurePolicy"]) == (30, "Ignore")
+
+
+def test_match_conditions_added_by_hand_are_removed(observed, wanted):
+    entry(observed)["matchConditions"] = [{"name": "x", "expression": "true"}]
+    repair = only(observed, wanted)
+    assert (repair.field, repair.wanted) == ("matchConditions", None)
+    assert "matchConditions" not in entry(repaired(observed, [repair], wanted))
+
+
+def test_a_url_instead_of_the_service_is_replaced(observed, wanted):
+    entry(observed)["clientConfig"] = {
+        "url": "https://example.com",
+        "caBundle": encoded(OLD, NEW),
+    }
+    mended = mended_by(observed, wanted)
+    assert entry(mended)["clientConfig"] == entry(wanted)["clientConfig"]
+
+
+def test_an_entry_added_by_hand_is_removed(observed, wanted):
+    observed["webhooks"].insert(0, {**entry(wanted), "name": "mine.example.com"})
+    repair = only(observed, wanted)
+    assert repaired(observed, [repair], wanted)["webhooks"] == wanted["webhooks"]
+    assert describe(repair, by_hand=True) == (
+        "webhook mine.example.com was added by hand and is removed: keep it in a configuration "
+        "of your own"
+    )
+
+
+def test_a_missing_entry_comes_back_in_its_place(observed, wanted):
+    del observed["webhooks"][0]
+    assert mended_by(observed, wanted)["webhooks"] == wanted["webhooks"]
+
+
+@pytest.mark.parametrize("webhooks", [None, []])
+def test_a_configuration_without_entries_is_filled(observed, wanted, webhooks):
+    observed["webhooks"] = webhooks
+    assert mended_by(observed, wanted)["webhooks"] == wanted["webhooks"]
+
+
+def test_entries_in_another_order_are_sorted(observed, wanted):
+    observed["webhooks"].reverse()
+    assert only(observed, wanted).entry == ""
+    assert mended_by(observed, wanted)["webhooks"] == wanted["webhooks"]
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [encoded(NEW, OLD), encoded(OLD, NEW, OLD), encoded(b"# ours\n", OLD, b"\n", NEW)],
+    ids=["turned", "twice", "with remarks"],
+)
+def test_the_same_certificates_are_no_drift(observed, wanted, bundle):
+    entry(observed)["clientConfig"]["caBundle"] = bundle
+    assert compare(observed, wanted) == []
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [encoded(OLD), encoded(OLD, NEW, OTHER), encoded(b"garbage"), "no base64!", "", None],
+    ids=["one less", "one more", "garbage", "no base64", "empty", "absent"],
+)
+def test_other_certificates_are_drift(observed, wanted, bundle):
+    entry(observed)["clientConfig"]["caBundle"] = bundle
+    repair = only(observed, wanted)
+    assert repair.field == "clientConfig.caBundle"
+    mended = repaired(observed, [repair], wanted)
+    assert entry(mended)["clientConfig"] == entry(wanted)["clientConfig"]
+
+
+def test_an_owner_of_an_earlier_namespace_is_replaced(observed, wanted):
+    observed["metadata"]["ownerReferences"][0]["uid"] = "earlier"
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "y"}
+    observed["metadata"]["ownerReferences"].append(theirs)
+    mended = mended_by(observed, wanted)
+    assert mended["metadata"]["ownerReferences"] == [
+        theirs,
+        *wanted["metadata"]["ownerReferences"],
+    ]
+
+
+def test_certificates_are_found_in_a_bundle():
+    assert len(certificates_in(encoded(OLD, NEW))) == 2
+    assert certificates_in("#") is None
+    assert certificates_in(encoded(b"x")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "text"),
+    [
+        (
+            PODS,
+            "failurePolicy",
+            "Fail",
+            (
+                "failurePolicy of pods.harbourmaster.dev was set to Fail by hand and is Ignore "
+                "again: change the setting webhook.failurePolicy instead"
+            ),
+        ),
+        (
+            "gated-pods.harbourmaster.dev",
+            "failurePolicy",
+            "Ignore",
+            (
+                "failurePolicy of gated-pods.harbourmaster.dev was set to Ignore by hand and is "
+                "Fail again: change the setting webhook.gatedFailurePolicy instead"
+            ),
+        ),
+        (
+            "templates.harbourmaster.dev",
+            "timeoutSeconds",
+            30,
+            (
+                "timeoutSeconds of templates.harbourmaster.dev was set to 30 by hand and is 3 "
+                "again: change the setting webhook.timeoutSeconds instead"
+            ),
+        ),
+        (
+            PODS,
+            "sideEffects",
+            "NoneOnDryRun",
+            (
+                "sideEffects of pods.harbourmaster.dev was set to NoneOnDryRun by hand and is "
+                "None again: to keep configurations of your own, set registerWebhooks to false"
+            ),
+        ),
+    ],
+)
+def test_an_event_names_the_setting(observed, wanted, name, field, value, text):
+    entry(observed, name)[field] = value
+    assert describe(only(observed, wanted), by_hand=True) == text
+
+
+def test_an_event_of_a_bundle_shows_no_base64(observed, wanted):
+    entry(observed)["clientConfig"]["caBundle"] = encoded(OTHER)
+    assert describe(only(observed, wanted), by_hand=True) == (
+        "caBundle of pods.harbourmaster.dev was changed by hand and carries our authorities "
+        "again: to keep configurations of your own, set registerWebhooks to false"
+    )
+
+
+def test_an_event_of_a_missing_entry(observed, wanted):
+    del observed["webhooks"][0]
+    assert describe(only(observed, wanted), by_hand=True) == (
+        "webhook templates.harbourmaster.dev was removed by hand and is back: change the setting "
+        "webhook.templates instead"
+    )
+
+
+def test_an_event_after_new_settings_blames_nobody(observed, wanted):
+    entry(observed)["failurePolicy"] = "Fail"
+    assert describe(only(observed, wanted), by_hand=False) == (
+        "failurePolicy of pods.harbourmaster.dev was Fail and is Ignore now: change the setting "
+        "webhook.failurePolicy to have another"
+    )
+
+
+def test_a_long_value_is_cut(observed, wanted):
+    entry(observed)["namespaceSelector"] = {"matchLabels": {"a": "x" * 5000}}
+    assert len(describe(only(observed, wanted), by_hand=True)) < 500
+
+
+def test_the_selectors_of_the_validating_entry_are_no_setting():
+    wanted = WANTED[VALIDATING_WEBHOOKS]
+    observed = copy.deepcopy(wanted)
+    observed["webhooks"][0]["namespaceSelector"] = {"matchLabels": {"a": "b"}}
+    assert only(observed, wanted).setting == ""

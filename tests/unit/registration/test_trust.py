@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+
+from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.registration.trust import (
+    RETAINED,
+    Trust,
+    bundle_of,
+    carries,
+    is_sound,
+    required,
+)
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+FIRST, SECOND, THIRD = (create_authority(NOW + timedelta(days=day)) for day in range(3))
+LATER = NOW + timedelta(days=3)
+
+
+def parsed(*pairs):
+    return {x509.load_pem_x509_certificate(pair.certificate) for pair in pairs}
+
+
+def held(pem):
+    return set(x509.load_pem_x509_certificates(pem)) if pem else set()
+
+
+def data(authority, *older, now=NOW, **changes):
+    leaf = issue_leaf(now, authority, ["hm.svc"])
+    found = {
+        "ca.crt": b"".join(each.certificate for each in (authority, *older)),
+        "ca.key": authority.key,
+        "tls.crt": leaf.certificate,
+        "tls.key": leaf.key,
+    }
+    found |= {key.replace("_", "."): value for key, value in changes.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+@pytest.fixture
+def trust():
+    return Trust()
+
+
+def test_nobody_is_trusted_without_a_secret(trust):
+    trust.remember([FIRST.certificate], NOW)
+    assert trust.bundle({}, NOW) == b""
+
+
+def test_the_secret_says_whom_to_trust(trust):
+    assert held(trust.bundle(data(FIRST), NOW)) == parsed(FIRST)
+    assert held(trust.bundle(data(SECOND, FIRST), LATER)) == parsed(FIRST, SECOND)
+
+
+def test_the_next_authority_is_trusted_too(trust):
+    upcoming = {**data(FIRST), "next-ca.crt": SECOND.certificate, "next-ca.key": SECOND.key}
+    assert held(trust.bundle(upcoming, LATER)) == parsed(FIRST, SECOND)
+
+
+def test_the_same_authorities_always_give_the_same_bytes(trust):
+    one = trust.bundle(data(THIRD, FIRST, SECOND), LATER)
+    assert Trust().bundle(data(THIRD, SECOND, FIRST), LATER) == one
+
+
+def test_what_is_lost_by_hand_is_trusted_for_a_while(trust):
+    trust.bundle(data(FIRST), NOW)
+    assert held(trust.bundle(data(SECOND), LATER)) == parsed(FIRST, SECOND)
+    end = LATER + RETAINED
+    assert held(trust.bundle(data(SECOND), end - timedelta(seconds=1))) == parsed(FIRST, SECOND)
+    assert held(trust.bundle(data(SECOND), end)) == parsed(SECOND)
+
+
+def test_what_comes_back_is_lost_anew(trust):
+    trust.bundle(data(FIRST), NOW)
+    trust.bundle(data(SECOND), LATER)
+    trust.bundle(data(SECOND, FIRST), LATER + RETAINED / 2)
+    again = LATER + RETAINED
+    assert held(trust.bundle(data(SECOND), again)) == parsed(FIRST, SECOND)
+
+
+def test_what_expired_is_trusted_no_more(trust):
+    trust.bundle(data(FIRST), NOW)
+    soon = NOW + timedelta(days=365)
+    assert held(trust.bundle(data(SECOND), soon + timedelta(seconds=1))) == parsed(SECOND)
+
+
+def test_bundles_found_at_the_start_are_trusted_for_a_while(trust):
+    trust.remember([FIRST.certificate, b"garbage", b""], LATER)
+    assert held(trust.bundle(data(SECOND), LATER)) == parsed(FIRST, SECOND)
+    assert held(trust.bundle(data(SECOND), LATER + RETAINED)) == parsed(SECOND)
+
+
+def test_an_announced_authority_is_trusted_ahead_of_time(trust):
+    trust.announce(data(SECOND), LATER)
+    assert held(trust.bundle(data(FIRST), LATER)) == parsed(FIRST, SECOND)
+    assert held(trust.bundle({}, LATER)) == parsed(FIRST, SECOND)
+    trust.announce(None, LATER)
+    assert trust.bundle({}, LATER) == b""
+
+
+def test_sound_data_is_left_as_it_is(trust):
+    trust.remember([SECOND.certificate], LATER)
+    sound = data(FIRST)
+    assert trust.mended(sound, NOW) is sound
+
+
+@pytest.mark.parametrize("lost", [None, b"", b"garbage", SECOND.certificate])
+def test_a_lost_authority_is_put_back(trust, lost):
+    trust.remember([FIRST.certificate], NOW)
+    mended = trust.mended(data(FIRST, ca_crt=lost), LATER)
+    assert parsed(FIRST) <= held(mended["ca.crt"])
+    assert is_sound(mended, LATER) or lost == SECOND.certificate
+
+
+def test_data_is_not_mended_with_nothing(trust):
+    damaged = data(FIRST, ca_crt=None)
+    assert trust.mended(damaged, NOW) is damaged
+
+
+@pytest.mark.parametrize("key", ["ca.crt", "tls.crt", "tls.key"])
+def test_data_without_a_key_is_not_sound(key):
+    assert is_sound(data(FIRST), NOW)
+    assert not is_sound({k: v for k, v in data(FIRST).items() if k != key}, NOW)
+
+
+@pytest.mark.parametrize("now", [NOW - timedelta(days=1), NOW + timedelta(days=8)])
+def test_data_out_of_its_time_is_not_sound(now):
+    assert not is_sound(data(FIRST), now)
+
+
+def test_bundles_carry_all_or_not():
+    wanted = required(data(SECOND, FIRST), LATER)
+    both = FIRST.certificate + SECOND.certificate
+    assert carries([both, SECOND.certificate + both], wanted, LATER)
+    assert not carries([both, SECOND.certificate], wanted, LATER)
+    assert carries([], wanted, LATER)
+
+
+@pytest.mark.parametrize(
+    "client", [None, {}, {"caBundle": None}, {"caBundle": "#"}, {"caBundle": "x"}]
+)
+def test_a_webhook_without_a_bundle_has_an_empty_one(client):
+    assert bundle_of({"clientConfig": client}) == b""
