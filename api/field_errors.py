@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.names import dns_subdomain
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 Kind: TypeAlias = Literal["Required value", "Invalid value", "Forbidden", "Unsupported value"]
 
@@ -27,6 +29,14 @@ _ESCAPES: Final = {
 }
 
 
+_REASONS: Final = {
+    "Required value": "FieldValueRequired",
+    "Invalid value": "FieldValueInvalid",
+    "Forbidden": "FieldValueForbidden",
+    "Unsupported value": "FieldValueNotSupported",
+}
+
+
 class FieldError(Struct, frozen=True, gc=False):
     """One fault of one field; its text is ``<path>: <kind>[: <bad value>][: <detail>]``."""
 
@@ -37,7 +47,17 @@ class FieldError(Struct, frozen=True, gc=False):
     detail: str = ""
 
     def __str__(self) -> str:
-        return ": ".join(filter(None, (self.path, self.kind, self.value, self.detail)))
+        return f"{self.path}: {self.message}"
+
+    @property
+    def message(self) -> str:
+        """The text without the path, as in a cause of a refusal."""
+        return ": ".join(filter(None, (self.kind, self.value, self.detail)))
+
+    @property
+    def reason(self) -> str:
+        """The reason of a cause, as the API server has it."""
+        return _REASONS[self.kind]
 
 
 def required(path: str, detail: str = "") -> FieldError:
@@ -59,6 +79,24 @@ def unsupported(path: str, value: str, supported: Iterable[str]) -> FieldError:
     """Say that a value is none of those that there are."""
     listed = ", ".join(map(quoted, supported))
     return FieldError(path, "Unsupported value", quoted(value), f"supported values: {listed}")
+
+
+def invalid_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator[FieldError]:
+    """Check the name of an object; an empty one is no fault.
+
+    ``same_namespace`` adds to the text that no namespace may stand before the name.
+    """
+    if name and dns_subdomain(name):
+        where, rest = (" in the same namespace", ", and no namespace before it")
+        if not same_namespace:
+            where = rest = ""
+        text = f"must be the name of an object{where}: lower case letters, digits, '-' and '.'"
+        yield invalid(path, name, text + rest)
+
+
+def refusal(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> str:
+    """All errors of an object in one line, as the API server says it of its own kinds."""
+    return f"{kind}.{group} {quoted(name)} is invalid: {reason(errors)}"
 
 
 def reason(errors: Sequence[FieldError]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.field_errors import forbidden, invalid, invalid_name, required
 from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.api.times import parse
 from harbourmaster.evaluation.criteria import FIXED, HIGH, LOW, OPERATORS
-from harbourmaster.evaluation.faults import bad_name, forbidden, invalid, required
 from harbourmaster.evaluation.metric_validation import MAX_ITEMS, bad_duration, bad_query
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.evaluation.templates import parse_template
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from harbourmaster.api.field_errors import FieldError
     from harbourmaster.api.quantities import Quantity
-    from harbourmaster.evaluation.faults import Fault
     from harbourmaster.evaluation.model import (
         Analysis,
         AnalysisDefinition,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
 
 
-def validate_analysis(analysis: Analysis) -> list[Fault]:
+def validate_analysis(analysis: Analysis) -> list[FieldError]:
     """Every fault, in the order of the fields; none where it can begin."""
     spec = analysis.spec
     return [
@@ -38,17 +38,17 @@ def validate_analysis(analysis: Analysis) -> list[Fault]:
     ]
 
 
-def validate_definition(definition: AnalysisDefinition) -> list[Fault]:
+def validate_definition(definition: AnalysisDefinition) -> list[FieldError]:
     """Every fault, in the order of the fields; none where values can be judged by it."""
     return list(_definition(definition))
 
 
-def validate_template(template: AnalysisValueTemplate) -> list[Fault]:
+def validate_template(template: AnalysisValueTemplate) -> list[FieldError]:
     """Every fault, in the order of the fields; none where a provider can be asked."""
     return [*_reference("spec.provider", template.spec.provider), *_query(template.spec.query)]
 
 
-def _timeframe(found: Timeframe) -> Iterator[Fault]:
+def _timeframe(found: Timeframe) -> Iterator[FieldError]:
     at = "spec.timeframe"
     if _is_given(found.recent):
         yield from bad_duration(f"{at}.recent", found.recent)
@@ -79,7 +79,7 @@ def _is_given(recent: str) -> bool:
         return True
 
 
-def _definition(definition: AnalysisDefinition) -> Iterator[Fault]:
+def _definition(definition: AnalysisDefinition) -> Iterator[FieldError]:
     spec = definition.spec
     if len(spec.objectives) > MAX_ITEMS:
         text = f"more than {MAX_ITEMS} objectives cannot be judged"
@@ -101,7 +101,7 @@ def _definition(definition: AnalysisDefinition) -> Iterator[Fault]:
         yield invalid(f"{at}.warningPercentage", warning, text)
 
 
-def _objective(at: str, objective: AnalysisObjective) -> Iterator[Fault]:
+def _objective(at: str, objective: AnalysisObjective) -> Iterator[FieldError]:
     yield from _reference(f"{at}.analysisValueTemplateRef", objective.analysis_value_template_ref)
     target = objective.target
     if isinstance(target, dict):
@@ -114,7 +114,7 @@ def _objective(at: str, objective: AnalysisObjective) -> Iterator[Fault]:
         yield invalid(f"{at}.weight", objective.weight, "must not be negative")
 
 
-def _criterion(at: str, criterion: Any) -> Iterator[Fault]:  # noqa: ANN401 - as it was sent
+def _criterion(at: str, criterion: Any) -> Iterator[FieldError]:  # noqa: ANN401 - as it was sent
     if not isinstance(criterion, dict):
         yield _no_object(at, criterion)
         return
@@ -127,7 +127,7 @@ def _criterion(at: str, criterion: Any) -> Iterator[Fault]:  # noqa: ANN401 - as
         yield from _operator(f"{at}.{name}", criterion[name], is_range=name.endswith("Range"))
 
 
-def _operator(at: str, operator: Any, *, is_range: bool) -> Iterator[Fault]:  # noqa: ANN401
+def _operator(at: str, operator: Any, *, is_range: bool) -> Iterator[FieldError]:  # noqa: ANN401
     if not isinstance(operator, dict):
         yield _no_object(at, operator)
         return
@@ -147,7 +147,7 @@ def _operator(at: str, operator: Any, *, is_range: bool) -> Iterator[Fault]:  # 
             yield invalid(f"{at}.{HIGH}", high.text, text)
 
 
-def _query(query: str) -> Iterator[Fault]:
+def _query(query: str) -> Iterator[FieldError]:
     at = "spec.query"
     faults = list(bad_query(at, query))
     yield from faults
@@ -158,12 +158,12 @@ def _query(query: str) -> Iterator[Fault]:
             yield invalid(at, shortened(query), str(error))
 
 
-def _reference(at: str, found: ObjectReference) -> Iterator[Fault]:
+def _reference(at: str, found: ObjectReference) -> Iterator[FieldError]:
     if not found.name:
         yield required(f"{at}.name", "name an object")
-    yield from bad_name(f"{at}.name", found.name, is_neighbour=False)
-    yield from bad_name(f"{at}.namespace", found.namespace, is_neighbour=False)
+    yield from invalid_name(f"{at}.name", found.name, same_namespace=False)
+    yield from invalid_name(f"{at}.namespace", found.namespace, same_namespace=False)
 
 
-def _no_object(at: str, value: Any) -> Fault:  # noqa: ANN401 - as it was sent
+def _no_object(at: str, value: Any) -> FieldError:  # noqa: ANN401 - as it was sent
     return invalid(at, str(value), "must be an object")

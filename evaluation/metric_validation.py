@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.quantities import parse_quantity
-from harbourmaster.evaluation.faults import (
-    bad_name,
+from harbourmaster.api.field_errors import (
     forbidden,
     invalid,
+    invalid_name,
     quoted,
     required,
     unsupported,
 )
+from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.evaluation.templates import LONGEST
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from urllib.parse import SplitResult
 
-    from harbourmaster.evaluation.faults import Fault
+    from harbourmaster.api.field_errors import FieldError
     from harbourmaster.evaluation.model import Metric, MetricRange, Provider, ProviderSpec
 
 AGGREGATIONS: Final = ("p90", "p95", "p99", "max", "min", "avg", "median")
@@ -55,17 +55,17 @@ _NEEDS_SECRET: Final = frozenset(("datadog", "dql", "dynatrace"))
 _SCHEMES: Final = frozenset(("http", "https"))
 
 
-def validate_metric(metric: Metric) -> list[Fault]:
+def validate_metric(metric: Metric) -> list[FieldError]:
     """Every fault, in the order of the fields; none where a provider can be asked."""
     return list(_metric(metric))
 
 
-def validate_provider(provider: Provider) -> list[Fault]:
+def validate_provider(provider: Provider) -> list[FieldError]:
     """Every fault, in the order of the fields; none where it can be spoken to."""
     return list(_provider(provider))
 
 
-def bad_duration(field: str, text: str) -> Iterator[Fault]:
+def bad_duration(field: str, text: str) -> Iterator[FieldError]:
     """A fault where the text is no duration above zero."""
     if len(text) > _LONGEST_DURATION:
         yield invalid(field, shortened(text), "is no duration: write for example 30s, 5m or 1h30m")
@@ -77,7 +77,7 @@ def bad_duration(field: str, text: str) -> Iterator[Fault]:
         yield invalid(field, text, str(error))
 
 
-def bad_query(field: str, text: str) -> Iterator[Fault]:
+def bad_query(field: str, text: str) -> Iterator[FieldError]:
     """A fault where there is nothing to ask, or far too much."""
     if not text.strip():
         yield required(field, "there is nothing to ask")
@@ -85,11 +85,11 @@ def bad_query(field: str, text: str) -> Iterator[Fault]:
         yield invalid(field, shortened(text), f"has more than {LONGEST} characters")
 
 
-def _metric(metric: Metric) -> Iterator[Fault]:
+def _metric(metric: Metric) -> Iterator[FieldError]:
     spec = metric.spec
     if not spec.provider.name:
         yield required("spec.provider.name", "name the KeptnMetricsProvider that is asked")
-    yield from bad_name("spec.provider.name", spec.provider.name)
+    yield from invalid_name("spec.provider.name", spec.provider.name)
     yield from bad_query("spec.query", spec.query)
     if spec.fetch_interval_seconds <= 0:
         yield invalid(
@@ -99,7 +99,7 @@ def _metric(metric: Metric) -> Iterator[Fault]:
         yield from _range(spec.range)
 
 
-def _range(found: MetricRange) -> Iterator[Fault]:
+def _range(found: MetricRange) -> Iterator[FieldError]:
     at = "spec.range"
     faults = list(bad_duration(f"{at}.interval", found.interval))
     if found.step:
@@ -120,7 +120,7 @@ def _range(found: MetricRange) -> Iterator[Fault]:
         yield invalid(f"{at}.storedResults", found.stored_results, f"must be 0 to {_MAX_STORED}")
 
 
-def _provider(provider: Provider) -> Iterator[Fault]:
+def _provider(provider: Provider) -> Iterator[FieldError]:
     spec = provider.spec
     kind = provider.type
     if kind not in PROVIDER_TYPES:
@@ -132,7 +132,7 @@ def _provider(provider: Provider) -> Iterator[Fault]:
     yield from _static(spec, kind)
 
 
-def _unknown_type(provider: Provider) -> Fault:
+def _unknown_type(provider: Provider) -> FieldError:
     if provider.spec.type:
         return unsupported("spec.type", provider.spec.type, PROVIDER_TYPES)
     # As in v1alpha2, which had no types.
@@ -141,7 +141,7 @@ def _unknown_type(provider: Provider) -> Fault:
     return required("spec.type", f"the name {name} is no type, so give one of {listed}")
 
 
-def _server(server: str) -> Iterator[Fault]:
+def _server(server: str) -> Iterator[FieldError]:
     at = "spec.targetServer"
     if not server:
         yield required(at, "the URL of the provider, for example https://prometheus.example.com")
@@ -179,7 +179,7 @@ def _shown(server: str) -> str:
     return shortened(f"{scheme}{colon}...@{tail}" if colon else f"...@{tail}")
 
 
-def _secret(spec: ProviderSpec, kind: str) -> Iterator[Fault]:
+def _secret(spec: ProviderSpec, kind: str) -> Iterator[FieldError]:
     at = "spec.secretKeyRef"
     secret = spec.secret_key_ref
     if secret is None:
@@ -188,12 +188,12 @@ def _secret(spec: ProviderSpec, kind: str) -> Iterator[Fault]:
         return
     if not secret.name:
         yield required(f"{at}.name", "name a Secret of the same namespace")
-    yield from bad_name(f"{at}.name", secret.name)
+    yield from invalid_name(f"{at}.name", secret.name)
     if not secret.key:
         yield required(f"{at}.key", "name a key of the Secret")
 
 
-def _kafka(spec: ProviderSpec, kind: str) -> Iterator[Fault]:
+def _kafka(spec: ProviderSpec, kind: str) -> Iterator[FieldError]:
     at = "spec.kafka"
     if spec.kafka is None:
         if kind == KAFKA:
@@ -210,7 +210,7 @@ def _kafka(spec: ProviderSpec, kind: str) -> Iterator[Fault]:
                 yield required(f"{at}.{name}", f"name {text}")
 
 
-def _static(spec: ProviderSpec, kind: str) -> Iterator[Fault]:
+def _static(spec: ProviderSpec, kind: str) -> Iterator[FieldError]:
     at = "spec.static"
     if spec.static is None:
         if kind == STATIC:
@@ -225,7 +225,7 @@ def _static(spec: ProviderSpec, kind: str) -> Iterator[Fault]:
             yield from _static_value(f"{at}.metrics[{query}]", value)
 
 
-def _static_value(field: str, value: str | float) -> Iterator[Fault]:
+def _static_value(field: str, value: str | float) -> Iterator[FieldError]:
     if isinstance(value, str):
         try:
             parse_quantity(value)

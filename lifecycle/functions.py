@@ -7,11 +7,11 @@ until a definition brings code; upstream follows one only, and what works there 
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from harbourmaster.api.names import dns_subdomain
 from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, resource_name
 from harbourmaster.lifecycle.model import RuntimeSpec, TaskDefinition
 
@@ -30,7 +30,6 @@ DIGEST: Final = "gates.harbourmaster.dev/code-digest"
 _PREFIX: Final = "keptnfn-"
 _KEPT: Final = 245
 """Characters of a definition's name in that of its ConfigMap, as upstream."""
-_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _SHOWN: Final = 6
 """Names of a chain that a message lists."""
 _LABELS: Final = {"app.kubernetes.io/managed-by": "harbourmaster"}
@@ -189,7 +188,7 @@ def copy_name(task: str) -> str:
 
 def is_name(text: str) -> bool:
     """Whether an object can have that name: anything else would ask for another path."""
-    return len(text) <= NAME_LIMIT and _NAME.fullmatch(text) is not None
+    return bool(text) and not dns_subdomain(text)
 
 
 def digest(code: str) -> str:

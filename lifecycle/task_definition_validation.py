@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.evaluation.faults import Fault, bad_name, invalid, required
+from harbourmaster.api.field_errors import FieldError, invalid, invalid_name, required
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RUNTIMES: Final = ("container", "python", "deno")
 
 
-def validate(definition: TaskDefinition) -> list[Fault]:
+def validate(definition: TaskDefinition) -> list[FieldError]:
     """Every fault, in the order of the fields; none where a task can run it."""
     spec = definition.spec
     return [
@@ -31,11 +31,11 @@ def validate(definition: TaskDefinition) -> list[Fault]:
     ]
 
 
-def _runtimes(spec: TaskDefinitionSpec) -> Iterator[Fault]:
+def _runtimes(spec: TaskDefinitionSpec) -> Iterator[FieldError]:
     given = [name for name in RUNTIMES if getattr(spec, name) is not None]
     if not given:
         text = "forbidden: either container, python or deno has to be defined"
-        yield Fault("spec", "FieldValueInvalid", f"Invalid value: null: {text}")
+        yield FieldError("spec", "Invalid value", "null", text)
     elif len(given) > 1:
         text = "forbidden: only one of container, python and deno may be defined"
         yield invalid("spec", ", ".join(given), text)
@@ -43,7 +43,7 @@ def _runtimes(spec: TaskDefinitionSpec) -> Iterator[Fault]:
 
 def _function(
     definition: TaskDefinition, name: str, runtime: RuntimeSpec | None
-) -> Iterator[Fault]:
+) -> Iterator[FieldError]:
     if runtime is None:
         return
     at = f"spec.{name}"
@@ -61,7 +61,7 @@ def _function(
     yield from _name(f"{at}.secureParameters.secret", runtime.secure_parameters.secret)
 
 
-def _limits(spec: TaskDefinitionSpec) -> Iterator[Fault]:
+def _limits(spec: TaskDefinitionSpec) -> Iterator[FieldError]:
     if spec.retries is not None and spec.retries < 0:
         yield invalid("spec.retries", spec.retries, "must not be negative")
     if spec.timeout:
@@ -75,12 +75,12 @@ def _limits(spec: TaskDefinitionSpec) -> Iterator[Fault]:
         yield invalid("spec.ttlSecondsAfterFinished", ttl, "must not be negative")
 
 
-def _names(spec: TaskDefinitionSpec) -> Iterator[Fault]:
+def _names(spec: TaskDefinitionSpec) -> Iterator[FieldError]:
     if spec.service_account:
         yield from _name("spec.serviceAccount.name", spec.service_account.name)
     for index, secret in enumerate(spec.image_pull_secrets):
         yield from _name(f"spec.imagePullSecrets[{index}].name", secret.name)
 
 
-def _name(field: str, name: str) -> Iterator[Fault]:
-    return bad_name(field, name)
+def _name(field: str, name: str) -> Iterator[FieldError]:
+    return invalid_name(field, name)

@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from harbourmaster.evaluation.faults import bad_name, forbidden, invalid, required, unsupported
+from harbourmaster.api.field_errors import forbidden, invalid, invalid_name, required, unsupported
 from harbourmaster.placement.model import MetricsProvider, ProviderSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from urllib.parse import SplitResult
 
-    from harbourmaster.evaluation.faults import Fault
+    from harbourmaster.api.field_errors import FieldError
     from harbourmaster.placement.model import StaticValues
 
 PROMETHEUS: Final = "prometheus"
@@ -63,7 +63,7 @@ class SubmittedProvider(MetricsProvider, frozen=True, kw_only=True):
     spec: SubmittedProviderSpec = SubmittedProviderSpec()
 
 
-def provider_faults(spec: SubmittedProviderSpec) -> Iterator[Fault]:
+def provider_faults(spec: SubmittedProviderSpec) -> Iterator[FieldError]:
     """Every fault of a spec, in the order of its fields."""
     kind, prometheus, kafka, static = spec.type, spec.prometheus, spec.kafka, spec.static
     if kind not in TYPES:
@@ -89,7 +89,7 @@ def provider_faults(spec: SubmittedProviderSpec) -> Iterator[Fault]:
         yield from _static("spec.static.metrics", static)
 
 
-def _static(at: str, static: StaticValues) -> Iterator[Fault]:
+def _static(at: str, static: StaticValues) -> Iterator[FieldError]:
     if len(static.metrics) > MAX_VALUES:
         yield invalid(at, len(static.metrics), f"there can be {MAX_VALUES} at most")
         return
@@ -98,7 +98,7 @@ def _static(at: str, static: StaticValues) -> Iterator[Fault]:
             yield invalid(f"{at}[{name}]", value, "must be a finite number")
 
 
-def _server(at: str, server: Server) -> Iterator[Fault]:
+def _server(at: str, server: Server) -> Iterator[FieldError]:
     field = f"{at}.url"
     if not server.url:
         yield required(field, "where it is, as https://prometheus.example.com")
@@ -118,7 +118,7 @@ def _server(at: str, server: Server) -> Iterator[Fault]:
         at = f"{at}.secretKeyRef"
         if not secret.name:
             yield required(f"{at}.name", "name a Secret")
-        yield from bad_name(f"{at}.name", secret.name, is_neighbour=False)
+        yield from invalid_name(f"{at}.name", secret.name, same_namespace=False)
         if not secret.key:
             yield required(f"{at}.key", "name a key of the Secret")
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from harbourmaster.api.names import dns_label
-from harbourmaster.evaluation.faults import (
-    Fault,
-    bad_name,
+from harbourmaster.api.field_errors import (
+    FieldError,
     forbidden,
     invalid,
+    invalid_name,
     required,
     unsupported,
 )
+from harbourmaster.api.names import dns_label
 from harbourmaster.placement.errors import ConstraintError
 from harbourmaster.placement.languages import PARSERS
 from harbourmaster.placement.lexer import LONGEST_NAME
@@ -54,7 +54,7 @@ _MAX_TAKEN_OVER: Final = 2 * _MAX_METRICS
 _MAX_ITEMS: Final = 256
 
 
-class ConstraintFault(Fault, frozen=True, gc=False):
+class ConstraintFieldError(FieldError, frozen=True, gc=False):
     """A constraint that is none; ``pointer`` are two lines, its text and a caret at the place."""
 
     pointer: str = ""
@@ -76,10 +76,10 @@ class Check(Struct, frozen=True):
     """What objects of a kind are read as, and how they are judged."""
 
     model: type[Struct]
-    faults: Callable[[Any], list[Fault]]
+    faults: Callable[[Any], list[FieldError]]
 
 
-def _application(found: SubmittedApplication) -> Iterator[Fault]:
+def _application(found: SubmittedApplication) -> Iterator[FieldError]:
     spec = found.spec
     yield from _manifests(spec.manifests)
     if spec.constraints is not None:
@@ -88,14 +88,14 @@ def _application(found: SubmittedApplication) -> Iterator[Fault]:
     yield from _backoff(spec.backoff)
 
 
-def _cluster(found: Cluster) -> Iterator[Fault]:
+def _cluster(found: Cluster) -> Iterator[FieldError]:
     spec = found.spec
     secret = spec.kubeconfig_secret_ref
     if secret is not None:
         at = "spec.kubeconfigSecretRef"
         if not secret.name:
             yield required(f"{at}.name", "name a Secret of the same namespace")
-        yield from bad_name(f"{at}.name", secret.name)
+        yield from invalid_name(f"{at}.name", secret.name)
         if not secret.key:
             yield required(f"{at}.key", "name a key of the Secret")
     yield from _custom_resources("spec.customResources", spec.custom_resources or ())
@@ -108,11 +108,11 @@ def _cluster(found: Cluster) -> Iterator[Fault]:
     yield from _backoff(spec.backoff)
 
 
-def _cloud(found: Cloud) -> Iterator[Fault]:
+def _cloud(found: Cloud) -> Iterator[FieldError]:
     yield from _metrics(found.spec.metrics)
 
 
-def _global_cloud(found: Cloud) -> Iterator[Fault]:
+def _global_cloud(found: Cloud) -> Iterator[FieldError]:
     yield from _metrics(found.spec.metrics)
     for index, each in enumerate(found.spec.metrics or ()):
         if each.scope != GLOBAL:
@@ -120,18 +120,18 @@ def _global_cloud(found: Cloud) -> Iterator[Fault]:
             yield forbidden(f"spec.metrics[{index}].scope", text)
 
 
-def _project(found: Project) -> Iterator[Fault]:
+def _project(found: Project) -> Iterator[FieldError]:
     yield from _metrics(found.spec.metrics)
 
 
-def _magnum_cluster(found: MagnumCluster) -> Iterator[Fault]:
+def _magnum_cluster(found: MagnumCluster) -> Iterator[FieldError]:
     yield from _metrics(found.spec.metrics, _MAX_TAKEN_OVER)
     if found.spec.constraints is not None:
         at = "spec.constraints.project"
         yield from _constraints(at, found.spec.constraints.project, (_LABELS,))
 
 
-def _metric(found: Metric) -> Iterator[Fault]:
+def _metric(found: Metric) -> Iterator[FieldError]:
     spec = found.spec
     name = found.metadata.name
     if len(name) > LONGEST_NAME:
@@ -152,16 +152,16 @@ def _metric(found: Metric) -> Iterator[Fault]:
     at = "spec.provider"
     if not spec.provider.name:
         yield required(f"{at}.name", "name the provider that is asked")
-    yield from bad_name(f"{at}.name", spec.provider.name, is_neighbour=False)
+    yield from invalid_name(f"{at}.name", spec.provider.name, same_namespace=False)
     if not spec.provider.metric.strip():
         yield required(f"{at}.metric", "say what the provider calls the metric")
 
 
-def _provider(found: SubmittedProvider) -> Iterator[Fault]:
+def _provider(found: SubmittedProvider) -> Iterator[FieldError]:
     yield from provider_faults(found.spec)
 
 
-def _manifests(manifests: tuple[Any, ...]) -> Iterator[Fault]:
+def _manifests(manifests: tuple[Any, ...]) -> Iterator[FieldError]:
     at = "spec.manifests"
     if not manifests:
         yield required(at, "there is nothing to run: give one object or more")
@@ -182,7 +182,7 @@ def _manifests(manifests: tuple[Any, ...]) -> Iterator[Fault]:
             yield invalid(here, f"{manifest['kind']} {metadata['name']}", text)
 
 
-def _manifest(at: str, manifest: object) -> Iterator[Fault]:
+def _manifest(at: str, manifest: object) -> Iterator[FieldError]:
     """What of a manifest no cluster could ever take; kinds and values only a cluster knows."""
     if not isinstance(manifest, dict):
         yield invalid(at, str(manifest)[:LONGEST_NAME], "is no object")
@@ -205,14 +205,16 @@ def _manifest(at: str, manifest: object) -> Iterator[Fault]:
         yield invalid(at.removesuffix(".metadata"), str(manifest.get("kind")), text)
 
 
-def _text(field: str, value: object, text: str) -> Iterator[Fault]:
+def _text(field: str, value: object, text: str) -> Iterator[FieldError]:
     if value is None or value == "":
         yield required(field, text)
     elif not isinstance(value, str):
         yield invalid(field, str(value)[:LONGEST_NAME], "is no text")
 
 
-def _constraints(at: str, found: TargetConstraints | None, known: Iterable[str]) -> Iterator[Fault]:
+def _constraints(
+    at: str, found: TargetConstraints | None, known: Iterable[str]
+) -> Iterator[FieldError]:
     if found is None:
         return
     given = {
@@ -227,18 +229,17 @@ def _constraints(at: str, found: TargetConstraints | None, known: Iterable[str])
             yield forbidden(f"{at}.{name}", "such targets are not chosen by these")
 
 
-def _expressions(at: str, language: Language, texts: tuple[str, ...]) -> Iterator[Fault]:
+def _expressions(at: str, language: Language, texts: tuple[str, ...]) -> Iterator[FieldError]:
     yield from _too_many(at, texts, _MAX_CONSTRAINTS)
     for index, text in enumerate(texts[:_MAX_CONSTRAINTS]):
         try:
             PARSERS[language](text)
         except ConstraintError as error:
             pointer = error.pointed.partition("\n")[2]
-            said = f"Invalid value: {error}"
-            yield ConstraintFault(f"{at}[{index}]", "FieldValueInvalid", said, pointer)
+            yield ConstraintFieldError(f"{at}[{index}]", "Invalid value", None, str(error), pointer)
 
 
-def _custom_resources(at: str, names: tuple[str, ...]) -> Iterator[Fault]:
+def _custom_resources(at: str, names: tuple[str, ...]) -> Iterator[FieldError]:
     yield from _too_many(at, names, _MAX_ITEMS)
     for index, name in enumerate(names[:_MAX_ITEMS]):
         try:
@@ -249,7 +250,7 @@ def _custom_resources(at: str, names: tuple[str, ...]) -> Iterator[Fault]:
 
 def _metrics(
     references: tuple[MetricReference, ...] | None, most: int = _MAX_METRICS
-) -> Iterator[Fault]:
+) -> Iterator[FieldError]:
     at = "spec.metrics"
     references = references or ()
     yield from _too_many(at, references, most)
@@ -262,7 +263,7 @@ def _metrics(
             text = f"no metric has a name of more than {LONGEST_NAME} characters"
             yield invalid(f"{here}.name", each.name, text)
         else:
-            yield from bad_name(f"{here}.name", each.name, is_neighbour=False)
+            yield from invalid_name(f"{here}.name", each.name, same_namespace=False)
         if not (math.isfinite(each.weight) and each.weight >= 0):
             yield invalid(f"{here}.weight", each.weight, "must be a number, 0 or above")
         if (each.name, each.scope) in seen:
@@ -272,17 +273,17 @@ def _metrics(
         yield invalid(at, "0", "some weight must be above 0: without one there is no score")
 
 
-def _cloud_reference(kind: str, name: str) -> Iterator[Fault]:
+def _cloud_reference(kind: str, name: str) -> Iterator[FieldError]:
     at = "spec.cloudRef"
     kinds = ("Cloud", "GlobalCloud")
     if kind not in kinds:
         yield unsupported(f"{at}.kind", kind, kinds)
     if not name:
         yield required(f"{at}.name", "name the cloud")
-    yield from bad_name(f"{at}.name", name, is_neighbour=False)
+    yield from invalid_name(f"{at}.name", name, same_namespace=False)
 
 
-def _backoff(backoff: Backoff) -> Iterator[Fault]:
+def _backoff(backoff: Backoff) -> Iterator[FieldError]:
     at = "spec.backoff"
     for field, value, least in (
         ("delaySeconds", backoff.delay_seconds, 0),
@@ -293,7 +294,7 @@ def _backoff(backoff: Backoff) -> Iterator[Fault]:
             yield invalid(f"{at}.{field}", value, f"must be {least} or above")
 
 
-def _too_many(at: str, items: tuple[object, ...], most: int) -> Iterator[Fault]:
+def _too_many(at: str, items: tuple[object, ...], most: int) -> Iterator[FieldError]:
     if len(items) > most:
         yield invalid(at, len(items), f"there can be {most} at most")
 
@@ -306,7 +307,7 @@ PARSED: Final[dict[str, Language]] = {
 """The language of each list of constraints."""
 
 
-def _check(model: type[Struct], faults: Callable[[Any], Iterator[Fault]]) -> Check:
+def _check(model: type[Struct], faults: Callable[[Any], Iterator[FieldError]]) -> Check:
     return Check(model, lambda found: list(faults(found)))
 
 

@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.field_errors import FieldError, refusal
 from harbourmaster.evaluation.analysis_validation import (
     validate_analysis,
     validate_definition,
     validate_template,
 )
-from harbourmaster.evaluation.faults import Fault, message
 from harbourmaster.evaluation.metric_validation import validate_metric, validate_provider
 from harbourmaster.evaluation.model import (
     Analysis,
@@ -27,7 +27,7 @@ from harbourmaster.lifecycle.model import TaskDefinition
 from harbourmaster.lifecycle.task_definition_validation import validate
 from harbourmaster.placement.model import GROUP as PLACEMENT
 from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
-from harbourmaster.placement.validation import ConstraintFault
+from harbourmaster.placement.validation import ConstraintFieldError
 from harbourmaster.policies.merge import Note
 from harbourmaster.webhook.review import MAX_REASON, allowed, cut, refused
 
@@ -42,12 +42,12 @@ class _Checks(Struct, frozen=True):
     """How objects of a kind are read and judged."""
 
     decoder: msgspec.json.Decoder[Any]
-    faults: Callable[[Any], list[Fault]]
+    faults: Callable[[Any], list[FieldError]]
     is_open: bool = False
     """Whether the schema lets values of any type pass somewhere."""
 
 
-def _of(kind: type, faults: Callable[[Any], list[Fault]], *, is_open: bool = False) -> _Checks:
+def _of(kind: type, faults: Callable[[Any], list[FieldError]], *, is_open: bool = False) -> _Checks:
     return _Checks(msgspec.json.Decoder(kind), faults, is_open)
 
 
@@ -87,7 +87,7 @@ def review_object(request: Request, group: str, kind: str) -> Response:
         faults, name = [_malformed(error)], request.name or ""
     if not faults:
         return allowed()
-    text = cut(message(group, kind, name, faults), MAX_REASON)
+    text = cut(refusal(group, kind, name, faults), MAX_REASON)
     if request.operation == "UPDATE" and not set(faults) - set(_former(request, checks)):
         return allowed(text, (Note("object-invalid", text),))
     return refused(
@@ -100,7 +100,7 @@ def review_object(request: Request, group: str, kind: str) -> Response:
                 {
                     "reason": fault.reason,
                     "message": _told(fault),
-                    "field": cut(fault.field, MAX_REASON),
+                    "field": cut(fault.path, MAX_REASON),
                 }
                 for fault in faults[:_MAX_CAUSES]
             ],
@@ -108,13 +108,13 @@ def review_object(request: Request, group: str, kind: str) -> Response:
     )
 
 
-def _told(fault: Fault) -> str:
+def _told(fault: FieldError) -> str:
     """For who reads it at a terminal, which is where causes are shown."""
     text = cut(fault.message, MAX_REASON)
-    return f"{text}\n{fault.pointer}" if isinstance(fault, ConstraintFault) else text
+    return f"{text}\n{fault.pointer}" if isinstance(fault, ConstraintFieldError) else text
 
 
-def _former(request: Request, checks: _Checks) -> list[Fault]:
+def _former(request: Request, checks: _Checks) -> list[FieldError]:
     """What was wrong before the update."""
     try:
         return checks.faults(decode(checks.decoder, request.old_object, ""))
@@ -122,6 +122,6 @@ def _former(request: Request, checks: _Checks) -> list[Fault]:
         return [_malformed(error)]
 
 
-def _malformed(error: MalformedError) -> Fault:
+def _malformed(error: MalformedError) -> FieldError:
     field, _, text = str(error).partition(": ")
-    return Fault(field, "FieldValueInvalid", f"Invalid value: {text}")
+    return FieldError(field, "Invalid value", None, text)

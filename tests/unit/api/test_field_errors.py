@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.api.field_errors import (
+    forbidden,
+    invalid,
+    invalid_name,
+    refusal,
+    required,
+    unsupported,
+)
 from harbourmaster.policies.validation import FieldError, reason, validate
 from helpers.policy_parts import (
     FORBIDDEN,
@@ -68,3 +76,54 @@ def test_identical_texts_are_told_once():
 def test_errors_that_all_read_the_same_need_no_brackets():
     error = FieldError("spec.a", MISSING)
     assert reason((error, error)) == "spec.a: Required value"
+
+
+def test_faults_read_as_those_of_the_api_server():
+    found = [
+        invalid("spec.a", 'x"y', "must be z"),
+        invalid("spec.b", -1, "must not be negative"),
+        required("spec.c", "give it"),
+        forbidden("spec.d", "leave it out"),
+        unsupported("spec.e", "p91", ("p90", "p95")),
+    ]
+    assert [(each.path, each.reason) for each in found] == [
+        ("spec.a", "FieldValueInvalid"),
+        ("spec.b", "FieldValueInvalid"),
+        ("spec.c", "FieldValueRequired"),
+        ("spec.d", "FieldValueForbidden"),
+        ("spec.e", "FieldValueNotSupported"),
+    ]
+    assert list(map(str, found)) == [
+        'spec.a: Invalid value: "x\\"y": must be z',
+        "spec.b: Invalid value: -1: must not be negative",
+        "spec.c: Required value: give it",
+        "spec.d: Forbidden: leave it out",
+        'spec.e: Unsupported value: "p91": supported values: "p90", "p95"',
+    ]
+
+
+def test_all_faults_are_told_in_one_line():
+    one, other = required("spec.a", "give it"), required("spec.b", "give it")
+    head = 'KeptnTask.lifecycle.keptn.sh "seed" is invalid: '
+    given = ("lifecycle.keptn.sh", "KeptnTask", "seed")
+    assert refusal(*given, [one]) == f"{head}{one}"
+    assert refusal(*given, [one, one]) == f"{head}{one}"
+    assert refusal(*given, [one, other]) == f"{head}[{one}, {other}]"
+
+
+@pytest.mark.parametrize("name", ["", "a", "a-1.b", "x" * 253])
+def test_names_that_objects_can_have(name):
+    assert list(invalid_name("spec.name", name)) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "..", "a..b", "A", "a b", "-a", "a.", "ä", "a\n", "x" * 254]
+)
+def test_names_that_none_can_have(name):
+    (near,) = invalid_name("spec.name", name)
+    assert near.message.endswith(
+        "an object in the same namespace: lower case letters, digits, '-' "
+        "and '.', and no namespace before it"
+    )
+    (far,) = invalid_name("spec.name", name, same_namespace=False)
+    assert far.message.endswith("an object: lower case letters, digits, '-' and '.'")

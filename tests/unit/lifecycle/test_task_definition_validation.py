@@ -38,7 +38,7 @@ def test_what_can_run_has_no_fault(spec):
 
 def test_c68_one_runtime_is_needed():
     (fault,) = faults()
-    assert (fault.field, fault.reason) == ("spec", "FieldValueInvalid")
+    assert (fault.path, fault.reason) == ("spec", "FieldValueInvalid")
     assert fault.message == (
         "Invalid value: null: forbidden: either container, python or deno has to be defined"
     )
@@ -56,7 +56,7 @@ def test_c68_one_runtime_is_needed():
 )
 def test_c68_more_than_one_runtime_is_too_much(spec, given):
     (fault,) = faults(**spec)
-    assert (fault.field, fault.reason) == ("spec", "FieldValueInvalid")
+    assert (fault.path, fault.reason) == ("spec", "FieldValueInvalid")
     assert fault.message == (
         f'Invalid value: "{given}": forbidden: only one of container, python and deno may be '
         "defined"
@@ -123,5 +123,5 @@ def test_what_no_job_could_have_is_refused():
 def test_s20_nothing_of_another_namespace_can_be_named(name, field, spec):
     spec = msgspec.json.decode(msgspec.json.encode(spec).replace(b"{}", name.encode()))
     (fault,) = faults(**spec)
-    assert fault.field == field
+    assert fault.path == field
     assert "an object in the same namespace" in fault.message

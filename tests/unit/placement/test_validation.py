@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from harbourmaster.placement.validation import CHECKS, ConstraintFault
+from harbourmaster.placement.validation import CHECKS, ConstraintFieldError
 from helpers.krake_expressions import INVALID_LABELS, INVALID_METRICS, VALID_LABELS, VALID_METRICS
 
 SAMPLES = Path(__file__).parents[3] / "deploy/samples/placement"
@@ -67,8 +67,8 @@ def test_every_label_constraint_is_read_as_for_a_decision(kind):
     assert faults(kind, constrained(kind, labels=VALID_LABELS[:32])) == []
     for text in INVALID_LABELS:
         (fault,) = faults(kind, constrained(kind, labels=["location is DE", text]))
-        assert isinstance(fault, ConstraintFault)
-        assert fault.field.endswith(".labels[1]")
+        assert isinstance(fault, ConstraintFieldError)
+        assert fault.path.endswith(".labels[1]")
         assert "\n" not in str(fault)
         shown, caret = fault.pointer.split("\n")
         assert caret.strip() == "^"
@@ -80,7 +80,7 @@ def test_every_metric_constraint_is_read_as_for_a_decision(kind):
     assert faults(kind, constrained(kind, metrics=VALID_METRICS[:32])) == []
     for text in INVALID_METRICS:
         (fault,) = faults(kind, constrained(kind, metrics=[text]))
-        assert fault.field.endswith(".metrics[0]"), text
+        assert fault.path.endswith(".metrics[0]"), text
         assert "^" in fault.pointer
 
 
@@ -89,7 +89,7 @@ def test_custom_resources_are_plural_and_group():
         faults("Application", constrained("Application", customResources=["a.example.com"])) == []
     )
     (fault,) = faults("Application", constrained("Application", customResources=["shirts"]))
-    assert fault.field == "spec.constraints.cluster.customResources[0]"
+    assert fault.path == "spec.constraints.cluster.customResources[0]"
     assert told("Cluster", {"customResources": ["a.b", "A.b"]})[0].startswith(
         'spec.customResources[1]: Invalid value: "A.b"'
     )
@@ -240,7 +240,7 @@ def test_a_metric_s_name_fits_into_constraints():
 )
 def test_a_provider_is_given_as_its_type_says(kind, spec, fields):
     bare = {"prometheus": None, "static": None}
-    assert [fault.field for fault in faults(kind, {**bare, **spec})] == fields
+    assert [fault.path for fault in faults(kind, {**bare, **spec})] == fields
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_provider_is_given_as_its_type_says(kind, spec, fields):
 )
 def test_a_url_is_one_that_can_be_asked(url):
     (fault,) = faults("GlobalMetricsProvider", {"prometheus": {"url": url}})
-    assert fault.field == "spec.prometheus.url"
+    assert fault.path == "spec.prometheus.url"
 
 
 def test_a_password_in_a_url_is_refused_and_not_shown():
@@ -276,7 +276,7 @@ def test_a_kubeconfig_and_a_cloud_are_named():
         ({"kind": "Project", "name": "a"}, "spec.cloudRef.kind"),
         ({"kind": "Cloud", "name": ""}, "spec.cloudRef.name"),
     ):
-        assert [fault.field for fault in faults("Cluster", {"cloudRef": reference})] == [field]
+        assert [fault.path for fault in faults("Cluster", {"cloudRef": reference})] == [field]
 
 
 def test_a_fault_can_be_sent_whatever_the_user_wrote():
