@@ -23,6 +23,18 @@ class OwnerReference(_Wire, frozen=True, kw_only=True):
     block_owner_deletion: bool | None = None
 
 
+class Condition(_Wire, frozen=True, kw_only=True):
+    """One side of an object's state; ``status`` is True, False or Unknown.
+
+    Times are left out on purpose: the API server writes null for those that are not set.
+    """
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class Metadata(_Wire, frozen=True, kw_only=True):
     """What the API says of every object."""
 

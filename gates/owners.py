@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from harbourmaster.api.metadata import OwnerReference
 
 REPLICA_SET: Final = "ReplicaSet"
 DEPLOYMENT: Final = "Deployment"
@@ -21,29 +21,7 @@ _GROUPS: Final = frozenset(("", "apps", "extensions"))
 _ROLLOUT_GROUPS: Final = frozenset(("", "argoproj.io"))
 
 
-class Owner(Protocol):
-    """An owner reference."""
-
-    @property
-    def api_version(self) -> str: ...  # noqa: D102 - as the API has it
-
-    @property
-    def kind(self) -> str: ...  # noqa: D102 - as the API has it
-
-
-class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
-    """An owner reference with what is used of it."""
-
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-AnyOwner = TypeVar("AnyOwner", bound=Owner)
-
-
-def supported_owner(owners: Iterable[AnyOwner]) -> AnyOwner | None:
+def supported_owner(owners: Iterable[OwnerReference]) -> OwnerReference | None:
     """The last owner of a supported kind; None for a pod that nobody gates.
 
     Only the kind counts, so that other StatefulSets than Kubernetes' stay gated by what their pods
@@ -56,17 +34,17 @@ def supported_owner(owners: Iterable[AnyOwner]) -> AnyOwner | None:
     return found
 
 
-def is_parent(owner: Owner) -> bool:
+def is_parent(owner: OwnerReference) -> bool:
     """Whether a pod of this owner inherits from the owner itself."""
     return owner.kind in {STATEFUL_SET, DAEMON_SET} and _is_served(owner)
 
 
-def is_replica_set(owner: Owner) -> bool:
+def is_replica_set(owner: OwnerReference) -> bool:
     """Whether a pod of this owner inherits from the owner's own owner, see ``parent_of``."""
     return owner.kind == REPLICA_SET and _is_served(owner)
 
 
-def parent_of(owners: Iterable[AnyOwner]) -> AnyOwner | None:
+def parent_of(owners: Iterable[OwnerReference]) -> OwnerReference | None:
     """Of a ReplicaSet's owners the Deployment or Rollout that its pods inherit from, if any."""
     owner = supported_owner(owners)
     if owner is None or owner.kind not in {DEPLOYMENT, ROLLOUT} or not _is_served(owner):
@@ -74,7 +52,7 @@ def parent_of(owners: Iterable[AnyOwner]) -> AnyOwner | None:
     return owner
 
 
-def _is_served(owner: Owner) -> bool:
+def _is_served(owner: OwnerReference) -> bool:
     """Whether the kind is Kubernetes' or Argo's, and no namesake of another group."""
     group, slash, _ = owner.api_version.rpartition("/")
     groups = _ROLLOUT_GROUPS if owner.kind == ROLLOUT else _GROUPS

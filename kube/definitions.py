@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Condition
 from harbourmaster.api.resources import DEFINITIONS
 from harbourmaster.kube.reflector import Reflector
 
@@ -24,13 +25,8 @@ _LOOKS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between looks: a resource is served a moment after its definition says so."""
 
 
-class _Condition(Struct, frozen=True, gc=False):
-    type: str = ""
-    status: str = ""
-
-
 class _Status(Struct, frozen=True, gc=False):
-    conditions: tuple[_Condition, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
 
 
 class _Definition(Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.gates.owners import OwnerReference
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.lifecycle.scheduling import Candidate
 
 if TYPE_CHECKING:

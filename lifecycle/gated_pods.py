@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.metadata import Metadata, OwnerReference
+from harbourmaster.api.metadata import Condition, Metadata, OwnerReference
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.release import CHECKS_KEY, RELEASED_KEY, is_told_passed
@@ -52,14 +52,8 @@ class _Spec(Struct, frozen=True, gc=False, rename="camel"):
     node_name: str = ""
 
 
-class _Condition(Struct, frozen=True, gc=False):
-    type: str = ""
-    status: str = ""
-    message: str = ""
-
-
 class _Status(Struct, frozen=True, gc=False):
-    conditions: tuple[_Condition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 class _Pod(Struct, frozen=True, gc=False):

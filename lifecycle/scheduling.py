@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
-from harbourmaster.gates.owners import OwnerReference, supported_owner
+from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.release import (
     CHECKING,
     CHECKS_KEY,

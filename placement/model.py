@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from harbourmaster.api import metadata
 from harbourmaster.api.metadata import Metadata
 
 GROUP: Final = "placement.harbourmaster.dev"
@@ -39,13 +40,9 @@ class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, k
     """A part of an object."""
 
 
-class Condition(_Wire, frozen=True, kw_only=True):
-    """What is known of one side of an object; the status is True, False or Unknown."""
+class Condition(metadata.Condition, frozen=True, kw_only=True):
+    """A condition with when it changed, and which generation it is of."""
 
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
     last_transition_time: str = ""
     observed_generation: int = 0
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
+    from harbourmaster.api.metadata import OwnerReference
     from harbourmaster.gates.inheritance import Tracking
-    from harbourmaster.gates.owners import OwnerReference
     from harbourmaster.gates.version import Container
     from harbourmaster.webhook.parents import Parents
     from harbourmaster.webhook.reviewed import Reviewed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.known_keys import unknown_keys
 from harbourmaster.gates.metadata import READ_KEYS, Metadata
 from harbourmaster.gates.owners import (
@@ -19,7 +20,6 @@ from harbourmaster.gates.owners import (
     REPLICA_SET,
     ROLLOUT,
     STATEFUL_SET,
-    OwnerReference,
     is_parent,
     is_replica_set,
     parent_of,

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import decode
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.critical import Importance, Toleration
-from harbourmaster.gates.owners import OwnerReference
 from harbourmaster.gates.version import Container
 from harbourmaster.policies.pods import ObjectMeta, Workload, WorkloadSpec, is_absent
 

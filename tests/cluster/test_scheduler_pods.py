@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import (
     DEPLOYMENTS,
@@ -23,7 +24,6 @@ from harbourmaster.api.resources import (
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.cli.main import main
 from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.gates.owners import OwnerReference
 from harbourmaster.lifecycle.scheduling import Candidate, permission
 from helpers.cluster import (
     delete_namespace,

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle import nudges
-from harbourmaster.gates.owners import OwnerReference
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gated_pods import decode_pod, versions_of_pod
 from harbourmaster.lifecycle.model import FailedNode, WorkloadVersionStatus
@@ -121,7 +121,9 @@ class Scene:
         candidate = Candidate(
             namespace="prod",
             annotations=self.pod["metadata"]["annotations"],
-            owner_references=(OwnerReference("apps/v1", "ReplicaSet", "cart-1", "rs-1"),),
+            owner_references=(
+                OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="cart-1", uid="rs-1"),
+            ),
         )
         answer = permission(candidate, lambda _key: found, deadline=DEADLINE, now=self.now)
         if answer.refusal or answer.avoided:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.gates.owners import (
-    OwnerReference,
-    is_parent,
-    is_replica_set,
-    parent_of,
-    supported_owner,
-)
+from harbourmaster.api.metadata import OwnerReference
+from harbourmaster.gates.owners import is_parent, is_replica_set, parent_of, supported_owner
 
 APPS = "apps/v1"
 ARGO = "argoproj.io/v1alpha1"
 
 
 def owner(kind, api_version=APPS, name="web"):
-    return OwnerReference(api_version, kind, name, "u")
+    return OwnerReference(api_version=api_version, kind=kind, name=name, uid="u")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.api.times import stamp
-from harbourmaster.gates.owners import OwnerReference
 from harbourmaster.lifecycle.model import (
     FailedNode,
     ItemStatus,
@@ -37,7 +36,7 @@ from harbourmaster.lifecycle.scheduling import (
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "shop-waiter-1.0"
-OWNER = OwnerReference("apps/v1", "ReplicaSet", "waiter-5", "u1")
+OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="waiter-5", uid="u1")
 POD = Candidate(
     namespace="prod",
     annotations={

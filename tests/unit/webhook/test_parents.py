@@ -8,8 +8,8 @@ import tracemalloc
 import msgspec
 import pytest
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.metadata import Metadata
-from harbourmaster.gates.owners import OwnerReference
 from harbourmaster.webhook.parents import (
     NO_PARENTS,
     Lineage,
