@@ -1,4 +1,4 @@
-"""Field errors as the Kubernetes API writes them (kupid.md 5.1)."""
+"""Field errors as the Kubernetes API writes them (kupid-spec 5.1)."""
 
 from __future__ import annotations
 

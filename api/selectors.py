@@ -1,4 +1,4 @@
-"""Label selectors, compiled once and matched often (kupid.md 2.1).
+"""Label selectors, compiled once and matched often (kupid-spec 2.1).
 
 An absent selector matches nothing, an empty one everything; ``NotIn`` holds without the key.
 """

@@ -1,4 +1,4 @@
-"""When to renew what in the Secret that replicas share, so that no handshake fails (design D15).
+"""When to renew what in the Secret that replicas share, so that no handshake fails (decision D15).
 
 A new authority is made known to every client before a leaf of it is served, and an old one stays
 trusted: its key is gone, and no leaf of it outlives it. No handshake fails while nobody is later

@@ -1,7 +1,7 @@
 """Which certificate new connections get: a fresh context for each, swapped during the handshake.
 
 A certificate is never loaded into a context in use: if that fails half-way, every new handshake
-fails until the next good load (platform.md 5.3).
+fails until the next good load (platform-spec 5.3).
 """
 
 from __future__ import annotations

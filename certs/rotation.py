@@ -1,4 +1,7 @@
-"""When to renew what: a pure function of the time, the files and the wanted names (design D15)."""
+"""When to renew what: a pure function of the time, the files and the wanted names.
+
+See decision D15.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ANNOTATION: Final = OPT_IN_KEY
 ANNOTATED: Final = OPT_IN
-"""The only value that counts, to the letter (keptn.md 2.3)."""
+"""The only value that counts, to the letter (keptn-spec 2.3)."""
 
 
 class Namespace(Struct, frozen=True, gc=False):

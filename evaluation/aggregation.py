@@ -1,4 +1,4 @@
-"""One number out of many (keptn.md 4.2): percentiles and medians of sorted values."""
+"""One number out of many (keptn-spec 4.2): percentiles and medians of sorted values."""
 
 from __future__ import annotations
 

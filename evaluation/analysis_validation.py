@@ -1,4 +1,4 @@
-"""What makes the kinds of an analysis ones that can be run (keptn.md 4.6): pure."""
+"""What makes the kinds of an analysis ones that can be run (keptn-spec 4.6): pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """When an objective has failed, or is to be warned of: ``{lessThan: {fixedValue: 500m}}``.
 
 A criterion holds one operator. Objects that came past the admission may have several, of which any
-is enough, or none, which nothing fulfils. Values are compared as floats (keptn.md 4.5).
+is enough, or none, which nothing fulfils. Values are compared as floats (keptn-spec 4.5).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a KeptnMetric's status says after an answer or a fault (keptn.md 4.2).
+"""What a KeptnMetric's status says after an answer or a fault (keptn-spec 4.2).
 
 ``lastUpdated`` is the time of the value, so a fault leaves it, and the value, as they are. With
 ``storedResults`` there are no values but those of ``intervalResults``, of which the newest is the

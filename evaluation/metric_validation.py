@@ -1,4 +1,6 @@
-"""What makes a KeptnMetric and a KeptnMetricsProvider ones that can be asked (keptn.md 4.6): pure.
+"""What makes a KeptnMetric and a KeptnMetricsProvider ones that can be asked: pure.
+
+See keptn-spec 4.6.
 
 The schema lets much pass that no provider could ever answer; it is refused where somebody reads
 the answer.

@@ -1,4 +1,4 @@
-"""Objects of metrics.keptn.sh as the controller reads and writes them, all in v1 (keptn.md 1.6).
+"""Objects of metrics.keptn.sh as the controller reads and writes them, all in v1 (keptn-spec 1.6).
 
 Projections: fields that nobody here uses are not kept, and empty ones are not written. Times are
 RFC 3339 in UTC. ``kafka`` and ``static`` of a provider are ours.

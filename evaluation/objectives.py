@@ -1,4 +1,4 @@
-"""Objectives of an evaluation, and what came of each (keptn.md 4.1)."""
+"""Objectives of an evaluation, and what came of each (keptn-spec 4.1)."""
 
 from __future__ import annotations
 

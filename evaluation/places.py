@@ -1,4 +1,4 @@
-"""How a value gets into a query without altering its structure (design S27).
+"""How a value gets into a query without altering its structure (S27).
 
 Within quotes it is escaped as the provider's language wants it. Outside of them it must be a word
 or a number, so no operator, bracket or blank. Control characters and line ends stand nowhere.

@@ -1,4 +1,4 @@
-"""What a value must be: ``>5``, ``<=1e3``, ``>=10,<20`` (keptn.md 4.1)."""
+"""What a value must be: ``>5``, ``<=1e3``, ``>=10,<20`` (keptn-spec 4.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries with places for arguments: of Go's templates only ``{{.name}}`` (keptn.md 4.5).
+"""Queries with places for arguments: of Go's templates only ``{{.name}}`` (keptn-spec 4.5).
 
 An unknown argument is a fault, where Go writes ``<no value>`` into the query; so is any other
 action of Go's. What a value may say is up to its place: see ``harbourmaster.evaluation.places``.

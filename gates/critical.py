@@ -1,4 +1,4 @@
-"""Critical add-ons, which never wait at a gate (design D12, rescheduler.md 1.2, 6.1)."""
+"""Critical add-ons, which never wait at a gate (decision D12, rescheduler-spec 1.2, 6.1)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The patch that makes a pod wait: its annotations and our gate, or our scheduler's name, no more.
 
-(keptn.md 2.8, 6)
+(keptn-spec 2.8, 6)
 """
 
 from __future__ import annotations

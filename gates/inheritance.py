@@ -1,4 +1,6 @@
-"""What a pod must carry of its own and of its parent's metadata before it waits (keptn.md 2.3-2.5).
+"""What a pod must carry of its own and of its parent's metadata before it waits.
+
+See keptn-spec 2.3-2.5.
 
 Admission and the controller, which resolves pods gated before their owner was known, both ask here.
 """

@@ -1,4 +1,4 @@
-"""Keptn's keys on pods and their owners, and which one counts (keptn.md 2.2, 2.4).
+"""Keptn's keys on pods and their owners, and which one counts (keptn-spec 2.2, 2.4).
 
 Each meaning has a key of Keptn's and perhaps a recommended label of Kubernetes' to fall back on.
 The first that is not empty wins: annotation, then label, of Keptn's key; then of the fallback.

@@ -1,4 +1,4 @@
-"""Names of Keptn's objects, made from what people wrote (keptn.md 2.6, 3.1)."""
+"""Names of Keptn's objects, made from what people wrote (keptn-spec 2.6, 3.1)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def version_name(workload: str, version: str) -> str:
 
 
 def app_version_name(app: str, version: str, generation: int) -> str:
-    """The KeptnAppVersion of a generation of a KeptnApp (keptn.md 3.1)."""
+    """The KeptnAppVersion of a generation of a KeptnApp (keptn-spec 3.1)."""
     return resource_name(NAME_LIMIT, NAME_LEAST, app, version, generation_hash(generation))
 
 

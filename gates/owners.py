@@ -1,4 +1,4 @@
-"""Which owner of a pod counts, and from which object the pod may inherit (keptn.md 2.3, 2.4)."""
+"""Which owner of a pod counts, and from which object the pod may inherit (keptn-spec 2.3, 2.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a waiting pod may go, and the patch that lets it (design D8, D9, keptn.md 3.6).
+"""When a waiting pod may go, and the patch that lets it (decision D8, D9, keptn-spec 3.6).
 
 One that waits inside its scheduler and not at a gate is only nudged: the scheduler asks again.
 """

@@ -1,4 +1,4 @@
-"""The version of a workload that names none: a tag of an image, or a hash (keptn.md 2.5)."""
+"""The version of a workload that names none: a tag of an image, or a hash (keptn-spec 2.5)."""
 
 from __future__ import annotations
 

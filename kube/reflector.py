@@ -1,9 +1,9 @@
 """Mirrors one resource into a store: a list in pages, then a watch, whatever the API server does.
 
-What the store holds is what the server held when it last spoke (platform.md 1.2, 1.5). A watch goes
-on from the last resource version; where that is too old, a new list finds what changed and what was
-deleted meanwhile. Versions are opaque, so the order within a stream is the server's word and an
-event is applied as it comes: one that comes twice changes nothing.
+What the store holds is what the server held when it last spoke (platform-spec 1.2, 1.5). A watch
+goes on from the last resource version; where that is too old, a new list finds what changed and
+what was deleted meanwhile. Versions are opaque, so the order within a stream is the server's word
+and an event is applied as it comes: one that comes twice changes nothing.
 """
 
 from __future__ import annotations

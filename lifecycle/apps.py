@@ -1,4 +1,4 @@
-"""Apps: those made of workloads, and the versions made of their generations (keptn.md 3.1, 3.2).
+"""Apps: those made of workloads, and the versions made of their generations (keptn-spec 3.1, 3.2).
 
 Pure: what to create, to change and to deprecate, from what there is.
 """

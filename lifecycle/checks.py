@@ -1,4 +1,7 @@
-"""Phases of tasks and of evaluations: one child for each definition, all at once (keptn.md 3.7)."""
+"""Phases of tasks and of evaluations: one child for each definition, all at once.
+
+See keptn-spec 3.7.
+"""
 
 from __future__ import annotations
 

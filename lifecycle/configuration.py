@@ -1,4 +1,4 @@
-"""What a KeptnConfig sets while the controller runs (keptn.md 3.11)."""
+"""What a KeptnConfig sets while the controller runs (keptn-spec 3.11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of KeptnApp and KeptnAppVersion between their versions, without loss (keptn.md 1.3).
+"""Conversion of KeptnApp and KeptnAppVersion between their versions, without loss (keptn-spec 1.3).
 
 What a version has no field for is kept as JSON in an annotation and comes back once it has one. It
 comes back only where it still fits: the fields that an object's own version has are the truth, a

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def deploy_app(version: AppVersion, status: AppVersionStatus, world: World) -> Step:
-    """Follow the workloads (keptn.md 3.3). One that never comes is waited for without end."""
+    """Follow the workloads (keptn-spec 3.3). One that never comes is waited for without end."""
     before = {each.workload: each.status for each in status.workload_status}
     told: list[Told] = []
     for entry in dict.fromkeys(version.spec.workloads):
@@ -49,7 +49,7 @@ def deploy_app(version: AppVersion, status: AppVersionStatus, world: World) -> S
 def deploy_workload(
     status: WorkloadVersionStatus, world: World, rules: Rules, now: datetime
 ) -> Step:
-    """Wait until the pods are ready, and not longer than the timeout (keptn.md 3.5).
+    """Wait until the pods are ready, and not longer than the timeout (keptn-spec 3.5).
 
     That the phase is Progressing is what releases the pods' gates. Pods that are ready are so also
     where nobody looked in time.

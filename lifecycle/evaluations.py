@@ -1,4 +1,4 @@
-"""The KeptnEvaluation that a version makes for one of its definitions (keptn.md 3.10)."""
+"""The KeptnEvaluation that a version makes for one of its definitions (keptn-spec 3.10)."""
 
 from __future__ import annotations
 

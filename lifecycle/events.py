@@ -1,4 +1,4 @@
-"""What is told of phases: names in two vocabularies, types and texts (keptn.md 3.0, 5.1 to 5.3).
+"""What is told of phases: names in two vocabularies, types and texts (keptn-spec 3.0, 5.1 to 5.3).
 
 Keptn says ``Finished`` and ``Failed``, its documentation ``Succeeded`` and ``Errored``. A reason is
 a phase's short name and a state, and a CloudEvent's type is the long name, a dot and the state.

@@ -1,6 +1,6 @@
 """What a task runs: its definition's container, or a function found through references.
 
-A function's code lies in a ConfigMap or behind a URL (keptn.md 3.8, 3.9). References are followed
+A function's code lies in a ConfigMap or behind a URL (keptn-spec 3.8, 3.9). References are followed
 until a definition brings code; upstream follows one only, and what works there works the same here.
 """
 

@@ -1,4 +1,4 @@
-"""The Job that runs a KeptnTask, and what became of it (keptn.md 3.8).
+"""The Job that runs a KeptnTask, and what became of it (keptn-spec 3.8).
 
 What strangers wrote (names, parameters, metadata, code) goes into values of the environment only:
 never into a command line, and never through a template. The kubelet replaces ``$(NAME)`` in such

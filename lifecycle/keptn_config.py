@@ -1,4 +1,4 @@
-"""Which KeptnConfig counts, and what it says (keptn.md 3.11).
+"""Which KeptnConfig counts, and what it says (keptn-spec 3.11).
 
 Keptn takes whichever it has read last, from any namespace. Here one counts, always the same.
 """

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def advance(version: Version, world: World, rules: Rules, now: datetime) -> Outcome:
-    """Bring a version as far as it goes: phase after phase while they complete (keptn.md 3.0).
+    """Bring a version as far as it goes: phase after phase while they complete (keptn-spec 3.0).
 
     Of a version that is over the status comes back as it is.
     """

@@ -1,4 +1,4 @@
-"""Keptn's objects as the controller reads and writes them, all in version v1 (keptn.md 1.2).
+"""Keptn's objects as the controller reads and writes them, all in version v1 (keptn-spec 1.2).
 
 Projections: fields that nobody here uses are not kept. Empty fields are not written, as Keptn's own
 (``omitempty``); the schema's default of every state is Pending. Times are RFC 3339 in UTC.

@@ -1,6 +1,6 @@
 """The phases of applications and workloads as two tables: all that tells the two apart.
 
-One and the same machine takes both through theirs (keptn.md 3.0, 3.3, 3.5).
+One and the same machine takes both through theirs (keptn-spec 3.0, 3.3, 3.5).
 """
 
 from __future__ import annotations

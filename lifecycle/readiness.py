@@ -1,4 +1,4 @@
-"""Whether the pods of a workload are there and ready, by what their owner says (keptn.md 3.5)."""
+"""Whether the pods of a workload are there and ready, by what their owner says (keptn-spec 3.5)."""
 
 from __future__ import annotations
 

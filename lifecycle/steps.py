@@ -42,7 +42,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     """What the configuration and the settings say."""
 
     is_blocking: bool = True
-    """False: a failed check is a Warning (keptn.md 3.12)."""
+    """False: a failed check is a Warning (keptn-spec 3.12)."""
     has_promotion: bool = False
     observability_timeout: float = 300.0
     """Seconds from ``deploymentStartTime``."""

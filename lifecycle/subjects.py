@@ -1,4 +1,4 @@
-"""What events, spans and metrics say of the objects that they are about (keptn.md 5)."""
+"""What events, spans and metrics say of the objects that they are about (keptn-spec 5)."""
 
 from __future__ import annotations
 

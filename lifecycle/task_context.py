@@ -1,4 +1,6 @@
-"""What a task is told about whom it runs for, and the JSON that its container reads (keptn.md 3.8).
+"""What a task is told about whom it runs for, and the JSON that its container reads.
+
+See keptn-spec 3.8.
 
 The text is that of Go's encoder, byte for byte, for people compare it as text.
 """

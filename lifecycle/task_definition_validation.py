@@ -1,4 +1,4 @@
-"""What makes a KeptnTaskDefinition one that can run (keptn.md 1.5): pure.
+"""What makes a KeptnTaskDefinition one that can run (keptn-spec 1.5): pure.
 
 The schema lets much pass that no task could ever use; it is refused where somebody reads the
 answer. Whatever a definition names lies in its own namespace, so a name is a name and no path.

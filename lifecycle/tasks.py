@@ -1,4 +1,4 @@
-"""KeptnTasks: what a version's phase creates (keptn.md 3.7)."""
+"""KeptnTasks: what a version's phase creates (keptn-spec 3.7)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def task_for(
     """The KeptnTask that runs ``definition`` for ``parent``.
 
     ``check_type`` is pre, post or promotion. ``carrier`` is the trace to go on with, or empty.
-    ``previous`` is the name of the task that this one replaces: one that vanished (C57), or whose
-    name turned out to be somebody else's.
+    ``previous`` is the name of the task that this one replaces: one that vanished (keptn-spec 11.2,
+    case C57), or whose name turned out to be somebody else's.
     """
     owner = parent.metadata
     kind = "KeptnAppVersion" if isinstance(parent, AppVersion) else "KeptnWorkloadVersion"

@@ -1,4 +1,4 @@
-"""A workload's version begins when its app's checks let it (keptn.md 3.5)."""
+"""A workload's version begins when its app's checks let it (keptn-spec 3.5)."""
 
 from __future__ import annotations
 

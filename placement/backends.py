@@ -1,4 +1,4 @@
-"""Clusters that are to be made go to clouds, Magnum clusters to projects (krake.md 3.10, 3.11).
+"""Clusters that are to be made go to clouds, Magnum clusters to projects (krake-spec 3.10, 3.11).
 
 Both are placed once and for all. There is no stickiness, and what has no metrics scores 0.
 """

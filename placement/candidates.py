@@ -66,7 +66,7 @@ class Candidate(Struct, frozen=True, gc=False):
 
 
 def cluster_candidate(cluster: Cluster, world: World, measuring: Measuring) -> Candidate:
-    """A cluster with what it inherits from its cloud (krake.md 3.8)."""
+    """A cluster with what it inherits from its cloud (krake-spec 3.8)."""
     metadata, spec = cluster.metadata, cluster.spec
     labels: Mapping[str, str] = metadata.labels
     own = spec.metrics or ()
@@ -142,7 +142,7 @@ def project_candidate(project: Project, measuring: Measuring) -> Candidate:
 
 
 def unready(cluster: Cluster) -> str:
-    """Why no application goes to a cluster; empty where it is ready (krake.md 7.1).
+    """Why no application goes to a cluster; empty where it is ready (krake-spec 7.1).
 
     Whether its metrics can be had is not asked here: that is for each pass to find out.
     """

@@ -1,4 +1,4 @@
-"""What is said of a member cluster, from what was seen of it (krake.md 1.3, 7.1).
+"""What is said of a member cluster, from what was seen of it (krake-spec 1.3, 7.1).
 
 Metrics are somebody else's: MetricsAvailable is a condition of its own beside reachability, so that
 neither overwrites the other, and nothing gets stuck.

@@ -1,4 +1,4 @@
-"""When an application is decided about, and what a decision makes of its status (krake.md 3.1).
+"""When an application is decided about, and what a decision makes of its status (krake-spec 3.1).
 
 The protocol of generations (7.3): the deployer acts where ``scheduledGeneration`` is the object's
 generation. The Scheduled condition carries the generation that was tried last, so a new one leaves
@@ -65,7 +65,7 @@ def moment(text: str) -> datetime | None:
 
 
 def is_handed_over(application: Application) -> bool:
-    """Whether the deployer may act: this very generation has a place (krake.md 7.3)."""
+    """Whether the deployer may act: this very generation has a place (krake-spec 7.3)."""
     status = application.status
     return (
         status.scheduled_to is not None

@@ -1,4 +1,4 @@
-"""Custom resource constraints: the name of a CRD, ``<plural>.<group>`` (krake.md 2.3)."""
+"""Custom resource constraints: the name of a CRD, ``<plural>.<group>`` (krake-spec 2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cluster runs an application (krake.md 0, 3.3 to 3.6; design D11)."""
+"""Which cluster runs an application (krake-spec 0, 3.3 to 3.6; decision D11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applications and Clusters as the deployer reads and writes them (krake.md 7.1).
+"""Applications and Clusters as the deployer reads and writes them (krake-spec 7.1).
 
 Projections like those of ``model``, of the fields that reach member clusters.
 """

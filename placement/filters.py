@@ -1,4 +1,4 @@
-"""Which targets an object may go to (krake.md 2, 3.4): the first reason why not, or none."""
+"""Which targets an object may go to (krake-spec 2, 3.4): the first reason why not, or none."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def mismatch(target: Candidate, constraint: Constraint, value: ConstraintValue) 
 
 
 def compared(term: Term, value: ConstraintValue) -> float:
-    """What a metric constraint looks at (design D11)."""
+    """What a metric constraint looks at (decision D11)."""
     if value == "Raw":
         return term.value
     return term.normalised * (term.weight if value == "Weighted" else 1.0)

@@ -1,4 +1,4 @@
-"""What an application has on its clusters, which pruning and cleaning go by (krake.md 7.5).
+"""What an application has on its clusters, which pruning and cleaning go by (krake-spec 7.5).
 
 A record is written before the objects are: what is on a cluster is always in the record, and a
 record may hold what never came to be.

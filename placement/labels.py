@@ -1,4 +1,4 @@
-"""Label constraints: ``location is DE``, ``location not in (DE, SK)`` (krake.md 2.1, 2.4).
+"""Label constraints: ``location is DE``, ``location not in (DE, SK)`` (krake-spec 2.1, 2.4).
 
 Without the label none of them holds, not even ``is not`` and ``not in``.
 """

@@ -1,4 +1,4 @@
-"""The words and symbols of a constraint (krake.md 2.4).
+"""The words and symbols of a constraint (krake-spec 2.4).
 
 Symbols end a word wherever they stand, so blanks around them are free. A tab is a blank; any other
 character belongs to a word, whose reader says whether it may. Keywords are known only where an
@@ -112,7 +112,7 @@ class Reader:
             raise self.fault(f"{text}, found {self.token}")
 
     def key(self, what: str) -> str:
-        """The key, a label's or a metric's name (krake.md 1.1)."""
+        """The key, a label's or a metric's name (krake-spec 1.1)."""
         token = self.word(what)
         prefix, slash, name = token.text.rpartition("/")
         if slash and not _is_part(prefix, LONGEST_PREFIX):
@@ -125,7 +125,7 @@ class Reader:
         return token.text
 
     def value(self, what: str) -> str:
-        """A label's value (krake.md 1.1)."""
+        """A label's value (krake-spec 1.1)."""
         token = self.word(what)
         if not _is_part(token.text, LONGEST_NAME):
             text = f"{what} has 1 to {LONGEST_NAME} characters: {_PART_RULE}"

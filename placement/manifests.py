@@ -1,4 +1,6 @@
-"""An application's manifests made ready for one cluster, or what is wrong with them (krake.md 7.5).
+"""An application's manifests made ready for one cluster, or what is wrong with them.
+
+See krake-spec 7.5.
 
 Which kinds have namespaces is the cluster's knowledge, so it is given. All faults are found at
 once, and manifests with any fault are not applied at all.

@@ -1,4 +1,4 @@
-"""What the metrics of a target say in one pass (krake.md 3.5, 3.9).
+"""What the metrics of a target say in one pass (krake-spec 3.5, 3.9).
 
 It is all or nothing: a target with one metric that has no value is not measured.
 """

@@ -1,4 +1,4 @@
-"""Metric constraints: ``load greater than 5``, ``load<=5`` (krake.md 2.2, 2.4).
+"""Metric constraints: ``load greater than 5``, ``load<=5`` (krake-spec 2.2, 2.4).
 
 Bounds are finite numbers. Without the metric none of them holds, not even ``is not``.
 """

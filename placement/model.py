@@ -1,4 +1,4 @@
-"""Objects of placement.harbourmaster.dev/v1alpha1 as a decision reads them (krake.md 1, 7.1).
+"""Objects of placement.harbourmaster.dev/v1alpha1 as a decision reads them (krake-spec 1, 7.1).
 
 Projections: fields that no decision reads are not kept, and empty ones are not written. Times are
 RFC 3339 in UTC.

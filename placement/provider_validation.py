@@ -1,4 +1,4 @@
-"""What makes a metrics provider one that can be asked (krake.md 1.4): pure."""
+"""What makes a metrics provider one that can be asked (krake-spec 1.4): pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By which rules decisions are made (krake.md 0, 6.1; design D11)."""
+"""By which rules decisions are made (krake-spec 0, 6.1; decision D11)."""
 
 from __future__ import annotations
 

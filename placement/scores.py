@@ -1,4 +1,4 @@
-"""Scores, and which of several targets have the best one (krake.md 3.5)."""
+"""Scores, and which of several targets have the best one (krake-spec 3.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes placement objects ones that can work (krake.md 1, 2, 7.2): pure.
+"""What makes placement objects ones that can work (krake-spec 1, 2, 7.2): pure.
 
 Much of it the schema says too; here it holds without an API server as well. Constraints are read
 by the very functions that read them for a decision.

@@ -1,4 +1,4 @@
-"""What one pass sees: objects and one reading of each metric, never changed (krake.md 7.4)."""
+"""What one pass sees: objects and one reading of each metric, never changed (krake-spec 7.4)."""
 
 from __future__ import annotations
 

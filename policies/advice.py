@@ -1,4 +1,4 @@
-"""Warnings about policies that are accepted and yet odd (kupid.md 5.3)."""
+"""Warnings about policies that are accepted and yet odd (kupid-spec 5.3)."""
 
 from __future__ import annotations
 

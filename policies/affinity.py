@@ -1,4 +1,4 @@
-"""The affinity of one pod while policies are merged into it (kupid.md 3.5 to 3.7)."""
+"""The affinity of one pod while policies are merged into it (kupid-spec 3.5 to 3.7)."""
 
 from __future__ import annotations
 

@@ -48,12 +48,12 @@ class CompiledPolicy(Struct, frozen=True, gc=False, eq=False):
     Compared by identity: two policy sets share none, and a tuple of them is a cheap key.
 
     A broken policy matches whatever its intact selectors select, so that those who would have been
-    its targets are told (kupid.md 2.5).
+    its targets are told (kupid-spec 2.5).
     """
 
     reference: str
     rank: tuple[bool, str, str]
-    """Sorts cluster policies before namespaced ones, then by namespace and name (design D3)."""
+    """Sorts cluster policies before namespaced ones, then by namespace and name (decision D3)."""
     namespace: str | None
     """None for a cluster policy."""
     namespaces: Matcher | None

@@ -66,7 +66,7 @@ class PolicySet(Struct, frozen=True, gc=False):
     def match(
         self, namespace: str, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
     ) -> tuple[CompiledPolicy, ...]:
-        """The policies that select the pod, in the order in which they apply (design D3)."""
+        """The policies that select the pod, in the order in which they apply (decision D3)."""
         found = []
         for policy in self.cluster.candidates(namespace_labels, pod_labels):
             namespaces, pods = policy.namespaces, policy.pods

@@ -1,4 +1,4 @@
-"""Keys under which two parts of an affinity or a toleration count as the same (kupid.md 3).
+"""Keys under which two parts of an affinity or a toleration count as the same (kupid-spec 3).
 
 Lists that the scheduler reads as sets compare as sets; absent, null and empty are one; fields that
 this version does not know make a difference. An absent label selector and an empty one differ.
@@ -102,7 +102,7 @@ def weighted_pod_term_key(entry: Json) -> Hashable:
 
 
 def toleration_key(toleration: Json) -> Hashable:
-    """The key of a toleration; an absent operator is not the same as ``Equal`` (kupid.md 3.4)."""
+    """The key of a toleration; an absent operator is not the same as ``Equal`` (kupid-spec 3.4)."""
     return (
         toleration.get("key") or "",
         toleration.get("operator") or "",

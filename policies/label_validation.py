@@ -1,4 +1,4 @@
-"""Checks of labels and label selectors, wherever they stand in a policy (kupid.md 5.2)."""
+"""Checks of labels and label selectors, wherever they stand in a policy (kupid-spec 5.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Policies merged into one pod, in order; the pod's own values win (kupid.md 3, design D3, D4)."""
+"""Policies merged into one pod, in order; the pod's own values win.
+
+See kupid-spec 3, decision D3, D4.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _NO_SPEC: Final = PodSpec()
 
 
 class MergeOptions(Struct, frozen=True, gc=False):
-    """How policies are merged (design D3, D4)."""
+    """How policies are merged (decision D3, D4)."""
 
     treat_default_scheduler_as_unset: bool = True
     """The API server writes ``default-scheduler`` into every pod before admission."""

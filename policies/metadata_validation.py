@@ -1,4 +1,4 @@
-"""Checks of the object metadata of a policy (kupid.md 5.2, item 1)."""
+"""Checks of the object metadata of a policy (kupid-spec 5.2, item 1)."""
 
 from __future__ import annotations
 

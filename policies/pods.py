@@ -1,7 +1,7 @@
 """Where a pod's spec stands in each kind that is handled, and the part of it that is looked at.
 
 One projection serves all kinds: it decodes only the fields used, everything else is skipped unread,
-and the patch never touches it (kupid.md 4, 6.3).
+and the patch never touches it (kupid-spec 4, 6.3).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class PodView(Struct, frozen=True, gc=False):
 class Kind(Struct, frozen=True, gc=False):
     """A kind that is handled, and the JSON pointer of its pod spec.
 
-    ``create_only`` kinds have an immutable pod spec: updates never change them (kupid.md 2.4).
+    ``create_only`` kinds have an immutable pod spec: updates never change them (kupid-spec 2.4).
     """
 
     group: str

@@ -1,7 +1,7 @@
 """Required node affinity: what the pod asks AND what a policy asks, as terms that are ORed.
 
 The product of both term lists, with absorption: a pod term that already holds all requirements of
-one policy term stays as it is (kupid.md 3.8). So applying a policy twice changes nothing.
+one policy term stays as it is (kupid-spec 3.8). So applying a policy twice changes nothing.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def conjunction(
 
     Gives ``pod`` itself where nothing changes. The conflict is given where none of the pod's
     alternatives, its node selector included, can be satisfied with any of the policy's. They are
-    ANDed all the same (design D3), but with ``skip_conflicts`` the policy's requirements on the
+    ANDed all the same (decision D3), but with ``skip_conflicts`` the policy's requirements on the
     keys in question are then left out. ``brought`` is what the pod had before any policy: as many
     terms are no more than it asked for. Raises TooLargeError before anything is compared or built.
     """

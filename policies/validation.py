@@ -1,4 +1,4 @@
-"""Validation of policies: the checks of kupid.md 5.2, with its paths and in its order.
+"""Validation of policies: the checks of kupid-spec 5.2, with its paths and in its order.
 
 Beyond upstream, values of ``In`` and ``NotIn`` in the policy's own selectors must be label values:
 they would fail at match time (5.3). What is merely odd is ``warn``'s.

@@ -1,4 +1,4 @@
-"""What a provider is asked, and what it answers (keptn.md 4.3, krake.md 4)."""
+"""What a provider is asked, and what it answers (keptn-spec 4.3, krake-spec 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prometheus, and who speaks its API: one series, as Keptn wants it (keptn.md 4.3)."""
+"""Prometheus, and who speaks its API: one series, as Keptn wants it (keptn-spec 4.3)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The webhook configurations that the settings ask for: pure, in a fixed order.
 
 Every field that the API server would fill in is spelt out, so that what is stored equals what was
-sent and no tool that compares them sees a difference (ecosystem.md 1.4). Nothing here needs more
+sent and no tool that compares them sees a difference (platform-spec 6.1). Nothing here needs more
 than Kubernetes 1.25.
 """
 
@@ -50,7 +50,7 @@ LABELS: Final = {
     "app.kubernetes.io/name": "harbourmaster",
 }
 GATES_LABEL: Final = "gates.harbourmaster.dev/enabled"
-"""Mirrored from Keptn's annotation on a Namespace (design D6)."""
+"""Mirrored from Keptn's annotation on a Namespace (decision D6)."""
 ENABLED: Final = "true"
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 

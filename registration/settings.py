@@ -16,7 +16,10 @@ KINDS: Final = (
     "jobs",
     "cronjobs",
 )
-"""What is registered by default: pods, and the templates of both flavours of kupid (design D5)."""
+"""What is registered by default: pods, and the templates of both flavours of kupid.
+
+See decision D5.
+"""
 MORE_KINDS: Final = ("replicasets",)
 """What may be registered besides: ReplicaSets differ from their Deployment once mutated."""
 OPERATIONS: Final = ("CREATE", "UPDATE")

@@ -1,6 +1,6 @@
 """The cluster as the watches tell it, kept so that a plan need not look at every pod anew.
 
-(rescheduler.md 5.8)
+(rescheduler-spec 5.8)
 """
 
 from __future__ import annotations

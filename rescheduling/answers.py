@@ -1,4 +1,4 @@
-"""What the API server answers to an eviction, and what follows (rescheduler.md 6.5): pure."""
+"""What the API server answers to an eviction, and what follows (rescheduler-spec 6.5): pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Required anti-affinity between pods, in both directions (rescheduler.md 4.2, item 6).
+"""Required anti-affinity between pods, in both directions (rescheduler-spec 4.2, item 6).
 
 A term speaks of the topology domain that a node belongs to by the label of the topology key; a node
 without that label belongs to none. Terminating pods count, finished ones do not.

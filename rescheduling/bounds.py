@@ -1,4 +1,4 @@
-"""What victims at a node cost at least, known before they are chosen (rescheduler.md 5.4, 5.5).
+"""What victims at a node cost at least, known before they are chosen (rescheduler-spec 5.4, 5.5).
 
 A bound must never be above the score that a choice gets in the end; the closer it is, the fewer
 nodes need be worked out.

@@ -1,4 +1,4 @@
-"""Disruption budgets as the Eviction endpoint applies them (rescheduler.md 3.4, 5.2)."""
+"""Disruption budgets as the Eviction endpoint applies them (rescheduler-spec 3.4, 5.2)."""
 
 from __future__ import annotations
 

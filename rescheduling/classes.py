@@ -1,4 +1,4 @@
-"""Who may be moved from a node, and what is lost with it (rescheduler.md 5.1)."""
+"""Who may be moved from a node, and what is lost with it (rescheduler-spec 5.1)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which pods a critical pod can't be beside, looked up by index.
 
-(rescheduler.md 4.2, items 5 and 6)
+(rescheduler-spec 4.2, items 5 and 6)
 
 Both host ports and required anti-affinity are matters between two pods: one that is on the same
 node can be moved, one that is elsewhere in the same topology domain closes the node.

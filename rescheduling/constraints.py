@@ -1,4 +1,4 @@
-"""What says where a pod may go, read from its spec (rescheduler.md 4.2, 4.3).
+"""What says where a pod may go, read from its spec (rescheduler-spec 4.2, 4.3).
 
 Every function takes JSON and the field path at which it stands, and raises MalformedError.
 """

@@ -1,4 +1,4 @@
-"""The course of one critical pod, from the first sight to its place (rescheduler.md 6.4): pure.
+"""The course of one critical pod, from the first sight to its place (rescheduler-spec 6.4): pure.
 
 State and what is seen give what is to be done. Times are seconds of a clock that nobody sets.
 """

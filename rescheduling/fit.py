@@ -1,4 +1,4 @@
-"""Whether a pod may run on a node beside the pods that are there (rescheduler.md 4.2, 4.3).
+"""Whether a pod may run on a node beside the pods that are there (rescheduler-spec 4.2, 4.3).
 
 Nothing here is more permissive than the scheduler; what it is not sure of, it says.
 """

@@ -1,4 +1,4 @@
-"""How much may be done for critical add-ons, and when nothing may (rescheduler.md 6.1, 7).
+"""How much may be done for critical add-ons, and when nothing may (rescheduler-spec 6.1, 7).
 
 All times are seconds of one clock that nobody sets; every question gives it.
 """

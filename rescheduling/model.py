@@ -1,4 +1,4 @@
-"""Pods, nodes and budgets as the rescheduler keeps them (rescheduler.md 4, 5.8).
+"""Pods, nodes and budgets as the rescheduler keeps them (rescheduler-spec 4, 5.8).
 
 Times are float seconds since the epoch, in UTC. Amounts are integers: CPU in milli, memory, storage
 and huge pages in bytes, all else in counts. Equal labels and equal requests are one object, so
@@ -88,7 +88,7 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
     """A pod, whether it has a node or not.
 
     ``deletion`` is when its grace ends. ``controller_kind`` is empty for a bare pod.
-    ``is_non_drainable`` says nothing of bare ones (rescheduler.md 5.1). ``is_critical`` does not
+    ``is_non_drainable`` says nothing of bare ones (rescheduler-spec 5.1). ``is_critical`` does not
     ask for the toleration.
     """
 
@@ -184,7 +184,7 @@ class Budget(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Criteria(Struct, frozen=True, gc=False, kw_only=True):
-    """What makes a pod critical (rescheduler.md 6.1), and the taint that it must tolerate."""
+    """What makes a pod critical (rescheduler-spec 6.1), and the taint that it must tolerate."""
 
     namespaces: frozenset[str] = frozenset(("kube-system",))
     classes: frozenset[str] = frozenset(("system-cluster-critical", "system-node-critical"))

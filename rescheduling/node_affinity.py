@@ -1,4 +1,4 @@
-"""Node selectors and required node affinity (rescheduler.md 4.2, item 3).
+"""Node selectors and required node affinity (rescheduler-spec 4.2, item 3).
 
 A term that the scheduler can't read matches no node; the others still may.
 """

@@ -1,4 +1,4 @@
-"""Where a critical pod should go, and who has to move for it (rescheduler.md 5.5-5.7).
+"""Where a critical pod should go, and who has to move for it (rescheduler-spec 5.5-5.7).
 
 All nodes are looked at. Every plan also comes in slices, as a generator that returns it: between
 two of them the cluster may change.

@@ -1,4 +1,4 @@
-"""What the planner is told, and what it answers (rescheduler.md 5, 6.1)."""
+"""What the planner is told, and what it answers (rescheduler-spec 5, 6.1)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     ``departing``: UIDs of the pods that other plans evict; they count as gone. ``claimed``: by key,
     what live plans take of a budget without its status showing it. ``excluded_nodes``: by name, a
     reason. ``excluded_pods``: UIDs of pods that can't be evicted. ``spared_owners``: UIDs of owners
-    whose pods were evicted often (rescheduler.md 7).
+    whose pods were evicted often (rescheduler-spec 7).
     """
 
     reserved: Mapping[str, Iterable[Pod]] = {}

@@ -1,4 +1,4 @@
-"""Ports of the node that pods take for themselves (rescheduler.md 4.2, item 5)."""
+"""Ports of the node that pods take for themselves (rescheduler-spec 4.2, item 5)."""
 
 from __future__ import annotations
 

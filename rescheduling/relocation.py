@@ -1,4 +1,4 @@
-"""Which victims find a place elsewhere as the cluster is now (rescheduler.md 5.7).
+"""Which victims find a place elsewhere as the cluster is now (rescheduler-spec 5.7).
 
 Pods on nodes are kept without their tolerations and selectors, so this is an estimate: a tainted
 node never counts as a place, one that a selector rules out does.

@@ -1,4 +1,4 @@
-"""What a pod asks of its node, computed as the scheduler does (rescheduler.md 4.1).
+"""What a pod asks of its node, computed as the scheduler does (rescheduler-spec 4.1).
 
 Quantities are summed in thousandths, to which the API server rounds each of them up; all but CPU
 become whole numbers once per pod. Requests of more than 64 bits, which overflow in the scheduler

@@ -1,4 +1,4 @@
-"""Nodes kept for critical add-ons: an annotation says for whom (rescheduler.md 6.3).
+"""Nodes kept for critical add-ons: an annotation says for whom (rescheduler-spec 6.3).
 
 A taint keeps other pods away. It is unique by key and effect, so all reservations of a node share
 one. It is ours by its value, never by its key: others keep nodes by the same key for good.

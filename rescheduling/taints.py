@@ -1,4 +1,6 @@
-"""Taints: which of them keep a pod away, and which nodes are never used (rescheduler.md 4.2, 6.2).
+"""Taints: which of them keep a pod away, and which nodes are never used.
+
+See rescheduler-spec 4.2, 6.2.
 
 The comparing operators ``Gt`` and ``Lt`` of tolerations match nothing: they are alpha.
 """

@@ -1,4 +1,4 @@
-"""Stopping without losing a request (platform.md 5.4).
+"""Stopping without losing a request (platform-spec 5.4).
 
 Idle connections closed under a client are requests lost on the wire, and nobody repeats a POST. So
 each connection is first ended by the answer to its last request, while the endpoint is taken out

@@ -1,4 +1,4 @@
-"""Keptn's metrics of analyses that have ended (keptn.md 4.5), from the objects that are there."""
+"""Keptn's metrics of analyses that have ended (keptn-spec 4.5), from the objects that are there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans to a collector by OTLP over gRPC without TLS, as Keptn sends them (keptn.md 5.4)."""
+"""Spans to a collector by OTLP over gRPC without TLS, as Keptn sends them (keptn-spec 5.4)."""
 
 from __future__ import annotations
 

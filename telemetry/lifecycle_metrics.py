@@ -1,4 +1,4 @@
-"""Keptn's metrics of applications, workloads, tasks and evaluations (keptn.md 5.5), and ours.
+"""Keptn's metrics of applications, workloads, tasks and evaluations (keptn-spec 5.5), and ours.
 
 The counters and histograms are plain additions, once for each object that ends; the gauges are
 worked out from the caches when somebody reads them. What belongs to an object that is gone goes.

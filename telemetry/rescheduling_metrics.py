@@ -1,4 +1,4 @@
-"""Metrics of the rescheduler, by the names that its specification gives (rescheduler.md 7)."""
+"""Metrics of the rescheduler, by the names that its specification gives (rescheduler-spec 7)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ADMISSION_DURATION: Final = "harbourmaster_admission_duration_seconds"
 ADMISSION_PATCH_OPERATIONS: Final = "harbourmaster_admission_patch_operations"
 POLICY_MATCHES: Final = "harbourmaster_policy_matches_total"
 KUPID_REQUESTS: Final = "kupid_aggr_requests_total"
-"""kupid's own counter, for its dashboards (kupid.md 6.9)."""
+"""kupid's own counter, for its dashboards (kupid-spec 6.9)."""
 
 _KUPID_TYPES: Final = {
     "allowed": ("mutated", "gated", "unmatched", "valid"),

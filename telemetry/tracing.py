@@ -49,7 +49,7 @@ def check_collector(url: str) -> None:
 def create_collector_tracer(
     url: str, resource: Mapping[str, str], on_outcome: Callable[[str, int], None]
 ) -> Tracer:
-    """A tracer that sends to what a KeptnConfig names (keptn.md 5.4). Raises TracingError.
+    """A tracer that sends to what a KeptnConfig names (keptn-spec 5.4). Raises TracingError.
 
     ``host:port`` takes OTLP over gRPC without TLS, as Keptn has it; a URL takes OTLP over HTTP, at
     the usual path where it has none. To be called in a thread: the imports take their time.

@@ -113,7 +113,7 @@ class Reviews:
         try:
             return answer(body, engine, may_patch=may_patch)
         except Exception:  # noqa: BLE001 - logged with its traceback
-            # A defect of ours must not stop anybody's pods (design D7).
+            # A defect of ours must not stop anybody's pods (decision D7).
             self._log.exception("review failed")
             text = "an internal error, nothing was decided; the server's log says more"
             return answer_failed(body, engine, "internal-error", text, may_patch=may_patch)

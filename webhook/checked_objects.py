@@ -1,4 +1,4 @@
-"""Answers reviews of kinds that are only checked (keptn.md 1.5, 4.6; krake.md 7.2)."""
+"""Answers reviews of kinds that are only checked (keptn-spec 1.5, 4.6; krake-spec 7.2)."""
 
 from __future__ import annotations
 

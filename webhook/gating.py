@@ -1,4 +1,4 @@
-"""Whether a pod under review must wait, where, and what its patch is (design D7, keptn.md 2.3).
+"""Whether a pod under review must wait, where, and what its patch is (decision D7, keptn-spec 2.3).
 
 Asked only for pods that are created in a namespace with gates. Nothing is written and nobody is
 asked: an owner that is not known yet makes a provisional gate, on which the controller decides.
@@ -208,7 +208,7 @@ class _Present(Struct, frozen=True):
 
 
 def fixed(data: bytes | Raw, namespace: str, note: Note, rules: GateRules) -> Gating:
-    """The patch of a pod on which nothing could be decided: the controller does it (design D7).
+    """The patch of a pod on which nothing could be decided: the controller does it (decision D7).
 
     Only a pod that certainly need not wait, or can't, gets none. ``note`` says what went wrong.
     Raises MalformedError where no patch fits.

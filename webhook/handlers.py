@@ -2,7 +2,7 @@
 
 The server, ``review``, ``render`` and ``replay`` all call ``answer``. The kind of the object
 decides what happens, not the path and, but for kinds with an immutable pod spec, not the operation
-(kupid.md 0). Nothing raises: what goes wrong is part of the answer (design D7).
+(kupid-spec 0). Nothing raises: what goes wrong is part of the answer (decision D7).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def answer_failed(
 ) -> tuple[bytes, Decision]:
     """Allow whatever ``body`` asks about as it is, with a note that says why nothing was decided.
 
-    But no pod passes a gate by that: it gets the fixed patch, or is denied (design D7).
+    But no pod passes a gate by that: it gets the fixed patch, or is denied (decision D7).
     """
     try:
         review = decode_review(body)
@@ -251,7 +251,10 @@ def _may_be_gated(request: Request, engine: Engine) -> bool:
 
 
 def _validate(request: Request) -> Verdict:
-    """Check a policy object (kupid.md 5); what does not decode passes with a warning, as there."""
+    """Check a policy object; what does not decode passes with a warning, as there.
+
+    See kupid-spec 5.
+    """
     if not request.has_object:
         return _skip("no-object", "the request holds no policy, there is nothing to check")
     try:

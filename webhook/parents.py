@@ -1,4 +1,4 @@
-"""The owners from which pods inherit, with nothing of them but what is inherited (keptn.md 2.4).
+"""The owners from which pods inherit, with nothing of them but what is inherited (keptn-spec 2.4).
 
 Ten thousand ReplicaSets are common, so each object is a few hundred bytes: Keptn's keys, if any,
 and of a ReplicaSet its owner.

@@ -1,4 +1,6 @@
-"""AdmissionReview on the wire, v1 and v1beta1; no other module knows this JSON (kupid.md 6.1, 6.2).
+"""AdmissionReview on the wire, v1 and v1beta1; no other module knows this JSON.
+
+See kupid-spec 6.1, 6.2.
 
 An answer carries the version of its question. ``status.metadata`` is always there, empty.
 """

@@ -45,7 +45,7 @@ class NamespaceObject(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Namespace(Struct, frozen=True, gc=False):
-    """A namespace: its labels, and whether its pods may get a scheduling gate (design D6)."""
+    """A namespace: its labels, and whether its pods may get a scheduling gate (decision D6)."""
 
     labels: dict[str, str]
     has_gates: bool = False

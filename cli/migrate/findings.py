@@ -1,6 +1,6 @@
 """What kupid and Keptn leave, told one by one: a pure function of what was observed.
 
-Facts: kupid.md 6.6-6.8, 8 and 9; keptn.md 1.4, 2, 6, 7 and 8.
+Facts: kupid-spec 6.6-6.8, 8 and 9; keptn-spec 1.4, 2, 6, 7 and 8.
 """
 
 from __future__ import annotations

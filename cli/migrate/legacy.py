@@ -1,4 +1,7 @@
-"""How kupid's and Keptn's objects are told from others (kupid.md 6.6-6.8, 9; keptn.md 2.1, 6-8)."""
+"""How kupid's and Keptn's objects are told from others.
+
+See kupid-spec 6.6-6.8, 9; keptn-spec 2.1, 6-8.
+"""
 
 from __future__ import annotations
 

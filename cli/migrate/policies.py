@@ -1,7 +1,7 @@
 """What becomes of each stored policy when kupid's work passes to Harbourmaster. Pure.
 
 kupid leaves alone the namespaces labelled ``role=kube-system``, Harbourmaster some by their names
-(kupid.md 6.6, design D6): a policy may reach other namespaces than before.
+(kupid-spec 6.6, decision D6): a policy may reach other namespaces than before.
 """
 
 from __future__ import annotations

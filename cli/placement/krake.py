@@ -1,4 +1,4 @@
-"""Objects of Krake's as objects of placement (krake.md 1, 7.1): pure.
+"""Objects of Krake's as objects of placement (krake-spec 1, 7.1): pure.
 
 What has no meaning here is left out and told of; what would mean something else is refused.
 """

@@ -1,4 +1,4 @@
-"""Krake's names made legal: what it allows in a name, Kubernetes may not (krake.md 1.1, 7.1)."""
+"""Krake's names made legal: what it allows in a name, Kubernetes may not (krake-spec 1.1, 7.1)."""
 
 from __future__ import annotations
 

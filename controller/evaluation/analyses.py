@@ -1,4 +1,4 @@
-"""Runs Analyses to their verdict, each once (keptn.md 4.5).
+"""Runs Analyses to their verdict, each once (keptn-spec 4.5).
 
 A query never holds up a worker: its answer has the Analysis looked at again. What is known so far
 stands in the status, so another process goes on from there.

@@ -1,4 +1,4 @@
-"""The results that the metrics of analyses show, from the cache (keptn.md 4.5)."""
+"""The results that the metrics of analyses show, from the cache (keptn-spec 4.5)."""
 
 from __future__ import annotations
 

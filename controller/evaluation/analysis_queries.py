@@ -1,4 +1,4 @@
-"""What an Analysis asks, of whom, and the one value that comes of it (keptn.md 4.3, 4.5)."""
+"""What an Analysis asks, of whom, and the one value that comes of it (keptn-spec 4.3, 4.5)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def query_for(
 ) -> Query:
     """The question of the template ``reference``; names are looked up in ``namespace``.
 
-    That is the definition's, for templates and for their providers (keptn.md 4.5). Raises
+    That is the definition's, for templates and for their providers (keptn-spec 4.5). Raises
     UnaskableError.
     """
     place = reference.namespace or namespace

@@ -1,4 +1,4 @@
-"""Keeps the values of KeptnMetrics (keptn.md 4.2).
+"""Keeps the values of KeptnMetrics (keptn-spec 4.2).
 
 A look at a metric never waits for a provider: it has a question asked, and the answer has the
 metric looked at again, to be written. What is due follows from the clock and the status alone, so

@@ -1,4 +1,4 @@
-"""Metric values as Prometheus text, in the shape in which Keptn gives them (keptn.md 4.4): pure.
+"""Metric values as Prometheus text, in the shape in which Keptn gives them (keptn-spec 4.4): pure.
 
 A gauge has the metric's name and no labels. Where several metrics have one name, be it in two
 namespaces, each gets the labels ``namespace`` and ``name``: two samples alike are no valid text.

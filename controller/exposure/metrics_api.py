@@ -1,4 +1,4 @@
-"""The custom metrics API, as the API server's aggregator asks for it (keptn.md 4.4).
+"""The custom metrics API, as the API server's aggregator asks for it (keptn-spec 4.4).
 
 One resource: KeptnMetrics, each with one metric of its own name. HPAs of type ``Object`` ask for
 one, people also for ``*``. What has no value that counts is not found: Keptn answers 0 there, by

@@ -1,4 +1,4 @@
-"""Takes each version of an app through its phases (keptn.md 3.3)."""
+"""Takes each version of an app through its phases (keptn-spec 3.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KeptnApps: each generation has a KeptnAppVersion, and ends those before it (keptn.md 3.1)."""
+"""KeptnApps: each generation has a KeptnAppVersion, and ends those before it (keptn-spec 3.1)."""
 
 from __future__ import annotations
 

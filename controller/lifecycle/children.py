@@ -1,4 +1,7 @@
-"""The tasks and evaluations of versions: what became of them, and new ones (keptn.md 3.7, 3.10)."""
+"""The tasks and evaluations of versions: what became of them, and new ones.
+
+See keptn-spec 3.7, 3.10.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration in force, from the KeptnConfig that counts (keptn.md 3.11)."""
+"""The configuration in force, from the KeptnConfig that counts (keptn-spec 3.11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KeptnAppCreationRequests: each makes or mends an app, and goes (keptn.md 3.2)."""
+"""KeptnAppCreationRequests: each makes or mends an app, and goes (keptn-spec 3.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks whether the pods of a workload are ready, at their owners (keptn.md 3.5).
+"""Looks whether the pods of a workload are ready, at their owners (keptn-spec 3.5).
 
 Of several owners that brought pods of one version, any may be it. An owner that outlives versions,
 as a StatefulSet does, is read anew before it is believed: what the mirror has may be from before.

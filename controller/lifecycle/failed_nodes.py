@@ -1,4 +1,7 @@
-"""Records the nodes on which a workload version failed, so that its pods avoid them (design D9)."""
+"""Records the nodes on which a workload version failed, so that its pods avoid them.
+
+See decision D9.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Keptn's metrics count and show, from the caches (keptn.md 5.5)."""
+"""What Keptn's metrics count and show, from the caches (keptn-spec 5.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that wait in a scheduler are woken, once for each state of their checks (design D9).
+"""Pods that wait in a scheduler are woken, once for each state of their checks (decision D9).
 
 The scheduler finds out by itself whether they may go, so all that is written is one annotation. It
 says what was told last, so that nobody tells it again. The deadline is told by the first pod.

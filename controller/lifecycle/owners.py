@@ -1,4 +1,4 @@
-"""Owners of pods, as far as it tells whether a workload is deployed (keptn.md 3.5)."""
+"""Owners of pods, as far as it tells whether a workload is deployed (keptn-spec 3.5)."""
 
 from __future__ import annotations
 

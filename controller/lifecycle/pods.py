@@ -168,7 +168,7 @@ class GatedPods:
         return LOOK_AGAIN if version is None else again
 
     async def _complete(self, pod: Pod) -> float | None:
-        """Decide on a pod of which admission could not tell everything (design D7)."""
+        """Decide on a pod of which admission could not tell everything (decision D7)."""
         try:
             raw = await self._client.get(PODS, pod.name, pod.namespace)
         except NotFoundError:

@@ -1,4 +1,4 @@
-"""The spans of phases, versions, tasks and evaluations, made when they end (keptn.md 5.4)."""
+"""The spans of phases, versions, tasks and evaluations, made when they end (keptn-spec 5.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that a scheduler of ours has given a node, as far as they fail to start (design D9)."""
+"""Pods that a scheduler of ours has given a node, as far as they fail to start (decision D9)."""
 
 from __future__ import annotations
 

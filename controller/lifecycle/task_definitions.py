@@ -1,4 +1,4 @@
-"""KeptnTaskDefinitions: the ConfigMap of inline code, and where the code lies (keptn.md 3.9)."""
+"""KeptnTaskDefinitions: the ConfigMap of inline code, and where the code lies (keptn-spec 3.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs, as far as a task's result stands in them (keptn.md 3.8)."""
+"""Jobs, as far as a task's result stands in them (keptn-spec 3.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a KeptnTask to its Job: the definition, the code, the creation (keptn.md 3.8)."""
+"""From a KeptnTask to its Job: the definition, the code, the creation (keptn-spec 3.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KeptnTasks: each runs as a Job, once, and gets its result (keptn.md 3.8).
+"""KeptnTasks: each runs as a Job, once, and gets its result (keptn-spec 3.8).
 
 A Job has a name that follows from its task, so a crash between creation and status makes no second
 one. A finished Job may go only after its result stands in the task.

@@ -1,4 +1,4 @@
-"""Takes each version of a workload through its phases, once its app lets it (keptn.md 3.5)."""
+"""Takes each version of a workload through its phases, once its app lets it (keptn-spec 3.5)."""
 
 from __future__ import annotations
 

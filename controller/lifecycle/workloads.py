@@ -1,4 +1,4 @@
-"""KeptnWorkloads: each has a KeptnWorkloadVersion of its present version (keptn.md 3.4)."""
+"""KeptnWorkloads: each has a KeptnWorkloadVersion of its present version (keptn-spec 3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Says of each Cluster how it stands (krake.md 1.3, 7.1), and keeps the sessions with all of them.
+"""Says of each Cluster how it stands, and keeps the sessions with all of them.
+
+See krake-spec 1.3, 7.1.
 
 A Cluster with applications on it does not go: its finalizer waits until they have left, and what
 is left of them is cleaned up. One that does not answer waits for no cleaning.

@@ -1,4 +1,4 @@
-"""What a Cluster's status says of its metrics, from what one pass measured (krake.md 7.1)."""
+"""What a Cluster's status says of its metrics, from what one pass measured (krake-spec 7.1)."""
 
 from __future__ import annotations
 

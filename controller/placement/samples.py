@@ -241,7 +241,7 @@ class Sampler:
 
 
 def fault_of(error: ProviderError, query: Query) -> Fault:
-    """What matters of an error (krake.md 3.9)."""
+    """What matters of an error (krake-spec 3.9)."""
     away = error.is_unreachable or error.reason in {"BadCredentials", "BadProvider"}
     text = f"'{query.provider[1]}' has no value '{query.metric}': {error}"
     return Fault("UnreachableMetricsProvider" if away else "InvalidMetric", text)

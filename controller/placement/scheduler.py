@@ -1,4 +1,4 @@
-"""Chooses a cluster for each Application (krake.md 3, 7.4): decisions are made in ``placement``.
+"""Chooses a cluster for each Application (krake-spec 3, 7.4): decisions are made in ``placement``.
 
 A look decides, writes what changed by one patch, and says when to look again. Nothing is remembered
 from one term to the next, and no event puts off a time that is due.

@@ -1,4 +1,4 @@
-"""Keeps the Secret that the webhook's replicas serve from (design D15).
+"""Keeps the Secret that the webhook's replicas serve from (decision D15).
 
 What to write is decided in ``harbourmaster.certs.overlap``; here is when it may be written: a leaf
 never before every configuration and every conversion carries its authority.

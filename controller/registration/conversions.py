@@ -1,4 +1,4 @@
-"""The definitions whose versions our webhook converts (keptn.md 1.4) carry our authorities."""
+"""The definitions whose versions our webhook converts (keptn-spec 1.4) carry our authorities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How courses end, and what follows: the reservation goes, and it is told (rescheduler.md 6.4)."""
+"""How courses end, and what follows: the reservation goes, and it is told.
+
+See rescheduler-spec 6.4.
+"""
 
 from __future__ import annotations
 

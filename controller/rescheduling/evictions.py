@@ -1,4 +1,4 @@
-"""How a pod is moved: the only place that knows by which call (rescheduler.md 3.4, 6.5)."""
+"""How a pod is moved: the only place that knows by which call (rescheduler-spec 3.4, 6.5)."""
 
 from __future__ import annotations
 

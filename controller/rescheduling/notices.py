@@ -1,4 +1,7 @@
-"""What the rescheduler tells: events on pods and nodes, metrics, and the log (rescheduler.md 7)."""
+"""What the rescheduler tells: events on pods and nodes, metrics, and the log.
+
+See rescheduler-spec 7.
+"""
 
 from __future__ import annotations
 

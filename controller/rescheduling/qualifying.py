@@ -1,4 +1,4 @@
-"""Whether anything may be done for a pod now: the checks before a plan (rescheduler.md 6.4)."""
+"""Whether anything may be done for a pod now: the checks before a plan (rescheduler-spec 6.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has the scheduler's preemption go faster, where that is wanted (rescheduler.md 3.8, rule 4)."""
+"""Has the scheduler's preemption go faster, where that is wanted (rescheduler-spec 3.8, rule 4)."""
 
 from __future__ import annotations
 

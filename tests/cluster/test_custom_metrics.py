@@ -1,4 +1,4 @@
-"""Metric values, as a real API server, its HPAs and its users read them (keptn.md 4.4, 9)."""
+"""Metric values, as a real API server, its HPAs and its users read them (keptn-spec 4.4, 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keptn's kinds may be absent: nothing is held up, and they count once they come (design D13)."""
+"""Keptn's kinds may be absent: nothing is held up, and they count once they come (decision D13)."""
 
 from __future__ import annotations
 

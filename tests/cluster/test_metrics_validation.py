@@ -1,4 +1,4 @@
-"""What the API server and our webhook let in of the kinds of metrics (keptn.md 4.6)."""
+"""What the API server and our webhook let in of the kinds of metrics (keptn-spec 4.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits, and what fails meanwhile: C39, C40, C46-C49, C53, C55, C56 (rescheduler.md 8.3)."""
+"""Limits, and what fails meanwhile: C39, C40, C46-C49, C53, C55, C56 (rescheduler-spec 8.3)."""
 
 from __future__ import annotations
 

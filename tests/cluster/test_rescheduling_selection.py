@@ -1,4 +1,4 @@
-"""Which node is chosen and who has to move: C01-C13, C30-C37, C43, C44 (rescheduler.md 8.2)."""
+"""Which node is chosen and who has to move: C01-C13, C30-C37, C43, C44 (rescheduler-spec 8.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How nodes are kept, and for whom: C14-C24, C34, C38, C41, C42 (rescheduler.md 8.2, 8.3)."""
+"""How nodes are kept, and for whom: C14-C24, C34, C38, C41, C42 (rescheduler-spec 8.2, 8.3)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SHAPES = {
     ),
     "limit": ({"containers": limited(limits={"cpu": "1"})}, 1000),
 }
-"""By name, pods (rescheduler.md 4.1) and how many milli-CPUs each needs."""
+"""By name, pods (rescheduler-spec 4.1) and how many milli-CPUs each needs."""
 
 
 @case("C14")

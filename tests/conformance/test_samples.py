@@ -1,4 +1,4 @@
-"""What the originals' samples do (kupid.md 7.2), and that ours do the same kinds of thing."""
+"""What the originals' samples do (kupid-spec 7.2), and that ours do the same kinds of thing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that can not be beside each other (rescheduler.md 4.2, items 5 and 6)."""
+"""Pods that can not be beside each other (rescheduler-spec 4.2, items 5 and 6)."""
 
 from __future__ import annotations
 

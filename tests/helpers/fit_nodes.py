@@ -1,4 +1,7 @@
-"""Taints that pods tolerate or not, and nodes that they select (rescheduler.md 4.2, items 1-3)."""
+"""Taints that pods tolerate or not, and nodes that they select.
+
+See rescheduler-spec 4.2, items 1-3.
+"""
 
 from __future__ import annotations
 

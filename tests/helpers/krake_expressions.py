@@ -1,4 +1,4 @@
-"""Constraints of Krake's documents and of krake.md 2, by what our languages make of them."""
+"""Constraints of Krake's documents and of krake-spec 2, by what our languages make of them."""
 
 from __future__ import annotations
 

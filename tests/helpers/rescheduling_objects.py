@@ -1,4 +1,4 @@
-"""The standard objects of the rescheduler's conformance cases (rescheduler.md 8.1)."""
+"""The standard objects of the rescheduler's conformance cases (rescheduler-spec 8.1)."""
 
 from __future__ import annotations
 

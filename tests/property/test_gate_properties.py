@@ -145,7 +145,7 @@ def test_a_pod_waits_when_it_must_once_and_nothing_foreign_changes(document, par
 @given(document=pods(), parents=known_parents(), found=policies())
 def test_gates_and_policies_in_any_order_come_to_the_same(document, parents, found):
     for policy in found:
-        # A node set first can't wait any more: why both are one pass (design D4).
+        # A node set first can't wait any more: why both are one pass (decision D4).
         policy["spec"].pop("nodeName", None)
     both = admitted(document, parents, found).after
     for first, second in (("gates", "policies"), ("policies", "gates")):

@@ -1,4 +1,4 @@
-"""What must hold for every plan, compared with trying all sets of victims (rescheduler.md 8)."""
+"""What must hold for every plan, compared with trying all sets of victims (rescheduler-spec 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Critical add-ons for which no room can be made, or that others may move (rescheduler.md)."""
+"""Critical add-ons for which no room can be made, or that others may move (rescheduler-spec)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod gets of its own metadata and of its parent's (keptn.md 2.4, 11.1)."""
+"""What a pod gets of its own metadata and of its parent's (keptn-spec 2.4, 11.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which key counts, and how lists and pairs are read (keptn.md 2.2, 11.1)."""
+"""Which key counts, and how lists and pairs are read (keptn-spec 2.2, 11.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of Keptn's objects; the vectors are those of Keptn's own tests (keptn.md 2.6, 3.1)."""
+"""Names of Keptn's objects; the vectors are those of Keptn's own tests (keptn-spec 2.6, 3.1)."""
 
 from __future__ import annotations
 

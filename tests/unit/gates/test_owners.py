@@ -1,4 +1,4 @@
-"""Which owner counts, and from which a pod may inherit (keptn.md 2.3, 2.4)."""
+"""Which owner counts, and from which a pod may inherit (keptn-spec 2.3, 2.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workload that a gated pod tells of (keptn.md 2.6, 2.7)."""
+"""The workload that a gated pod tells of (keptn-spec 2.6, 2.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One watch of all definitions wakes each mirror whose kind is served from now on (design D13)."""
+"""One watch of all definitions wakes each mirror whose kind is served from now on.
+
+See decision D13.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A resource whose definition comes and goes (design D13)."""
+"""A resource whose definition comes and goes (decision D13)."""
 
 from __future__ import annotations
 

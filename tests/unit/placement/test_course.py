@@ -1,4 +1,4 @@
-"""The cases of krake.md 8 about hand-over, periods and retries, by their numbers."""
+"""The cases of krake-spec 8 about hand-over, periods and retries, by their numbers."""
 
 from __future__ import annotations
 

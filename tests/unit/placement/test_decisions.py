@@ -1,4 +1,4 @@
-"""The cases of krake.md 8 about candidates, scores and moves, by their numbers."""
+"""The cases of krake-spec 8 about candidates, scores and moves, by their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numeric vectors of krake.md 6.2, by their numbers."""
+"""The numeric vectors of krake-spec 6.2, by their numbers."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ INHERITING = {"cloudRef": {"kind": "Cloud", "name": "os"}, "inheritMetrics": Tru
 
 @pytest.mark.parametrize(
     ("weights", "score"),
-    # Of a metric that is both own and inherited the own weight counts (S8).
+    # Of a metric that is both own and inherited the own weight counts (krake-spec 8, case S8).
     [({}, 0.9), ({"cost": 8, "green": 1}, (0.9 * 8 + 0.1) / 9)],
     ids=["v26", "v27"],
 )

@@ -1,4 +1,4 @@
-"""ksqlDB's pull queries, as recorded (krake.md 4)."""
+"""ksqlDB's pull queries, as recorded (krake-spec 4)."""
 
 from __future__ import annotations
 

@@ -333,7 +333,7 @@ async def test_a_server_that_is_none_is_a_bad_provider(url):
     assert type(found) is BadProviderError
 
 
-# What Krake makes of each (krake.md 4): no contact, or no value.
+# What Krake makes of each (krake-spec 4): no contact, or no value.
 @pytest.mark.parametrize(
     ("case", "is_unreachable"),
     [

@@ -1,4 +1,4 @@
-"""Where nothing could be decided: no pod passes a gate by that (design D7)."""
+"""Where nothing could be decided: no pod passes a gate by that (decision D7)."""
 
 from __future__ import annotations
 

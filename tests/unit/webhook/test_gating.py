@@ -1,4 +1,7 @@
-"""Pods that must wait and pods that need not, as the API server asks about them (keptn.md 11.1)."""
+"""Pods that must wait and pods that need not, as the API server asks about them.
+
+See keptn-spec 11.1.
+"""
 
 from __future__ import annotations
 

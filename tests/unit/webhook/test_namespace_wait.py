@@ -1,4 +1,4 @@
-"""Reviews that wait for a namespace, each in its own time (design D7)."""
+"""Reviews that wait for a namespace, each in its own time (decision D7)."""
 
 from __future__ import annotations
 
