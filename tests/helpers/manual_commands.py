@@ -14,7 +14,7 @@ PAGES = [
     *sorted((ROOT / "docs/howto").glob("*.md")),
     *(
         page
-        for folder in ("concepts", "migration", "operations", "reference")
+        for folder in ("concepts", "internals", "migration", "operations", "reference")
         for page in sorted((ROOT / "docs" / folder).glob("*.md"))
     ),
 ]

@@ -1,0 +1,110 @@
+"""Every citation in code and tests leads to a numbered section of docs/internals."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INTERNALS = ROOT / "docs/internals"
+NUMBER = r"\d+(?:\.\d+)?"
+JOINED = r"(?:,? and|,| to|-)"
+SECTIONS = re.compile(
+    rf"\b(?P<page>[a-z]+-spec)\b(?:\s+(?P<numbers>{NUMBER}(?:{JOINED}\s*{NUMBER})*))?"
+    rf"(?:,\s(?:items?|rule)\s(?P<items>\d+(?:(?: and |-)\d+)*))?(?:,\scase\s(?P<case>\w+))?"
+)
+LISTED = re.compile(r"\b([DRS][1-9]\d?)\b")
+GONE = re.compile(r'(?<![\w/"-])(?:kupid|keptn|krake|rescheduler|platform|ecosystem|design)\.md')
+BUILT = {"build", "dist", "docs", "harbourmaster"}
+SOURCES = {
+    str(file.relative_to(ROOT)): file.read_text()
+    for folder in ROOT.iterdir()
+    if folder.is_dir() and folder.name not in BUILT and not folder.name.startswith(".")
+    for suffix in ("py", "yaml")
+    for file in folder.rglob(f"*.{suffix}")
+    if file != Path(__file__)
+}
+
+
+@cache
+def sections(page):
+    """The text below each numbered heading of a page, by number; nothing where there is no page."""
+    file = INTERNALS / f"{page}.md"
+    text = file.read_text() if file.exists() else ""
+    parts = re.split(rf"^#+ ({NUMBER}) .+$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@cache
+def listed():
+    """The numbers of decisions, goals and security tests."""
+    decisions = re.findall(r"^## (D\d+)$", (INTERNALS / "decisions.md").read_text(), re.MULTILINE)
+    goals = re.findall(r"^\| ([RS]\d+) \|", (INTERNALS / "goals.md").read_text(), re.MULTILINE)
+    return {*decisions, *goals}
+
+
+def unresolved(text):
+    """The citations of a text that lead nowhere."""
+    yield from GONE.findall(text)
+    yield from (number for number in LISTED.findall(text) if number not in listed())
+    for cited in SECTIONS.finditer(text):
+        known = sections(cited["page"])
+        numbers = re.findall(NUMBER, cited["numbers"] or "")
+        below = known.get(numbers[-1], "") if numbers else ""
+        items = re.findall(r"\d+", cited["items"] or "")
+        if (
+            not known
+            or not set(numbers) <= set(known)
+            or any(f"\n{item}. " not in below for item in items)
+            or (cited["case"] and not re.search(rf"^\|.*\b{cited['case']}\b", below, re.MULTILINE))
+        ):
+            yield cited[0]
+
+
+def test_every_citation_leads_to_a_section():
+    found = {name: list(unresolved(text)) for name, text in SOURCES.items()}
+    assert {name: bad for name, bad in found.items() if bad} == {}
+
+
+def test_the_sources_cite_each_page():
+    cited = {
+        match["page"] for name in SOURCES for match in SECTIONS.finditer((ROOT / name).read_text())
+    }
+    assert cited == {page.stem for page in INTERNALS.glob("*-spec.md")}
+
+
+@pytest.mark.parametrize(
+    "citation",
+    [
+        "keptn-spec 99.1",
+        "keptn-spec 2.3, 2.99",
+        "kupid-spec 5.2, item 70",
+        "rescheduler-spec 3.8, rule 9",
+        "krake-spec 8, case S99",
+        "kueue-spec 1",
+        "decision D99",
+        "goal R99",
+        "S99",
+        "keptn.md 2.3",
+    ],
+)
+def test_a_citation_that_leads_nowhere_is_found(citation):
+    assert list(unresolved(f'"""Does something ({citation})."""'))
+
+
+@pytest.mark.parametrize(
+    "citation",
+    [
+        "keptn-spec 2.3, 2.4 and decision D7",
+        "krake-spec 3.3 to 3.6",
+        "kupid-spec 6.6-6.8, 8 and 9",
+        "rescheduler-spec 4.2, items 5 and 6",
+        "krake-spec 8, case S8",
+        "goal R10, S22",
+    ],
+)
+def test_a_citation_of_a_section_is_accepted(citation):
+    assert list(unresolved(f'"""Does something ({citation})."""')) == []
