@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom dashboards engine docker-build docker-push
+.PHONY: webhook playground sbom engine docker-build docker-push
 .PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -107,9 +107,6 @@ webhook: .venv/installed ## build the wheel into dist; the same sources give the
 
 playground: .venv/installed ## build the wheel that harbourmaster local needs besides into dist
 	$(call wheel,playground,harbourmaster_playground)
-
-dashboards: .venv/installed ## write the Grafana dashboards anew, after a change in deploy/grafana
-	@$(BIN)/python -m deploy.grafana
 
 sbom: .venv/installed ## write the list of what runs, with hashes and licences, into dist
 	@mkdir -p dist

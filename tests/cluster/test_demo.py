@@ -12,10 +12,10 @@ import urllib.request
 
 import pytest
 
-from deploy.grafana.dashboards import DASHBOARDS, files
 from harbourmaster.playground.build import ensure_prometheus
 from harbourmaster.playground.group import living
 from harbourmaster.playground.tour import MEMBERS, STEPS
+from helpers.dashboards import DASHBOARDS, panels_of
 from helpers.demonstrated import demonstrating
 from helpers.patience import PATIENCE
 from helpers.promql import filled_in
@@ -105,10 +105,10 @@ def test_the_dashboard_lets_in_who_has_the_token_that_is_told_of(demo):
         assert all(name in text for name in shown), path
 
 
-@pytest.mark.parametrize("name", sorted(DASHBOARDS))
+@pytest.mark.parametrize("name", DASHBOARDS)
 def test_each_dashboard_of_grafana_shows_something(demo, name):
     server = re.search(r"Prometheus at (\S+),", demo.text)[1]
-    panels = json.loads(files()[f"{name}.json"])["panels"]
+    panels = panels_of(name)
     queries = {
         panel["title"]: filled_in(target["expr"]) for panel in panels for target in panel["targets"]
     }

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 
 import pytest
 import yaml
 
-from deploy.grafana.dashboards import DASHBOARDS, files
 from harbourmaster.playground.build import ensure_prometheus
+from helpers.dashboards import DASHBOARDS, panels_of
 from helpers.promql import filled_in
 
 # A first run builds promtool, and prometheus with it.
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("name", sorted(DASHBOARDS))
+@pytest.mark.parametrize("name", DASHBOARDS)
 def test_every_query_is_promql(name, tmp_path):
-    panels = json.loads(files()[f"{name}.json"])["panels"]
+    panels = panels_of(name)
     rules = [
         {"record": f"panel_{panel['id']}:{target['refId']}", "expr": filled_in(target["expr"])}
         for panel in panels
