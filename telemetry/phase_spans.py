@@ -1,4 +1,4 @@
-"""Spans with ids that are known beforehand, to a collector that may change while we run."""
+"""Spans with given IDs, for a collector that may change at run time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.telemetry.logging import get_logger
-from harbourmaster.telemetry.span_queue import CAPACITY, QUEUE_FULL, SHUTDOWN
 from harbourmaster.telemetry.text import reason
-from harbourmaster.telemetry.tracing import TracingError, check_collector, create_collector_tracer
+from harbourmaster.telemetry.tracing import (
+    CAPACITY,
+    QUEUE_FULL,
+    SHUTDOWN,
+    TracingError,
+    check_collector,
+    create_collector_tracer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +30,7 @@ SERVICE: Final = "lifecycle-operator"
 
 
 class PhaseSpan(Struct, frozen=True, gc=False):
-    """A span that has ended. Times are Unix seconds; ``parent`` is 0 for the first of a trace."""
+    """A span that has ended. Times are Unix seconds; ``parent`` is 0 for a root span."""
 
     scope: str
     name: str
@@ -35,16 +41,16 @@ class PhaseSpan(Struct, frozen=True, gc=False):
     end: float
     attributes: dict[str, str]
     links: tuple[str, ...] = ()
-    """As traceparents; a malformed one is left out."""
+    """Traceparents; a malformed one is skipped."""
     events: tuple[tuple[str, float], ...] = ()
     error: str = ""
-    """Why it failed; empty for a success."""
+    """The error message; empty on success."""
 
 
 class PhaseTracer:
-    """Sends to what ``collector`` gives at that moment, else by the process's own ``tracer``.
+    """Sends to the collector whose URL ``collector`` returns, else by the process's ``tracer``.
 
-    ``on_outcome`` gets what became of how many spans, in any thread. For one event loop.
+    ``on_outcome`` gets an outcome and a number of spans, in any thread. For one event loop.
     """
 
     def __init__(
@@ -57,78 +63,78 @@ class PhaseTracer:
         self._collector = collector
         self._resource = {**resource, "service.name": SERVICE}
         self._on_outcome = on_outcome
-        self._own = tracer
+        self._tracer = tracer
         self._url = ""
-        self._dialled: Tracer | None = None
-        self._dialling: asyncio.Task[None] | None = None
+        self._current: Tracer | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._waiting: deque[PhaseSpan] = deque()
         self._closing: set[asyncio.Task[None]] = set()
         self._log = get_logger("tracing")
 
     @property
     def is_on(self) -> bool:
-        """Whether spans are sent anywhere; follows the collector."""
+        """Whether spans are sent; connects if the collector has changed."""
         if (url := self._collector()) != self._url:
-            self._point(url)
-        return (self._dialled or self._dialling or self._own) is not None
+            self._switch(url)
+        return (self._current or self._connecting or self._tracer) is not None
 
     def record(self, span: PhaseSpan) -> None:
-        """Have a span sent. Never waits; nothing where there is no collector."""
+        """Queue a span. Never blocks; does nothing without a collector."""
         if not self.is_on:
             return
-        if self._dialling is None:
-            (self._dialled or self._own).record_phase(span)  # type: ignore[union-attr]
+        if self._connecting is None:
+            (self._current or self._tracer).record_phase(span)  # type: ignore[union-attr]
         elif len(self._waiting) < CAPACITY:
             self._waiting.append(span)
         else:
             self._on_outcome(QUEUE_FULL, 1)
 
     async def close(self) -> None:
-        """Send what waits, for a bounded time. The process's own tracer stays open."""
-        if self._dialling is not None:
-            await asyncio.wait([self._dialling])
-        self._hang_up()
+        """Send the remaining spans, within a time limit. The process's own tracer stays open."""
+        if self._connecting is not None:
+            await asyncio.wait([self._connecting])
+        self._disconnect()
         if self._closing:
             await asyncio.wait(self._closing)
-        self._own = None
+        self._tracer = None
         self._url = self._collector()
 
-    def _point(self, url: str) -> None:
+    def _switch(self, url: str) -> None:
         self._url = url
-        self._hang_up()
+        self._disconnect()
         if not url:
             return
         try:
             check_collector(url)
         except TracingError as error:
-            self._log.warning("phases are not traced", error=str(error))
+            self._log.warning("phase tracing disabled", error=str(error))
             return
-        self._dialling = asyncio.get_running_loop().create_task(self._dial(url))
+        self._connecting = asyncio.get_running_loop().create_task(self._connect(url))
 
-    async def _dial(self, url: str) -> None:
+    async def _connect(self, url: str) -> None:
         create = partial(create_collector_tracer, url, self._resource, self._on_outcome)
         found: Tracer | None = None
         try:
             found = await asyncio.to_thread(create)
-        except Exception as error:  # noqa: BLE001 - phases go on without spans
-            self._log.warning("phases are not traced", error=reason(error))
+        except Exception as error:  # noqa: BLE001 - phases continue without spans
+            self._log.warning("phase tracing disabled", error=reason(error))
         if url != self._url:
-            # Another one was named meanwhile.
+            # The collector has changed meanwhile.
             if found is not None:
                 self._close(found)
             return
-        self._dialled, self._dialling = found, None
+        self._current, self._connecting = found, None
         while self._waiting:
             span = self._waiting.popleft()
-            if (tracer := found or self._own) is not None:
+            if (tracer := found or self._tracer) is not None:
                 tracer.record_phase(span)
             else:
                 self._on_outcome(SHUTDOWN, 1)
 
-    def _hang_up(self) -> None:
-        if self._dialled is not None:
-            self._close(self._dialled)
-        self._dialled = self._dialling = None
+    def _disconnect(self) -> None:
+        if self._current is not None:
+            self._close(self._current)
+        self._current = self._connecting = None
 
     def _close(self, tracer: Tracer) -> None:
         task = asyncio.get_running_loop().create_task(tracer.close())

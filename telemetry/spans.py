@@ -1,21 +1,18 @@
-"""Spans by OpenTelemetry, made by hand when the work is over. Needs the extra ``tracing``.
+"""Spans by OpenTelemetry, created when the work has ended. Needs the extra ``tracing``.
 
-Nothing is installed globally: no provider, no propagator, no handler at the exit.
+No global provider, propagator or exit handler is installed.
 """
 
 from __future__ import annotations
 
-import logging
 import random
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+import re
+from typing import TYPE_CHECKING, Final
 
-import requests
+from msgspec import Struct
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import (
@@ -30,38 +27,70 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from harbourmaster.telemetry.span_queue import SpanQueue
-from harbourmaster.telemetry.text import reason
-from harbourmaster.telemetry.trace_context import SAMPLED, Caller, caller_from
+from harbourmaster.telemetry.span_export import SpanBatches, silence_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from opentelemetry.sdk.trace import ReadableSpan
-
     from harbourmaster.telemetry.phase_spans import PhaseSpan
-    from harbourmaster.telemetry.span_queue import Sender
+    from harbourmaster.telemetry.span_export import Sender
 
-SEND_TIMEOUT: Final = 5.0
-"""Seconds for one batch, its repetitions included."""
+SAMPLED: Final = 1
+MAX_STATE: Final = 1024
+"""Characters of a tracestate; a longer one is dropped."""
 _NANOSECONDS: Final = 1_000_000_000
+_VERSION_ZERO: Final = "00"
+_TRACEPARENT: Final = re.compile(
+    r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL
+)
+
+
+class Caller(Struct, frozen=True, gc=False):
+    """The caller's span, which becomes the parent of ours."""
+
+    trace_id: int
+    span_id: int
+    flags: int
+    state: str
+    """The caller's tracestate, passed on unchanged."""
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the caller records its span."""
+        return bool(self.flags & SAMPLED)
+
+
+def caller_from(traceparent: str | None, tracestate: str | None = None) -> Caller | None:
+    """Parse the headers of W3C Trace Context; None for an absent or malformed traceparent."""
+    found = _TRACEPARENT.fullmatch(traceparent or "")
+    if found is None:
+        return None
+    version, trace, span, flags, more = found.groups()
+    # Only later versions may have more fields; ff is invalid.
+    if version == "ff" or (version == _VERSION_ZERO and more is not None):
+        return None
+    trace_id, span_id = int(trace, 16), int(span, 16)
+    if not (trace_id and span_id):
+        return None
+    state = tracestate or ""
+    return Caller(trace_id, span_id, int(flags, 16), state if len(state) <= MAX_STATE else "")
 
 
 class Tracer:
-    """Makes spans for one process: as the caller samples, else for ``ratio`` of the work."""
+    """Creates spans for one process: sampled as by the caller, else with the rate ``ratio``."""
 
     def __init__(
         self,
-        sender: Sender[ReadableSpan],
+        sender: Sender,
         resource: Mapping[str, str],
         ratio: float,
         on_outcome: Callable[[str, int], None],
         *,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        _mute()
-        self._queue = SpanQueue(sender, on_outcome)
-        # What isn't sampled never gets so far, for a span that isn't recorded costs as well.
+        silence_libraries()
+        self._batches = SpanBatches(sender, on_outcome)
+        # Unsampled work never gets here: a span that is not recorded has a cost too.
         self._ids = _GivenIds()
         provider = TracerProvider(
             sampler=ALWAYS_ON,
@@ -69,7 +98,7 @@ class Tracer:
             shutdown_on_exit=False,
             id_generator=self._ids,
         )
-        provider.add_span_processor(_Enqueue(self._queue))
+        provider.add_span_processor(self._batches)
         self._provider = provider
         self._tracer = provider.get_tracer("harbourmaster", resource.get("service.version"))
         self._ratio = ratio
@@ -78,14 +107,14 @@ class Tracer:
     def sampled(
         self, traceparent: str | None = None, tracestate: str | None = None
     ) -> Context | None:
-        """Where the span of some work belongs, for ``record``; None where there is to be none.
+        """The parent context for ``record``; None if the work is not sampled.
 
-        A malformed traceparent counts as none.
+        A malformed traceparent is ignored.
         """
         caller = caller_from(traceparent, tracestate)
         if caller is None:
             return Context() if self._chance() < self._ratio else None
-        return _below(caller) if caller.is_sampled else None
+        return _child_of(caller) if caller.is_sampled else None
 
     def record(
         self,
@@ -97,9 +126,9 @@ class Tracer:
         is_server: bool = False,
         error: str = "",
     ) -> str:
-        """Make a span of what took place in ``period``, Unix times in seconds.
+        """Create a span from begin to end of ``period``, Unix times in seconds.
 
-        ``error`` says why it failed. Returns the trace's id as 32 hexadecimal digits.
+        ``error`` is the status message of a failure. Returns the trace ID, 32 hexadecimal digits.
         """
         kind = SpanKind.SERVER if is_server else SpanKind.INTERNAL
         begin, end = (int(at * _NANOSECONDS) for at in period)
@@ -110,10 +139,10 @@ class Tracer:
         return format_trace_id(span.get_span_context().trace_id)
 
     def record_phase(self, phase: PhaseSpan) -> None:
-        """Make a span with the ids that it brings."""
+        """Create a span with the given IDs."""
         context = Context()
         if phase.parent:
-            context = _below(Caller(phase.trace, phase.parent, SAMPLED, ""))
+            context = _child_of(Caller(phase.trace, phase.parent, SAMPLED, ""))
         self._ids.next = (phase.trace, phase.span)
         span = self._provider.get_tracer(phase.scope).start_span(
             phase.name,
@@ -132,51 +161,12 @@ class Tracer:
         span.end(int(phase.end * _NANOSECONDS))
 
     async def close(self) -> None:
-        """Send what waits, for a bounded time."""
-        await self._queue.close()
-
-
-class CollectorSender:
-    """Sends spans by OTLP over HTTP; headers and CA come from the usual OTEL_EXPORTER_OTLP_*."""
-
-    def __init__(self, endpoint: str, timeout: float = SEND_TIMEOUT) -> None:
-        self._session = _Session()
-        self._exporter = OTLPSpanExporter(endpoint, timeout=timeout, session=self._session)
-
-    def send(self, batch: Sequence[ReadableSpan], /) -> str | None:
-        """None where the collector took them, else why it did not."""
-        self._session.fault = "not sent"
-        result = self._exporter.export(batch)
-        # The exporter takes a redirect, which it doesn't follow, for a success.
-        return self._session.fault or (None if result is SpanExportResult.SUCCESS else "failed")
-
-    def close(self) -> None:
-        """End the connection."""
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]
-
-
-class _Session(requests.Session):
-    """Keeps in a few words what became of the last request, for the exporter only logs it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fault = ""
-        # No proxies, and no credentials from ~/.netrc.
-        self.trust_env = False
-
-    def request(self, *arguments: Any, **options: Any) -> requests.Response:  # noqa: ANN401
-        try:
-            response = super().request(*arguments, **options)
-        except Exception as error:
-            self.fault = _innermost(error)
-            raise
-        is_good = HTTPStatus.OK <= response.status_code < HTTPStatus.MULTIPLE_CHOICES
-        self.fault = "" if is_good else f"{response.status_code} {response.reason}"
-        return response
+        """Send the remaining spans, within a time limit."""
+        await self._batches.close()
 
 
 class _GivenIds(RandomIdGenerator):
-    """Gives the ids in ``next`` to one span, and random ones to all others."""
+    """Uses the IDs in ``next`` for one span, and random ones for all others."""
 
     def __init__(self) -> None:
         self.next: tuple[int, int] | None = None
@@ -189,15 +179,7 @@ class _GivenIds(RandomIdGenerator):
         return super().generate_span_id() if given is None else given[1]
 
 
-class _Enqueue(SpanProcessor):
-    def __init__(self, queue: SpanQueue[ReadableSpan]) -> None:
-        self._queue = queue
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self._queue.put(span)
-
-
-def _below(caller: Caller) -> Context:
+def _child_of(caller: Caller) -> Context:
     parent = SpanContext(
         caller.trace_id,
         caller.span_id,
@@ -214,19 +196,3 @@ def _link(traceparent: str) -> Link | None:
         return None
     context = SpanContext(found.trace_id, found.span_id, True, TraceFlags(found.flags))
     return Link(context, {"opentracing.ref_type": "follows-from"})
-
-
-def _innermost(error: BaseException) -> str:
-    """The reason at the bottom of a chain of exceptions; the outer ones repeat the whole URL."""
-    inner = error
-    while (below := inner.__cause__ or inner.__context__) is not None:
-        inner = below
-    return reason(inner)
-
-
-def _mute() -> None:
-    # It logs each batch that fails, and hostile headers; what matters of it we say ourselves.
-    logger = logging.getLogger("opentelemetry")
-    logger.propagate = False
-    logger.setLevel(logging.CRITICAL + 1)
-    logging.getLogger("urllib3").setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Tracing, where it is asked for: what it needs is an optional extra, imported only then."""
+"""Tracing; its packages are an optional extra that is imported only if tracing is enabled."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ if TYPE_CHECKING:
 
     from harbourmaster.telemetry.spans import Tracer
 
+EXPORTED: Final = "exported"
+FAILED: Final = "failed"
+QUEUE_FULL: Final = "queue_full"
+SHUTDOWN: Final = "shutdown"
+SPAN_OUTCOMES: Final = (EXPORTED, FAILED, QUEUE_FULL, SHUTDOWN)
+"""Outcomes of a span; all but the first are losses."""
+CAPACITY: Final = 2048
+"""Spans that wait or are being sent."""
+
 _SETTING: Final = "--tracing-endpoint"
 _COLLECTOR: Final = "OTelCollectorUrl"
 _TRACES: Final = "/v1/traces"
@@ -18,7 +27,7 @@ _HOST_AND_PORT: Final = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+
 
 
 class TracingError(Exception):
-    """Why nothing can be traced; the text is one line for the user."""
+    """Tracing is not possible; the text is one line for the user."""
 
 
 def create_tracer(
@@ -29,19 +38,20 @@ def create_tracer(
 ) -> Tracer:
     """A tracer that sends to ``endpoint`` by OTLP over HTTP. Raises TracingError.
 
-    ``resource`` is what all spans say of this process. ``on_outcome`` gets what became of how many
-    spans, see SPAN_OUTCOMES; in a thread.
+    ``resource`` has the attributes of this process. ``on_outcome`` gets an outcome of
+    ``SPAN_OUTCOMES`` and a number of spans; it is called in a thread.
     """
     _check(endpoint, _SETTING)
     try:
-        from harbourmaster.telemetry.spans import CollectorSender, Tracer  # noqa: PLC0415 - 12 MB and 0.2 s
+        from harbourmaster.telemetry.span_export import HttpSender  # noqa: PLC0415 - 12 MB, 0.2 s
+        from harbourmaster.telemetry.spans import Tracer  # noqa: PLC0415 - as above
     except ImportError as error:
         raise _missing(error) from None
-    return Tracer(CollectorSender(endpoint), resource, ratio, on_outcome)
+    return Tracer(HttpSender(endpoint), resource, ratio, on_outcome)
 
 
 def check_collector(url: str) -> None:
-    """Raise TracingError where ``url`` is none of a collector, as a KeptnConfig names it."""
+    """Raise TracingError unless ``url`` is a valid OTelCollectorUrl of a KeptnConfig."""
     if not _HOST_AND_PORT.fullmatch(url):
         _check(url, _COLLECTOR)
 
@@ -49,23 +59,25 @@ def check_collector(url: str) -> None:
 def create_collector_tracer(
     url: str, resource: Mapping[str, str], on_outcome: Callable[[str, int], None]
 ) -> Tracer:
-    """A tracer that sends to what a KeptnConfig names (keptn-spec 5.4). Raises TracingError.
+    """A tracer for the collector of a KeptnConfig (keptn-spec 5.4). Raises TracingError.
 
-    ``host:port`` takes OTLP over gRPC without TLS, as Keptn has it; a URL takes OTLP over HTTP, at
-    the usual path where it has none. To be called in a thread: the imports take their time.
+    HOST:PORT means OTLP over gRPC without TLS, as in Keptn; a URL means OTLP over HTTP, at the
+    standard path if it has none. Call this in a thread: the imports are slow.
     """
     check_collector(url)
     try:
-        from harbourmaster.telemetry.spans import CollectorSender, Tracer  # noqa: PLC0415 - as above
+        from harbourmaster.telemetry.span_export import (  # noqa: PLC0415 - as above
+            GrpcSender,
+            HttpSender,
+        )
+        from harbourmaster.telemetry.spans import Tracer  # noqa: PLC0415 - as above
 
         if _HOST_AND_PORT.fullmatch(url):
-            from harbourmaster.telemetry.grpc_sender import GrpcSender  # noqa: PLC0415 - 20 MB more
-
             return Tracer(GrpcSender(url), resource, 1.0, on_outcome)
     except ImportError as error:
         raise _missing(error) from None
     endpoint = url if urlsplit(url).path.strip("/") else url.rstrip("/") + _TRACES
-    return Tracer(CollectorSender(endpoint), resource, 1.0, on_outcome)
+    return Tracer(HttpSender(endpoint), resource, 1.0, on_outcome)
 
 
 def _missing(error: ImportError) -> TracingError:
@@ -82,10 +94,12 @@ def _check(endpoint: str, name: str) -> None:
     except ValueError:
         url, is_usable = urlsplit(""), False
     if not is_usable or not endpoint.isprintable() or " " in endpoint:
-        raise TracingError(f"{name}: no URL, expected one like http://collector:4318/v1/traces")
-    if "@" in url.netloc or url.query or url.fragment:
-        # They would stand in the list of processes.
         raise TracingError(
-            f"{name}: a URL with credentials or a query; put those into "
-            "$OTEL_EXPORTER_OTLP_HEADERS, as NAME=VALUE"
+            f"{name}: invalid URL, expected one like http://collector:4318/v1/traces"
+        )
+    if "@" in url.netloc or url.query or url.fragment:
+        # The process list would show them.
+        raise TracingError(
+            f"{name}: the URL must not have credentials, a query or a fragment: "
+            "set headers in $OTEL_EXPORTER_OTLP_HEADERS, as NAME=VALUE"
         )

@@ -24,7 +24,7 @@ from harbourmaster.serving.options import add_settings
 from harbourmaster.telemetry.api_calls import API_REQUEST_DURATION, NO_ANSWER, ApiCalls
 from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
 from harbourmaster.telemetry.metrics import CERTIFICATE_ROLES, OUTCOMES, SHED_REASONS
-from harbourmaster.telemetry.span_queue import SPAN_OUTCOMES
+from harbourmaster.telemetry.tracing import SPAN_OUTCOMES
 from harbourmaster.telemetry.watches import WatchTallies
 from harbourmaster.webhook import handlers, review
 from harbourmaster.webhook.settings import Settings, WebhookSettings

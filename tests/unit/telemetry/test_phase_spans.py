@@ -15,11 +15,10 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from harbourmaster.telemetry import phase_spans
-from harbourmaster.telemetry.grpc_sender import GrpcSender
 from harbourmaster.telemetry.phase_spans import PhaseSpan, PhaseTracer
-from harbourmaster.telemetry.span_queue import FAILED, SpanQueue
-from harbourmaster.telemetry.spans import CollectorSender, Tracer
-from harbourmaster.telemetry.tracing import TracingError, check_collector
+from harbourmaster.telemetry.span_export import GrpcSender, HttpSender, SpanBatches
+from harbourmaster.telemetry.spans import Tracer
+from harbourmaster.telemetry.tracing import FAILED, TracingError, check_collector
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 from helpers.tracing import Collector, Memory, Outcomes, attributes
@@ -40,7 +39,7 @@ def log():
 @pytest.fixture(autouse=True)
 def prompt(monkeypatch):
     """Batches of a moment."""
-    monkeypatch.setitem(SpanQueue.__init__.__kwdefaults__, "delay", 0.05)
+    monkeypatch.setitem(SpanBatches.__init__.__kwdefaults__, "delay", 0.05)
 
 
 class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
@@ -232,7 +231,7 @@ async def test_without_a_collector_the_tracer_of_the_process_is_used(switched):
 
 @pytest.mark.parametrize("scheme", ["", "http://"])
 async def test_a_dead_collector_costs_a_log_line_and_is_counted(switched, log, monkeypatch, scheme):
-    for sender in (CollectorSender, GrpcSender):
+    for sender in (HttpSender, GrpcSender):
         monkeypatch.setattr(sender.__init__, "__defaults__", (0.3,))
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -252,7 +251,7 @@ async def test_what_is_no_collector_is_told_and_off(switched, log, url):
     assert not switched.tracer.is_on
     switched.tracer.record(span())
     assert not switched.tracer.is_on
-    assert log.getvalue().count(b"phases are not traced") == 1
+    assert log.getvalue().count(b"phase tracing disabled") == 1
 
 
 async def test_credentials_in_a_url_are_refused_and_not_repeated(switched, log):
@@ -262,7 +261,7 @@ async def test_credentials_in_a_url_are_refused_and_not_repeated(switched, log):
 
 
 async def test_packages_that_are_missing_are_named(switched, log, monkeypatch):
-    monkeypatch.setitem(sys.modules, "harbourmaster.telemetry.grpc_sender", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", None)
     switched.url = "127.0.0.1:4317"
     switched.tracer.record(span())
     await switched.tracer.close()
@@ -276,7 +275,9 @@ def test_collectors_as_keptn_names_them(url):
 
 
 def test_what_is_none_says_what_is_expected():
-    with pytest.raises(TracingError, match="OTelCollectorUrl: no URL, expected one like http://"):
+    with pytest.raises(
+        TracingError, match="OTelCollectorUrl: invalid URL, expected one like http://"
+    ):
         check_collector("nonsense")
 
 

@@ -11,8 +11,9 @@ import threading
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from harbourmaster.telemetry.span_queue import EXPORTED, FAILED
-from harbourmaster.telemetry.spans import CollectorSender, Tracer
+from harbourmaster.telemetry.span_export import HttpSender
+from harbourmaster.telemetry.spans import MAX_STATE, Tracer, caller_from
+from harbourmaster.telemetry.tracing import EXPORTED, FAILED
 from helpers.patience import PATIENCE
 from helpers.tracing import SAMPLED, SPAN, TRACE, UNSAMPLED, Collector, Memory, Outcomes, attributes
 
@@ -136,7 +137,7 @@ async def test_a_malformed_state_costs_nothing_but_itself(tracer_with, memory, s
 async def test_a_collector_gets_them_by_otlp(tracer_with):
     async with Collector() as collector:
         outcomes = Outcomes()
-        tracer = tracer_with(CollectorSender(collector.url), outcomes=outcomes)
+        tracer = tracer_with(HttpSender(collector.url), outcomes=outcomes)
         context = tracer.sampled(SAMPLED, "a=1")
         tracer.record(context, "review", (BEGUN, ENDED), {"n": 1, "list": ("x", "y"), "none": ()})
         await tracer.close()
@@ -155,7 +156,7 @@ async def sent(url, *, timeout=PATIENCE, spans=1):  # noqa: ASYNC109 - of the se
     for _ in range(spans):
         tracer.record(tracer.sampled(), "review", (BEGUN, ENDED), {})
     await tracer.close()
-    sender = CollectorSender(url, timeout)
+    sender = HttpSender(url, timeout)
     fault = await asyncio.to_thread(sender.send, memory.spans)
     sender.close()
     return fault
@@ -213,7 +214,7 @@ async def test_a_collector_that_comes_back_gets_what_comes_then(tracer_with):
     async with Collector() as collector:
         collector.status = 500
         outcomes = Outcomes()
-        tracer = tracer_with(CollectorSender(collector.url), outcomes=outcomes)
+        tracer = tracer_with(HttpSender(collector.url), outcomes=outcomes)
         tracer.record(tracer.sampled(SAMPLED), "lost", (BEGUN, ENDED), {})
         async with asyncio.timeout(PATIENCE):
             await collector.until(lambda span: span.name == "lost")
@@ -253,3 +254,55 @@ async def test_nothing_is_installed_for_the_whole_process(tracer_with, memory):
     # One of the loop's own waited for ours.
     assert threading.active_count() <= before[0] + 1
     assert memory.is_closed
+
+
+@pytest.mark.parametrize(("flags", "is_sampled"), [("00", False), ("01", True), ("03", True)])
+def test_a_traceparent_has_ids_flags_and_state(flags, is_sampled):
+    caller = caller_from(f"00-{TRACE}-{SPAN}-{flags}", "vendor=value")
+    assert (caller.trace_id, caller.span_id) == (int(TRACE, 16), int(SPAN, 16))
+    assert caller.state == "vendor=value"
+    assert caller.is_sampled is is_sampled
+
+
+@pytest.mark.parametrize(
+    "header",
+    [f"cc-{TRACE}-{SPAN}-01", f"cc-{TRACE}-{SPAN}-01-what-comes"],
+    ids=["as long", "longer"],
+)
+def test_a_later_version_of_traceparent_is_accepted(header):
+    assert caller_from(header).is_sampled
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "nonsense",
+        f"00-{TRACE}-{SPAN}",
+        f"00-{TRACE}-{SPAN}-1",
+        f"00-{TRACE}-{SPAN}-01-more",
+        f"00-{TRACE}-{SPAN}-01\n",
+        f" 00-{TRACE}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}-01.",
+        f"cc-{TRACE}-{SPAN}-01.",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{TRACE[1:]}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}0-01",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE[:-1]}g-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}-\N{ARABIC-INDIC DIGIT ONE}1",
+        f"00_{TRACE}_{SPAN}_01",
+        "0" * 8000,
+    ],
+)
+def test_a_malformed_traceparent_is_ignored(header):
+    assert caller_from(header, "vendor=value") is None
+
+
+def test_a_tracestate_that_is_too_long_is_dropped():
+    longest = "a=" + "b" * (MAX_STATE - 2)
+    assert caller_from(f"00-{TRACE}-{SPAN}-01", longest).state == longest
+    assert caller_from(f"00-{TRACE}-{SPAN}-01", longest + "b").state == ""

@@ -20,7 +20,7 @@ from harbourmaster.lifecycle.events import WORKLOAD_PHASES
 from harbourmaster.lifecycle.model import Parameters, SecureParameters, TaskContext
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
-from harbourmaster.telemetry.span_queue import SpanQueue
+from harbourmaster.telemetry.span_export import SpanBatches
 from helpers.fake_api import FakeApi
 from helpers.lifecycle_objects import (
     app,
@@ -78,7 +78,7 @@ class Outlet:
 
 @pytest.fixture(autouse=True)
 def prompt(monkeypatch):
-    monkeypatch.setitem(SpanQueue.__init__.__kwdefaults__, "delay", 0.05)
+    monkeypatch.setitem(SpanBatches.__init__.__kwdefaults__, "delay", 0.05)
 
 
 @pytest.fixture(autouse=True)
