@@ -1,6 +1,6 @@
-# One image for both processes. `make docker-build` makes the wheel and builds this.
+# One image for both processes. `make docker-build` builds the wheel and this image.
 #
-# To pin the base image by digest, look it up and pass it on:
+# To pin the base image by digest, look it up and set it:
 #   docker buildx imagetools inspect python:3.13.14-slim-trixie
 #   make docker-build PYTHON_IMAGE=python:3.13.14-slim-trixie@sha256:...
 ARG PYTHON_IMAGE=python:3.13.14-slim-trixie
@@ -9,11 +9,19 @@ FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python -m venv --without-pip /opt/harbourmaster
-# With what traces need; without the setting none of it is loaded.
+# Includes the packages for tracing, which are loaded only if tracing is enabled.
 COPY requirements-tracing.txt ./
 RUN python -m pip --python /opt/harbourmaster/bin/python install --no-compile --require-hashes --only-binary :all: --requirement requirements-tracing.txt
 COPY dist/harbourmaster-*.whl ./
 RUN python -m pip --python /opt/harbourmaster/bin/python install --no-compile --no-deps --no-index ./harbourmaster-*.whl
+# The client library reads kubeconfigs here; its generated API classes are 47 of its 48 MB.
+RUN cd /opt/harbourmaster/lib/python3.*/site-packages/kubernetes_asyncio \
+    && rm -r client/api client/models \
+    && mkdir client/models \
+    && touch client/models/__init__.py \
+    && sed -i -e '/^from kubernetes_asyncio\.client\.\(api\|models\)\./d' -e '/^__all__/,$d' client/__init__.py \
+    && find . -name '*_test.py' -delete \
+    && /opt/harbourmaster/bin/python -B -c 'import harbourmaster.kube.kubeconfig'
 RUN /opt/harbourmaster/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/harbourmaster/lib
 
 FROM ${PYTHON_IMAGE}
@@ -24,7 +32,7 @@ LABEL org.opencontainers.image.title="harbourmaster" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.version="${VERSION}"
-# What serves needs no installer.
+# The processes need no installer.
 RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib/python3.*/site-packages/pip*
 COPY --from=build /opt/harbourmaster /opt/harbourmaster
 ENV PATH=/opt/harbourmaster/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

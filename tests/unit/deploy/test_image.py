@@ -3,6 +3,12 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import kubernetes_asyncio
 
 from helpers.image import HOME, environment, labels, stages, values
 from helpers.manifests import ROOT, container, objects, of_kind
@@ -29,6 +35,32 @@ def test_what_is_installed_is_what_is_locked():
     # Nothing is compiled from what somebody uploaded, and our wheel brings nothing along.
     assert "--only-binary :all:" in locked
     assert {"--no-deps", "--no-index"} <= set(own.split())
+
+
+def test_the_client_library_reads_kubeconfigs_without_its_generated_classes(tmp_path):
+    source = Path(kubernetes_asyncio.__file__).parent
+    packages = tmp_path / "lib/python3.0/site-packages"
+    trimmed = packages / "kubernetes_asyncio"
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyi", "v1*", "v2*")
+    shutil.copytree(source, trimmed, ignore=ignored)
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (command,) = (line for line in values("build", "RUN") if "kubernetes_asyncio" in line)
+    subprocess.run(["sh", "-ec", command.replace(HOME, str(tmp_path))], check=True)
+    assert sum(path.stat().st_size for path in trimmed.rglob("*.py")) < 1_000_000
+    (tmp_path / "config").write_text(
+        "clusters: [{name: a, cluster: {server: 'http://api:1'}}]\n"
+        "contexts: [{name: a, context: {cluster: a}}]\n"
+    )
+    code = (
+        "import kubernetes_asyncio\n"
+        "from harbourmaster.kube.kubeconfig import connection_from\n"
+        f"print(connection_from('{tmp_path}/config', 'a').server, kubernetes_asyncio.__file__)"
+    )
+    done = subprocess.run([python, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.split() == ["http://api:1", f"{trimmed}/__init__.py"]
 
 
 def test_bytecode_is_made_last_and_never_checked_again():
