@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.kube.depth import shallow
 from harbourmaster.kube.errors import BadAnswerError, NotFoundError, UnreachableError, error_from
-from harbourmaster.kube.streams import LineSplitter, LineTooLongError, WatchEvent
+from harbourmaster.kube.streams import LineSplitter, LineTooLongError, WatchEvent, shallow
 from harbourmaster.kube.transport import JSON, Request, Transport
 
 if TYPE_CHECKING:

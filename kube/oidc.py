@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from harbourmaster.kube.credentials import checked_token, claims_of
 from harbourmaster.kube.errors import ConnectionSettingsError
-from harbourmaster.kube.failures import explain
+from harbourmaster.telemetry.transport_errors import explain
 
 if TYPE_CHECKING:
     import ssl
@@ -108,7 +108,7 @@ class OidcToken:
         except msgspec.DecodeError as error:
             raise self._fault(f"does not answer as a provider does: {error}") from None
         except (aiohttp.ClientError, OSError) as error:
-            text = explain(error, issuer, "")
+            text = explain(error, issuer)
             raise ConnectionSettingsError(f"{self._source}: no new id-token: {text}") from error
         self._id_token = checked_token(tokens.id_token, f"{self._source}: the answer of {issuer}")
         self._refresh_token = tokens.refresh_token or self._refresh_token

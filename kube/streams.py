@@ -1,7 +1,8 @@
-"""The lines of a watch, whatever the pieces in which they arrive."""
+"""Raw answers: the lines of a watch, and JSON that is nested too deeply to be decoded."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -53,3 +54,34 @@ class LineSplitter:
         if len(self._rest) + len(piece) > self._limit:
             self._rest.clear()
             raise LineTooLongError(f"a line is longer than {self._limit} bytes")
+
+
+DEEPEST: Final = 200
+"""Levels of what is left as it is."""
+STUB: Final = b'"nested too deeply to be read"'
+_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+_OPENING: Final = frozenset((b"[", b"{"))
+_CLOSING: Final = frozenset((b"]", b"}"))
+
+
+def shallow(body: bytes, level: int) -> bytes:
+    """The same JSON with a text in place of each value on ``level`` that has too many levels.
+
+    The whole is on level 1. Where such a text stands no object of that kind can be read, and the
+    others can.
+    """
+    pieces: list[bytes] = []
+    depth = deepest = begun = kept = 0
+    for token in _TOKENS.finditer(body):
+        text = token[0]
+        if text in _OPENING:
+            depth += 1
+            if depth == level:
+                begun, deepest = token.start(), depth
+            deepest = max(deepest, depth)
+        elif text in _CLOSING:
+            if depth == level and deepest > DEEPEST:
+                pieces += (body[kept:begun], STUB)
+                kept = token.end()
+            depth -= 1
+    return b"".join((*pieces, body[kept:]))

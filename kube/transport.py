@@ -23,7 +23,7 @@ from harbourmaster.kube.errors import (
     UnreachableError,
     error_from,
 )
-from harbourmaster.kube.failures import explain, was_cut_off
+from harbourmaster.telemetry.transport_errors import explain, was_cut_off
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable
@@ -227,7 +227,8 @@ class Transport:
         return URL(f"{self._connection.server}{request.path}{query}", encoded=True)
 
     def _unreachable(self, error: Exception, request: Request) -> UnreachableError:
-        text = explain(error, self._connection.server, self._connection.source)
+        server, source = self._connection.server, self._connection.source
+        text = explain(error, f"{server} ({source})" if source else server)
         return UnreachableError(text, call=request.call)
 
 

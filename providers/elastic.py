@@ -16,17 +16,17 @@ from harbourmaster.providers.errors import (
     BadQueryError,
     NoValuesError,
     TimedOutError,
+    TooLargeError,
     TooManyValuesError,
 )
-from harbourmaster.providers.leaves import named, numbers
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import fixed6
 from harbourmaster.providers.replies import decoded, raise_for_status, words
-from harbourmaster.providers.series import samples, window
+from harbourmaster.providers.series import MAX_SAMPLES, samples, window
 from harbourmaster.providers.targets import basic, complaint, credential, endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from harbourmaster.providers.http import Http
     from harbourmaster.providers.model import Question, Target
@@ -146,8 +146,8 @@ def _value(body: _Body, path: str) -> object:
     if not path and body.aggregations is None:
         return _total(body.hits)
     parts = {"aggregations": body.aggregations or {}}
-    found = numbers(parts if not path else {**parts, "hits": body.hits})
-    names = named(found, path)
+    found = _numbers(parts if not path else {**parts, "hits": body.hits})
+    names = _named(found, path)
     if not names:
         raise NoValuesError(f"no values in query result: no number at '{words(path)}'")
     filled = [name for name in names if found[name] is not None]
@@ -168,3 +168,44 @@ def _total(hits: Mapping[str, object]) -> object:
     if total.get("relation") == "gte":
         raise BadQueryError("the hits are counted in part only: set track_total_hits to true")
     return total.get("value")
+
+
+_MAX_PATH: Final = 1000
+"""Characters: a few long names above many numbers would otherwise make gigabytes of paths."""
+
+
+def _numbers(document: object, path: str = "") -> dict[str, float | int | None]:
+    """All numbers and nulls below ``path``, in the document's order; indices name list items."""
+    found: dict[str, float | int | None] = {}
+    for name, value in _leaves(document, path):
+        if len(found) == MAX_SAMPLES:
+            raise TooLargeError(f"the answer has more than {MAX_SAMPLES} numbers: ask for fewer")
+        found[name] = value
+    return found
+
+
+def _named(found: Mapping[str, float | int | None], path: str) -> list[str]:
+    """The names that are ``path``, else those that end with it, else those that contain it."""
+    if path in found:
+        return [path]
+    ends = [name for name in found if name.endswith(f".{path}")]
+    return ends or [name for name in found if path in name]
+
+
+def _leaves(document: object, path: str) -> Iterator[tuple[str, float | int | None]]:
+    pending = [(path, document)]
+    while pending:
+        name, value = pending.pop()
+        if len(name) > _MAX_PATH:
+            raise TooLargeError(f"the answer has a path of more than {_MAX_PATH} characters")
+        if isinstance(value, dict):
+            children = list(value.items())
+        elif isinstance(value, list):
+            children = [(str(index), item) for index, item in enumerate(value)]
+        else:
+            if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+                yield name, value
+            continue
+        prefix = f"{name}." if name else ""
+        # The last one that is put there is the first to be taken.
+        pending.extend((f"{prefix}{key}", child) for key, child in reversed(children))

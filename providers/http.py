@@ -20,17 +20,19 @@ from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     RedirectedError,
+    TimedOutError,
     TooLargeError,
     UnreachableError,
 )
-from harbourmaster.providers.failures import error_from, was_cut_off
 from harbourmaster.providers.replies import words
+from harbourmaster.telemetry.transport_errors import explain, was_cut_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
     from harbourmaster.providers.connecting import Lookup
+    from harbourmaster.providers.errors import ProviderError
 
 MAX_BYTES: Final = 1024 * 1024
 """Of an answer, by default."""
@@ -140,7 +142,7 @@ class Http:
             except (aiohttp.ClientError, OSError) as error:
                 if not (again and was_cut_off(error)):
                     # Not as its cause: that holds the headers that were sent.
-                    raise error_from(error, place(base)) from None
+                    raise _transport_error(error, place(base)) from None
                 again = False
 
     async def _sent(
@@ -165,7 +167,7 @@ class Http:
         try:
             found = await self._reply(response, url, secrets)
         except aiohttp.ClientPayloadError:
-            raise UnreachableError(f"{place(url)} cut its answer off") from None
+            raise UnreachableError(f"{place(url)} sent an incomplete answer") from None
         finally:
             # Of an answer that was not read to its end, this ends the connection.
             response.release()
@@ -200,6 +202,11 @@ class Http:
 
     def _too_large(self, url: URL) -> TooLargeError:
         return TooLargeError(f"the answer of {place(url)} has more than {self._max_bytes} bytes")
+
+
+def _transport_error(error: Exception, server: str) -> ProviderError:
+    kind = TimedOutError if isinstance(error, TimeoutError) else UnreachableError
+    return kind(words(explain(error, server)))
 
 
 def _location(response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> str:

@@ -1,11 +1,10 @@
-"""Which types of providers there are, and who speaks to them."""
+"""The types of metric providers, and the client of each."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.providers.cortex import Cortex
 from harbourmaster.providers.datadog import Datadog
 from harbourmaster.providers.dql import Dql
 from harbourmaster.providers.dynatrace import Dynatrace
@@ -13,7 +12,6 @@ from harbourmaster.providers.elastic import Elastic
 from harbourmaster.providers.kafka import Kafka
 from harbourmaster.providers.prometheus import Prometheus
 from harbourmaster.providers.static import Static
-from harbourmaster.providers.thanos import Thanos
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +20,8 @@ if TYPE_CHECKING:
 
 PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType(
     {
-        "cortex": Cortex(),
+        # Cortex and Mimir have the API of Prometheus below a prefix, which is in the server's URL.
+        "cortex": Prometheus(),
         "datadog": Datadog(),
         "dql": Dql(),
         "dynatrace": Dynatrace(),
@@ -30,7 +29,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType(
         "kafka": Kafka(),
         "prometheus": Prometheus(),
         "static": Static(),
-        "thanos": Thanos(),
+        "thanos": Prometheus(),
     }
 )
 """By type, in lower case."""

@@ -65,7 +65,7 @@ def test_a_server_that_is_not_there_is_told_once_and_tried_again(role, tmp_path)
         finally:
             process.terminate()
     assert status == 503
-    why = f"{server} (kubeconfig {path}, context it) can't be connected to: Connection refused"
+    why = f"cannot connect to {server} (kubeconfig {path}, context it): Connection refused"
     assert why in text
     assert "Traceback" not in log.read_text()
     told = lines(log, "no contact, what is held stays in force")

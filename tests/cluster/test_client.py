@@ -401,8 +401,8 @@ async def test_a_kubeconfig_that_points_nowhere_is_one_line(control_plane, tmp_p
         with pytest.raises(UnreachableError) as caught:
             await client.list(NAMESPACES)
     assert str(caught.value) == (
-        "list /api/v1/namespaces: https://127.0.0.1:1 "
-        f"(kubeconfig {path}, context playground) can't be connected to: Connection refused"
+        "list /api/v1/namespaces: cannot connect to https://127.0.0.1:1 "
+        f"(kubeconfig {path}, context playground): Connection refused"
     )
 
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbourmaster.providers.bearer import SSO
-from harbourmaster.providers.cortex import Cortex
 from harbourmaster.providers.datadog import Datadog
 from harbourmaster.providers.dql import Dql
 from harbourmaster.providers.dynatrace import Dynatrace
@@ -21,7 +20,6 @@ from harbourmaster.providers.errors import ProviderError
 from harbourmaster.providers.kafka import Kafka
 from harbourmaster.providers.model import Answer, Question, Table, Target
 from harbourmaster.providers.prometheus import Prometheus
-from harbourmaster.providers.thanos import Thanos
 from helpers.exchanges import RECORDED, Told
 
 SECRET = {
@@ -40,14 +38,12 @@ async def no_sleep(_seconds):
 
 PROVIDERS = {
     "client": Dql(sleep=no_sleep),
-    "cortex": Cortex(),
     "datadog": Datadog(),
     "dql": Dql(sleep=no_sleep),
     "dynatrace": Dynatrace(),
     "elastic": Elastic(),
     "kafka": Kafka(),
     "prometheus": Prometheus(),
-    "thanos": Thanos(),
 }
 KINDS = {"client": "dql", "cortex": "prometheus", "thanos": "prometheus"}
 """Whose recordings they share."""

@@ -1,4 +1,4 @@
-"""One object that is nested too deeply hides no other."""
+"""An object that is nested too deeply does not hide others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from harbourmaster.api.resources import APPLICATIONS
-from harbourmaster.kube.depth import DEEPEST, STUB, shallow
 from harbourmaster.kube.errors import BadAnswerError
+from harbourmaster.api.resources import APPLICATIONS
+from harbourmaster.kube.streams import DEEPEST, STUB, shallow
 from helpers.fake_api import FakeApi
 
 

@@ -255,7 +255,7 @@ async def test_what_is_no_http_is_said_to_be_none(http, answer):
         text = await refusal(
             http, server.url, UnreachableError, headers={"Authorization": f"Bearer {CANARY}"}
         )
-    assert text == f"127.0.0.1:{server.port} speaks no HTTP that is understood"
+    assert text == f"127.0.0.1:{server.port} sent an invalid HTTP response"
 
 
 async def cut_off(_request):
@@ -266,7 +266,7 @@ async def cut_off(_request):
 async def test_an_answer_that_is_cut_off_is_not_taken_for_one(http):
     async with ProviderServer(cut_off) as server:
         text = await refusal(http, server.url, UnreachableError)
-    assert text == f"127.0.0.1:{server.port} cut its answer off"
+    assert text == f"127.0.0.1:{server.port} sent an incomplete answer"
     assert len(server.requests) == 1
 
 
@@ -278,14 +278,14 @@ async def bad_chunk(_request):
 async def test_an_answer_that_is_framed_badly_is_not_taken_for_one(http):
     async with ProviderServer(bad_chunk) as server:
         text = await refusal(http, server.url, UnreachableError)
-    assert text == f"127.0.0.1:{server.port} speaks no HTTP that is understood"
+    assert text == f"127.0.0.1:{server.port} sent an invalid HTTP response"
 
 
 async def test_a_refused_connection_says_who_refused(http):
     async with ProviderServer(GOOD) as server:
         pass
     text = await refusal(http, server.url, UnreachableError)
-    assert text == f"127.0.0.1:{server.port} can't be connected to: Connection refused"
+    assert text == f"cannot connect to 127.0.0.1:{server.port}: Connection refused"
 
 
 async def test_a_request_ends_when_its_caller_has_waited_enough(http):
@@ -385,7 +385,7 @@ async def test_no_tls_where_none_is_spoken(http):
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
         where = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         text = await refusal(http, f"https://{where}", UnreachableError, skip_verify=True)
-    assert text == f"no TLS with {where}: WRONG_VERSION_NUMBER"
+    assert text == f"TLS handshake with {where} failed: WRONG_VERSION_NUMBER"
 
 
 async def test_a_server_that_repeats_a_credential_is_not_quoted(http):

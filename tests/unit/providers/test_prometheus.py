@@ -7,7 +7,6 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from harbourmaster.providers.cortex import Cortex
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
@@ -26,7 +25,7 @@ from harbourmaster.providers.errors import (
 from harbourmaster.providers.http import Http
 from harbourmaster.providers.model import Answer, Question, Sample, Target
 from harbourmaster.providers.prometheus import Prometheus
-from harbourmaster.providers.thanos import Thanos
+from harbourmaster.providers.registry import PROVIDERS
 from helpers.exchanges import GARBAGE, RECORDED, Told, outcome, played, timed_out
 
 SECRET = {"user": b"harbour", "password": b"canary-password"}
@@ -291,11 +290,11 @@ async def test_the_query_can_say_nothing_but_itself():
     assert "params" not in options
 
 
-@pytest.mark.parametrize("kind", [Prometheus, Thanos, Cortex])
+@pytest.mark.parametrize("kind", ["prometheus", "thanos", "cortex"])
 async def test_the_path_of_the_server_is_kept_and_its_certificate_may_go_unverified(kind):
     http = Told(json.dumps(result([1.0, "4"])).encode())
-    own = Target(kind.__name__.lower(), "https://prom.example.com/base/", skip_verify=True)
-    assert (await outcome(kind(), http, own, Question("up"))).value == "4"
+    own = Target(kind, "https://prom.example.com/base/", skip_verify=True)
+    assert (await outcome(PROVIDERS[kind], http, own, Question("up"))).value == "4"
     ((_, url, options),) = http.sent
     assert url == "https://prom.example.com/base/api/v1/query"
     assert options["skip_verify"]

@@ -1,4 +1,4 @@
-"""Who speaks to which type."""
+"""The client of each type of provider."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import inspect
 from harbourmaster.providers.registry import PROVIDERS
 
 
-def test_every_type_of_the_definition_has_one_who_speaks_to_it():
+def test_every_type_of_the_definition_has_its_client():
     assert sorted(PROVIDERS) == [
         *("cortex", "datadog", "dql", "dynatrace", "elastic"),
         *("kafka", "prometheus", "static", "thanos"),
     ]
     for kind, provider in PROVIDERS.items():
-        assert type(provider).__name__.lower() == kind
+        api = "prometheus" if kind in {"cortex", "thanos"} else kind
+        assert type(provider).__name__.lower() == api
         assert inspect.iscoroutinefunction(provider.ask)

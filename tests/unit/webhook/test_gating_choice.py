@@ -131,7 +131,7 @@ async def test_an_unreachable_server_is_asked_until_it_is_there(api):
     async with asyncio.timeout(PATIENCE), api.client() as client:
         chooser = Chooser(client)
         async with running(chooser.choice.run()):
-            assert "can't be connected to" in await chooser.reasons.get()
+            assert "cannot connect to" in await chooser.reasons.get()
             await api.start()
             await chooser.choice.chosen()
 

@@ -193,7 +193,7 @@ async def test_addresses_where_machines_trust_anybody_are_not_connected_to(
     (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
     assert reason_of(status, "Reachable") == "InvalidCredentials"
     place = f"https://{host}:{member.port} (Secret team/one, key kubeconfig)"
-    assert message.startswith(f"{place} can't be connected to: ")
+    assert message.startswith(f"cannot connect to {place}: ")
     what = "a link-local address" if host.startswith("169") else "a loopback address"
     assert message.endswith(f" {what} (placement.members.allowedAddresses)")
     assert member.requests == []

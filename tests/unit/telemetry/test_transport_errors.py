@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from harbourmaster.kube.failures import is_denied
+from harbourmaster.telemetry.transport_errors import is_denied
 
 KEY = ConnectionKey("example.com", 443, True, True, None, None, None)
 
