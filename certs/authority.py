@@ -133,7 +133,7 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
     except ValueError:
         raise MissingNamesError(
-            f'"{name}" can be no name of a certificate; write it in ASCII (xn--...)'
+            f'"{name}" is not a valid DNS name: write it in ASCII (xn--...)'
         ) from None
 
 

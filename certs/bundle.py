@@ -111,7 +111,7 @@ def verify_bundle(bundle: Bundle, now: datetime, names: Collection[str] = ()) ->
     if missing:
         raise MissingNamesError(
             f"tls.crt is not for {', '.join(missing)}; it is for "
-            f"{', '.join(sorted(bundle.names)) or 'no name at all'}"
+            f"{', '.join(sorted(bundle.names)) or 'no name'}"
         )
 
 
@@ -159,7 +159,7 @@ def check_issuer(
     _check_pair(certificate, key, file, key_file)
     _check_window(file, certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
     if not is_authority(certificate):
-        raise ChainError(f"{file} is no certificate authority")
+        raise ChainError(f"{file} is not a certificate authority")
 
 
 def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:

@@ -139,7 +139,7 @@ def _read_leaf(
     if issuer is None:
         raise ChainError("tls.crt was not issued by ca.crt")
     if is_authority(certificate) or not _is_for_servers(certificate):
-        raise ChainError("tls.crt is no server's certificate")
+        raise ChainError("tls.crt is not a server certificate")
     # A leaf for one of the names serves somebody, and a clock that is behind may be ours.
     needed = wanted if wanted.isdisjoint(bundle.names) else ()
     verify_bundle(bundle, max(now, bundle.not_before), needed)

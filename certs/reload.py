@@ -108,7 +108,7 @@ def _serving_context(bundle: Bundle, options: TlsOptions) -> ssl.SSLContext:
             file.write(bundle.pair)
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     except ssl.SSLError as error:
-        raise UnreadableError(f"OpenSSL refuses tls.crt and tls.key: {error.reason}") from None
+        raise UnreadableError(f"OpenSSL rejects tls.crt and tls.key: {error.reason}") from None
     finally:
         os.close(descriptor)
     return context

@@ -126,7 +126,7 @@ def _read(path: Path) -> bytes | None:
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}") from error
     if len(content) > _MAX_BYTES:
-        raise UnreadableError(f"{path} is larger than {_MAX_BYTES} bytes, so it is no certificate")
+        raise UnreadableError(f"{path} is larger than {_MAX_BYTES} bytes, expected a certificate")
     return content
 
 

@@ -198,7 +198,7 @@ class Client:
                 for line in whole:
                     yield self._event(line, request)
         if lines.pending:
-            raise UnreachableError("the stream was cut off within a line", call=request.call)
+            raise UnreachableError("the stream ended within a line", call=request.call)
 
     async def create(
         self,

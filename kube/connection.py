@@ -70,7 +70,7 @@ def connect(
         return _from_kubeconfig(str(home), context)
     raise ConnectionSettingsError(
         f"no API server: no kubeconfig is given, $KUBECONFIG is not set, {why_not or ''}"
-        f"{', ' if why_not else ''}and {home} is not there; give a kubeconfig"
+        f"{', ' if why_not else ''}and {home} does not exist: set a kubeconfig"
     )
 
 

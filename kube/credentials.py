@@ -77,11 +77,11 @@ def checked_token(text: str, source: str) -> str:
     """The token in ``text``. Raises ConnectionSettingsError where it can be none."""
     token = text.strip()
     if not token:
-        raise ConnectionSettingsError(f"{source} holds no token: it is empty")
+        raise ConnectionSettingsError(f"{source} is not a token: it is empty")
     # Anything else could end the header that it is sent in.
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise ConnectionSettingsError(
-            f"{source} holds no token: it has spaces or control characters"
+            f"{source} is not a token: it has spaces or control characters"
         )
     return token
 

@@ -80,7 +80,7 @@ class Discovery:
                 answer = self._answers[api_version] = await self._ask(api_version)
         found = answer.resources.get(kind)
         if found is None:
-            raise UnknownKindError(f"the cluster knows no kind {kind} in {api_version}")
+            raise UnknownKindError(f"the cluster does not serve kind {kind} in {api_version}")
         return found
 
     async def listable(self) -> tuple[Resource, ...]:

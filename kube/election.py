@@ -191,7 +191,7 @@ class LeaderElection:
         self._deadman.arm(self._deadline + self._timing.grace)
         self._leading, self._told_to_end, self._ended_itself = True, False, False
         self._on_state(True)
-        self._log.info("leading")
+        self._log.info("became leader")
         worker = asyncio.create_task(guarded())
         renewal = asyncio.create_task(self._keep_renewing())
         try:
@@ -199,7 +199,7 @@ class LeaderElection:
         finally:
             failed = await self._stop(worker, renewal)
         if loss is not None:
-            self._log.warning("not leading any more", reason=loss)
+            self._log.warning("lost leadership", reason=loss)
             return _End.LOST
         return _End.FAILED if failed else _End.DONE
 
@@ -232,7 +232,7 @@ class LeaderElection:
         self._deadline = -math.inf
         error = None if worker.cancelled() else worker.exception()
         if error is not None:
-            self._log.error("the work of the leader failed", exc_info=error)
+            self._log.error("leader task failed", exc_info=error)
         self._on_state(False)
         if interrupted:
             raise asyncio.CancelledError
@@ -274,7 +274,7 @@ class LeaderElection:
             try:
                 await self._rewrite(self._lease)
             except (ConflictError, NotFoundError):
-                self._log.debug("the Lease was changed by another")
+                self._log.debug("Lease changed by another candidate")
             else:
                 return None
         found = await self._read()
@@ -315,7 +315,7 @@ class LeaderElection:
                     if await self._give_back():
                         break
         except Exception as error:  # noqa: BLE001 - it runs out by itself
-            self._log.warning("the Lease is not given back", error=_text(error))
+            self._log.warning("Lease not released", error=_text(error))
 
     async def _give_back(self) -> bool:
         lease, self._lease = self._lease or await self._read(), None
@@ -335,13 +335,13 @@ class LeaderElection:
         if text != self._fault:
             self._fault = text
             role = "leader" if self._leading else "candidate"
-            self._log.warning("no access to the Lease", role=role, error=text)
+            self._log.warning("Lease not accessible", role=role, error=text)
         return (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
 
     def _note_answer(self) -> None:
         if self._fault:
             self._fault = ""
-            self._log.info("access to the Lease again")
+            self._log.info("Lease accessible again")
 
     async def _pause(self, begun: float, at_least: float) -> None:
         """Wait until an attempt is due that comes after the one of ``begun``."""

@@ -137,7 +137,7 @@ class EventRecorder:
             what = occurrence(regarding, type, reason, note, action)
             self._take(what, Details(related, annotations or {}))
         except Exception:  # noqa: BLE001 - what it tells of matters more
-            self._log.exception("an event is lost")
+            self._log.exception("event lost")
             self._drop("bug")
 
     async def run(self) -> None:
@@ -238,7 +238,7 @@ class EventRecorder:
             return self._refused(lane, series, error)
         if self._fault:
             self._fault = ""
-            self._log.info("events are told again")
+            self._log.info("event publishing recovered")
         lane.failures = 0
         lane.settle(series)
         self._table.told(series, count, self._clock())
@@ -335,7 +335,7 @@ class EventRecorder:
 
     def _drop(self, why: str) -> None:
         if not self.counts[why]:
-            self._log.warning("events are dropped", why=why)
+            self._log.warning("events dropped", why=why)
         self._note(why)
 
     def _note_fault(self, error: Exception) -> None:
@@ -343,7 +343,7 @@ class EventRecorder:
         fault = f"{type(error).__name__} {error.reason if isinstance(error, ApiError) else ''}"
         if fault != self._fault:
             self._fault = fault
-            self._log.warning("an event can't be told", error=reason(error))
+            self._log.warning("event not published", error=reason(error))
 
 
 class _Lane:

@@ -112,15 +112,15 @@ def _config(text: bytes, source: str) -> dict[str, Any]:
     try:
         found = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one
     except yaml.composer.ComposerError:
-        raise _fault(source, "has aliases, which are refused") from None
+        raise _fault(source, "has YAML aliases, which are not supported") from None
     except yaml.YAMLError as error:
         # Its text would quote what may be a secret.
         mark = getattr(error, "problem_mark", None)
         raise _fault(source, f"is no YAML{f' in line {mark.line + 1}' if mark else ''}") from None
     except Exception:  # noqa: BLE001 - values such as "!!bool x" fail in many ways
-        raise _fault(source, "is no YAML that can be read") from None
+        raise _fault(source, "is not valid YAML") from None
     if not isinstance(found, dict):
-        raise _fault(source, "is no kubeconfig" if found is not None else "is empty")
+        raise _fault(source, "is invalid" if found is not None else "is empty")
     return found
 
 
@@ -134,7 +134,7 @@ def _only(config: dict[str, Any], kind: str, source: str) -> tuple[str, dict[str
     name = section.get("name") if isinstance(section, dict) else None
     content = section.get(kind) if isinstance(section, dict) else None
     if not isinstance(name, str) or not name or not isinstance(content, dict):
-        raise _fault(source, f"its {kind} is not as it must be: it has a name and a {kind}")
+        raise _fault(source, f"its {kind} is invalid: expected a name and a {kind}")
     return name, content
 
 
@@ -144,11 +144,11 @@ def _check_names(
     for field, wanted in (("cluster", cluster), ("user", user)):
         if context.get(field) != wanted:
             named = one_line(str(context.get(field) or ""), 100)
-            raise _fault(source, f'its context names the {field} "{named}", which it has not')
+            raise _fault(source, f'its context names the {field} "{named}", which does not exist')
     chosen = config.get("current-context")
     if chosen and chosen != config["contexts"][0]["name"]:
         named = one_line(str(chosen), 100)
-        raise _fault(source, f'its current-context is "{named}", which it has not')
+        raise _fault(source, f'its current-context is "{named}", which does not exist')
 
 
 def _server(cluster: dict[str, Any], source: str) -> str:

@@ -59,9 +59,7 @@ def connection_from(paths: str, context: str | None) -> Connection:
         ) from error
     except ConfigException:
         # Its text shows the section that it is about, secrets included.
-        raise _fault(
-            f"kubeconfig {paths}", "is no kubeconfig: a section is not as it must be"
-        ) from None
+        raise _fault(f"kubeconfig {paths}", "is invalid: a section has the wrong form") from None
 
 
 def _merged(paths: str) -> ConfigNode:
@@ -75,7 +73,7 @@ def _merged(paths: str) -> ConfigNode:
         where = f" in line {mark.line + 1}" if mark else ""
         raise _fault(f"kubeconfig {paths}", f"is no YAML{where}") from None
     except (TypeError, AttributeError, KeyError, ValueError) as error:
-        raise _fault(f"kubeconfig {paths}", "is no kubeconfig") from error
+        raise _fault(f"kubeconfig {paths}", "is invalid") from error
     if found is None:
         raise _fault(f"kubeconfig {paths}", "is empty")
     return found
@@ -84,7 +82,7 @@ def _merged(paths: str) -> ConfigNode:
 def _connection(config: ConfigNode, paths: str, context: str | None) -> Connection:
     name = context or config.safe_get("current-context")
     if not name:
-        raise _fault(f"kubeconfig {paths}", "has no current-context: name a context")
+        raise _fault(f"kubeconfig {paths}", "has no current-context: set a context")
     source = f"kubeconfig {paths}, context {name}"
     chosen, _ = _section(config, "context", str(name), source)
     cluster, cluster_path = _section(config, "cluster", str(chosen.get("cluster") or ""), source)
@@ -215,7 +213,7 @@ def _command(
     try:
         provider = ExecProvider(ConfigNode("exec", section))
     except (ConfigException, TypeError, KeyError):
-        raise _fault(source, "exec is not as it must be") from None
+        raise _fault(source, "exec: invalid section") from None
     if provider.api_version not in _EXEC_VERSIONS:
         version = one_line(str(provider.api_version), 100)
         raise _fault(source, f"exec: apiVersion {version} is not supported")

@@ -44,7 +44,7 @@ class LeaseCalls:
         else:
             stored = decode_lease(await self._call("POST", self._all, body))
         if (stored.holder, stored.spec.renew_time) != (spec.holder_identity, spec.renew_time):
-            raise BadAnswerError("the Lease that the API server says it stored is another one")
+            raise BadAnswerError("the API server stored a different Lease")
         return stored
 
     async def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:

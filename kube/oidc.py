@@ -90,7 +90,8 @@ class OidcToken:
     async def _renew(self) -> None:
         if not self._refresh_token:
             raise ConnectionSettingsError(
-                f"{self._source}: the id-token has ended and there is no refresh-token: log in anew"
+                f"{self._source}: the id-token has expired and there is no refresh-token: "
+                "log in again"
             )
         issuer = self._provider.idp_issuer_url.rstrip("/")
         try:
@@ -106,10 +107,12 @@ class OidcToken:
                     form["client_id"] = self._provider.client_id
                 tokens = msgspec.json.decode(await self._ask(session, endpoint, form), type=_Tokens)
         except msgspec.DecodeError as error:
-            raise self._fault(f"does not answer as a provider does: {error}") from None
+            raise self._fault(f"sent an invalid answer: {error}") from None
         except (aiohttp.ClientError, OSError) as error:
             text = explain(error, issuer)
-            raise ConnectionSettingsError(f"{self._source}: no new id-token: {text}") from error
+            raise ConnectionSettingsError(
+                f"{self._source}: renewing the id-token failed: {text}"
+            ) from error
         self._id_token = checked_token(tokens.id_token, f"{self._source}: the answer of {issuer}")
         self._refresh_token = tokens.refresh_token or self._refresh_token
 
@@ -117,7 +120,7 @@ class OidcToken:
         self, session: aiohttp.ClientSession, url: str, form: dict[str, str] | None = None
     ) -> bytes:
         if urlsplit(url).scheme != "https":
-            raise self._fault("is not reached by https")
+            raise self._fault("has no https URL")
         async with session.request(
             "GET" if form is None else "POST",
             url,
@@ -127,7 +130,9 @@ class OidcToken:
         ) as response:
             body = await response.content.read(_MAX_BYTES)
             if response.status != HTTPStatus.OK:
-                raise self._fault(f"refuses to renew the id-token: {response.status}: log in anew")
+                raise self._fault(
+                    f"rejected the renewal of the id-token: HTTP {response.status}: log in again"
+                )
             return body
 
     def _login(self) -> dict[str, str]:

@@ -89,18 +89,18 @@ class PluginToken:
             answer = msgspec.json.decode(output, type=_Answer)
         except msgspec.DecodeError as error:
             # Without what it said, which may be a secret.
-            raise _fault(command, f"does not answer with an ExecCredential: {error}") from None
+            raise _fault(command, f"did not print a valid ExecCredential: {error}") from None
         if (answer.api_version, answer.kind) != (command.api_version, "ExecCredential"):
             kind = one_line(f"{answer.kind} of {answer.api_version}", 100)
             raise _fault(
-                command, f"answers with {kind}, not ExecCredential of {command.api_version}"
+                command, f"answers with {kind}, expected ExecCredential of {command.api_version}"
             )
         found = answer.status
         if found.client_certificate_data and self._context is not None:
             certificate, key = found.client_certificate_data, found.client_key_data
             load_pair(self._context, certificate.encode(), key.encode(), command.source)
         elif not found.token:
-            raise _fault(command, "gives neither a token nor a certificate")
+            raise _fault(command, "returned neither a token nor a certificate")
         if found.token:
             checked_token(found.token, f"{command.source}: the answer of {command.arguments[0]}")
         return found

@@ -60,7 +60,7 @@ def readable(
 
 def log_skipped(log: FilteringBoundLogger, metadata: Metadata, error: Exception) -> None:
     """Log an object that ``readable`` skips."""
-    log.warning("object skipped, it cannot be read", key=metadata.key, error=str(error))
+    log.warning("object skipped, decoding failed", key=metadata.key, error=str(error))
 
 
 def _metadata(raw: msgspec.Raw) -> Metadata:
@@ -130,12 +130,12 @@ class Reader(Generic[T]):
         try:
             return self._undecodable(key, raw, error)
         except Exception:  # noqa: BLE001 - as above
-            self._log.exception("object could not be replaced", key=key)
+            self._log.exception("object not replaced", key=key)
             return None
 
     def _reject(self, key: str, error: Exception) -> None:
         text = reason(error)
         if self._faults.get(key) != text:
-            self._log.error("object left out, it can't be read", key=key, error=text)
+            self._log.error("object dropped, decoding failed", key=key, error=text)
         self._faults[key] = self._faults_of_list[key] = text
         self._metrics.undecodable(self._name)

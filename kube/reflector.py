@@ -186,9 +186,9 @@ class Reflector(Generic[T]):
             if not token:
                 break
             if token == before:
-                raise BadAnswerError("the list goes on from where it was", call=self._call("list"))
+                raise BadAnswerError("the list continues where it was", call=self._call("list"))
         if not version:
-            raise BadAnswerError("a list without resourceVersion", call=self._call("list"))
+            raise BadAnswerError("the list has no resourceVersion", call=self._call("list"))
         self._version = version
         self._reader.end_list()
         self._absences = 0
@@ -196,7 +196,7 @@ class Reflector(Generic[T]):
         self._metrics.listed(self.name, len(objects), self._clock() - started)
         if self.absent:
             self.absent = False
-            self._log.info("resource is there")
+            self._log.info("resource available")
         if self._failed_listing:
             self._note_contact()
         self._tell(changed)
@@ -316,7 +316,7 @@ class Reflector(Generic[T]):
         self._note_contact()
         if not self.absent:
             self.absent = True
-            self._log.info("resource is absent", answer=str(error))
+            self._log.info("resource not served", answer=str(error))
         self._reader.start_list()
         self._reader.end_list()
         self._tell(self.store.replace_all({}))
@@ -328,7 +328,7 @@ class Reflector(Generic[T]):
         kind = type(error).__name__
         if kind not in self._told_kinds:
             self._told_kinds.add(kind)
-            self._log.warning("no contact, what is held stays in force", error=str(error))
+            self._log.warning("watch disconnected, serving from cache", error=str(error))
         self.error = str(error)
         self._tell_state()
 
@@ -340,7 +340,7 @@ class Reflector(Generic[T]):
         if self.error is not None:
             self.error = None
             self._told_kinds.clear()
-            self._log.info("in contact again")
+            self._log.info("watch reconnected")
             self._tell_state()
 
     def _tell(self, changed: set[str]) -> None:
@@ -348,7 +348,7 @@ class Reflector(Generic[T]):
             try:
                 self._on_change(frozenset(changed))
             except Exception:  # noqa: BLE001 - a listener's fault must not end the mirror
-                self._log.exception("on_change failed", keys=len(changed))
+                self._log.exception("change handler failed", keys=len(changed))
 
     def _tell_state(self) -> None:
         before, self._state = self._state, (self.error, self.absent, self.synced.is_set())
@@ -356,7 +356,7 @@ class Reflector(Generic[T]):
             try:
                 self._on_state()
             except Exception:  # noqa: BLE001 - as above
-                self._log.exception("on_state failed")
+                self._log.exception("state handler failed")
 
     def _call(self, verb: str) -> str:
         return f"{verb} {self._resource.path(self._namespace)}"

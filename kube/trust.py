@@ -70,5 +70,5 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, source: s
                 tried.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
             except (ssl.SSLError, ValueError, OSError) as error:
                 raise ConnectionSettingsError(
-                    f"{source}: the client certificate and key are no pair in PEM form"
+                    f"{source}: the client certificate and key do not match or are not PEM"
                 ) from error

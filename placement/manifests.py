@@ -239,7 +239,8 @@ def _item(
     namespaced = target.scopes.get((version, kind), own.get((version, kind)))
     if namespaced is None:
         raise _FaultError(
-            f"{kind} {name}: the cluster knows no kind {kind} in {version}: install what brings it"
+            f"{kind} {name}: the cluster does not serve kind {kind} in {version}: "
+            "install its CustomResourceDefinition"
         )
     namespace = _namespace(f"{kind} {name}", metadata, target, namespaced=namespaced)
     ref = ObjectRef(api_version=version, kind=kind, name=name, namespace=namespace)

@@ -60,7 +60,7 @@ class Addresses:
         """Raise ForbiddenAddressError where ``address``, which ``host`` has, may not be asked."""
         why = self.refusal(ip_address(address.partition("%")[0]))
         if why:
-            raise ForbiddenAddressError(f"{host} may not be asked: it has {why}")
+            raise ForbiddenAddressError(f"{host} is not allowed: it has {why}")
 
     def refusal(self, address: Address) -> str:
         """Why an address may not be asked; empty where it may."""
@@ -81,25 +81,25 @@ class Addresses:
 def parsed(url: str) -> URL:
     """A URL that can be asked, without query and fragment. Raises BadProviderError."""
     if not url.isprintable() or " " in url or "\\" in url or len(url) > _LONGEST_URL:
-        raise BadProviderError("the server's URL has characters that no URL has, or too many")
+        raise BadProviderError("invalid server URL: it is too long or has invalid characters")
     try:
         found = URL(url)
         # "host" is decoded where it is read, and fails there if at all.
         host, port = found.raw_host or "" if found.host else "", found.port
     except (ValueError, IndexError):
         # yarl reads a host behind the "@" of "http://[]@".
-        raise BadProviderError("the server's URL is none: write https://host:port") from None
+        raise BadProviderError("invalid server URL: write https://host:port") from None
     if found.scheme not in {"http", "https"}:
-        raise BadProviderError("the server's URL is neither http:// nor https://")
+        raise BadProviderError("invalid server URL: expected http:// or https://")
     # "@host" has an empty user, which yarl does not tell from none.
     authority = _authority(url)
     if "@" in authority:
-        raise BadProviderError("the server's URL has a user: credentials belong in a Secret")
+        raise BadProviderError("invalid server URL: it has a user: put credentials into a Secret")
     if "?" in url or "#" in url:
-        raise BadProviderError("the server's URL has a ? or #: write https://host:port/path")
+        raise BadProviderError("invalid server URL: it has a ? or #: write https://host:port/path")
     if not port or not _is_host(host) or ("[" in authority) != (":" in host):
         raise BadProviderError(
-            "the server's URL has no host that can be asked: write https://host:port, and an IPv4 "
+            "invalid server URL: invalid host or port: write https://host:port, and an IPv4 "
             "address as four decimal numbers"
         )
     return found

@@ -128,7 +128,7 @@ class Asker:
             found = error
         except Exception as error:  # noqa: BLE001 - one bad answer must not stop who asks
             _log_unexpected(error, target)
-            found = BadAnswerError(f"the answer is not understood ({type(error).__name__})")
+            found = BadAnswerError(f"unexpected answer ({type(error).__name__})")
         found = _without_secrets(found, target)
         if self._observer is not None:
             kind = target.type if target.type in self._providers else UNKNOWN
@@ -219,7 +219,7 @@ def _log_unexpected(error: Exception, target: Target) -> None:
     """Where it was raised, but not what it says: that may be a credential."""
     places = "".join(traceback.format_tb(error.__traceback__))
     get_logger("providers").error(
-        "a provider failed unexpectedly",
+        "unexpected provider error",
         provider=target.type,
         error=type(error).__name__,
         exception=places,

@@ -96,13 +96,13 @@ class Tokens:
         text = credential(target, target.secret_key)
         if not _TOKEN.fullmatch(text):
             raise BadCredentialsError(
-                f"the key {target.secret_key} of the secret is no client secret of Dynatrace: "
-                "dt0s08.<id>.<64 characters>"
+                f"the key {target.secret_key} of the secret is not a Dynatrace client secret: "
+                "expected dt0s08.<id>.<64 characters>"
             )
         secret = target.secret or {}
         url = credential(target, TOKEN_URL) if TOKEN_URL in secret else self._url
         if TOKEN_URL in secret and not url.startswith("https://"):
-            raise BadCredentialsError(f"the key {TOKEN_URL} of the secret is no https URL")
+            raise BadCredentialsError(f"the key {TOKEN_URL} of the secret is not an https URL")
         return _Client(
             url=url,
             secret=text,
@@ -141,11 +141,11 @@ async def _ask(http: Http, client: _Client) -> _Token:
     )
     if reply.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise UnauthorizedError(
-            f"Dynatrace gives the client no access token (HTTP {reply.status}): "
+            f"Dynatrace issued no access token (HTTP {reply.status}): "
             "look at its secret and its scopes"
         )
     raise_for_status(reply, "")
     token = decoded(reply, _BODY)
     if not token.access_token.isascii() or not token.access_token.isprintable():
-        raise UnauthorizedError("the access token is none that can be sent")
+        raise UnauthorizedError("the access token has invalid characters")
     return token

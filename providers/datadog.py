@@ -64,7 +64,7 @@ class Datadog:
         raise_for_status(reply, complaint(reply))
         body = decoded(reply, _BODY)
         if body.error:
-            raise BadQueryError(f"the provider refuses the query ({words(body.error)})")
+            raise BadQueryError(f"the provider rejected the query ({words(body.error)})")
         if not body.series:
             raise NoValuesError("no values in query result")
         found = samples((ms / 1000, value) for ms, value in body.series[0].pointlist)

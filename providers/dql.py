@@ -119,7 +119,7 @@ class Dql:
         looks = 0
         while body.state in _RUNNING:
             if looks == _LOOKS:
-                raise TimedOutError(f"the query runs for more than {WAIT} s")
+                raise TimedOutError(f"the query did not end within {WAIT} s")
             looks += 1
             await self._sleep(PAUSE)
             reply = await line.send("GET", "poll", params=_poll(body))
@@ -206,7 +206,7 @@ def _request(question: Question) -> Mapping[str, object]:
 
 def _poll(body: _Body) -> Mapping[str, str]:
     if not body.request_token:
-        raise BadAnswerError("the query runs, but has no token to ask for it")
+        raise BadAnswerError("the query runs, but the provider returned no token for its result")
     return {
         "request-token": body.request_token,
         "request-timeout-milliseconds": f"{_MILLISECONDS}",
@@ -222,7 +222,7 @@ def _check_complete(result: _Result) -> None:
     for notification in result.metadata.grail.notifications or ():
         if notification.notification_type in _PARTIAL:
             raise TooLargeError(
-                f"the result is only a part ({words(notification.message)}): narrow the query"
+                f"the result is incomplete ({words(notification.message)}): narrow the query"
             )
 
 

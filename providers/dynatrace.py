@@ -87,7 +87,7 @@ def _params(question: Question) -> dict[str, str]:
         minutes, rest = divmod(question.step, _MINUTE)
         if rest or not minutes:
             raise BadQueryError(
-                f"Dynatrace knows no step of {question.step:g} s: take whole minutes"
+                f"Dynatrace does not support a step of {question.step:g} s: use whole minutes"
             )
         params["resolution"] = f"{minutes:.0f}m"
     return params
@@ -101,6 +101,6 @@ def _points(body: _Body) -> Iterator[tuple[float, float | None]]:
     for metric in body.result:
         for series in metric.data:
             if len(series.timestamps) != len(series.values):
-                raise BadAnswerError("the answer has more times than values, or fewer")
+                raise BadAnswerError("the numbers of times and values differ")
             for milliseconds, value in zip(series.timestamps, series.values, strict=True):
                 yield milliseconds / 1000, value

@@ -84,19 +84,17 @@ class Elastic:
 def search(question: Question, start: float, end: float) -> bytes:
     """The body of the request: the query, read and written anew so that it is JSON for certain."""
     if question.step is not None:
-        raise BadQueryError("Elasticsearch is asked for one value: leave out range.step")
+        raise BadQueryError("Elasticsearch returns one value: remove range.step")
     try:
         query = msgspec.json.decode(question.query)
         filled = _filled(query, {FROM: _date(start), TO: _date(end)})
         body = msgspec.json.encode(filled)
     except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError) as error:
-        raise BadQueryError(f"the query is no JSON: {words(str(error))}") from None
+        raise BadQueryError(f"the query is not valid JSON: {words(str(error))}") from None
     if not isinstance(query, dict):
-        raise BadQueryError("the query is no JSON object")
+        raise BadQueryError("the query is not a JSON object")
     if question.start is not None and filled == query and b'"range":' not in body:
-        raise BadQueryError(
-            f"the query covers all time: it has no range clause with {FROM} and {TO}"
-        )
+        raise BadQueryError(f"the query has no time range: add a range clause with {FROM} and {TO}")
     return body
 
 
@@ -139,7 +137,7 @@ def _check_complete(body: _Body) -> None:
     if body.shards.failed:
         raise BadAnswerError(f"the search failed on {body.shards.failed} shards")
     if body.clusters.skipped:
-        raise BadAnswerError(f"the search left out {body.clusters.skipped} clusters")
+        raise BadAnswerError(f"the search skipped {body.clusters.skipped} clusters")
 
 
 def _value(body: _Body, path: str) -> object:
@@ -166,7 +164,7 @@ def _total(hits: Mapping[str, object]) -> object:
     if not isinstance(total, dict):
         return total
     if total.get("relation") == "gte":
-        raise BadQueryError("the hits are counted in part only: set track_total_hits to true")
+        raise BadQueryError("the number of hits is a lower bound: set track_total_hits to true")
     return total.get("value")
 
 

@@ -114,6 +114,6 @@ class TooManyValuesError(ProviderError):
 
 
 class NotFiniteError(ProviderError):
-    """NaN or an infinity, which is no measurement."""
+    """NaN or an infinity, expected a finite number."""
 
     reason = "NotFinite"

@@ -177,7 +177,9 @@ class Http:
         status = response.status
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
             elsewhere = _location(response, url, secrets)
-            raise RedirectedError(f"{place(url)} redirects to {elsewhere}, and nobody goes there")
+            raise RedirectedError(
+                f"{place(url)} redirects to {elsewhere}, and redirects are not followed"
+            )
         headers = {name.lower(): value for name, value in response.headers.items()}
         encoding = headers.get("content-encoding", "identity")
         if encoding.strip().lower() not in {"", "identity"}:
@@ -214,19 +216,19 @@ def _location(response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> 
     try:
         target = url.join(URL(response.headers.get("Location", "")))
     except ValueError:
-        return "what is no URL"
+        return "an invalid URL"
     host = target.raw_host or "nowhere"
     # Hosts are in lower case.
     is_secret = any(secret.lower() in host for secret in secrets)
-    return "a host that is better not named" if is_secret else words(host)
+    return "a host that contains a credential" if is_secret else words(host)
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not value.isprintable() or not value.isascii():
             raise BadCredentialsError(
-                f"the value for the header {name} has a line end, or what is not ASCII: "
-                "write the Secret without"
+                f"the value for the header {name} has a line end or a character that is not ASCII: "
+                "remove it from the Secret"
             )
 
 

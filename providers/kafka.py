@@ -59,9 +59,9 @@ class Kafka:
     async def ask(self, http: Http, target: Target, question: Question) -> Answer:
         """The value of now."""
         if target.table is None:
-            raise BadProviderError("spec.kafka is missing: it names the table and its columns")
+            raise BadProviderError("spec.kafka is missing: set the table and its columns")
         if question.start is not None or question.step is not None:
-            raise BadQueryError("ksqlDB is asked for the present value: leave out the time range")
+            raise BadQueryError("ksqlDB returns only current values: remove the time range")
         document = {"ksql": statement(target.table, question.query), "streamsProperties": {}}
         headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if target.secret is not None:
@@ -100,7 +100,7 @@ def _identifier(text: str, what: str) -> str:
     if text.isprintable() and _IDENTIFIER.fullmatch(text):
         return text
     raise BadProviderError(
-        f"spec.kafka.{what} is no identifier of KSQL: take letters, digits and _, or `quote` it"
+        f"spec.kafka.{what} is not a KSQL identifier: use letters, digits and _, or `quote` it"
     )
 
 

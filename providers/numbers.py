@@ -48,7 +48,7 @@ def finite(number: object) -> float:
         return _finite_text(number)
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         what = "no value" if number is None else f"a {type(number).__name__}"
-        raise BadAnswerError(f"the answer has {what} where a number belongs")
+        raise BadAnswerError(f"the answer has {what} instead of a number")
     try:
         found = float(number)
     except OverflowError:
@@ -79,4 +79,4 @@ def _checked(number: float) -> float:
     if math.isfinite(number):
         return number
     shown = "NaN" if math.isnan(number) else f"{number:+}".title()
-    raise NotFiniteError(f"the value is {shown}, which is no measurement")
+    raise NotFiniteError(f"the value is {shown}, expected a finite number")

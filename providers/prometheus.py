@@ -99,7 +99,7 @@ def _request(question: Question) -> tuple[tuple[str, str], dict[str, str]]:
             form["time"] = go_shortest(question.end)
         return _INSTANT, form
     if question.end is None or question.end <= question.start:
-        raise BadQueryError("the range of time ends before it begins")
+        raise BadQueryError("invalid time range: it ends before it begins")
     step = question.end - question.start if question.step is None else question.step
     form |= {
         "start": go_shortest(question.start),
@@ -156,8 +156,8 @@ _BY_STATUS: Final = (
 )
 """These say it better than the body."""
 _VERBS: Final[Mapping[type[ProviderError], str]] = {
-    BadQueryError: "the provider refuses the query",
-    TimedOutError: "the provider gave the query up",
+    BadQueryError: "the provider rejected the query",
+    TimedOutError: "the provider aborted the query",
     UnreachableError: "the provider failed",
 }
 

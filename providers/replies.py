@@ -49,7 +49,7 @@ def raise_for_status(reply: Reply, said: str | None = None) -> None:
         return
     # Who refuses credentials may well repeat them.
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        raise UnauthorizedError(f"the provider refuses the credentials (HTTP {status})")
+        raise UnauthorizedError(f"the provider rejected the credentials (HTTP {status})")
     raise _error(reply, words(said if said is not None else _text(reply)))
 
 
@@ -58,9 +58,9 @@ def _error(reply: Reply, said: str) -> ProviderError:
     why = f"HTTP {status}: {said}" if said else f"HTTP {status}"
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         seconds = _pause(reply.headers.get("retry-after", ""))
-        return ThrottledError("the provider is asked too often (HTTP 429)", seconds)
+        return ThrottledError("too many requests to the provider (HTTP 429)", seconds)
     if status in _BAD_QUERY:
-        return BadQueryError(f"the provider refuses the query ({why})")
+        return BadQueryError(f"the provider rejected the query ({why})")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return UnreachableError(f"the provider failed ({why})")
     return BadAnswerError(f"the provider answered with {why}")
@@ -75,7 +75,7 @@ def decoded(reply: Reply, decoder: msgspec.json.Decoder[_T]) -> _T:
         return decoder.decode(reply.body)
     except _UNREADABLE as error:
         why = "invalid UTF-8" if isinstance(error, UnicodeDecodeError) else words(str(error))
-        raise BadAnswerError(f"the answer is none of the provider's API: {why}") from None
+        raise BadAnswerError(f"invalid answer: {why}") from None
 
 
 def words(text: str) -> str:

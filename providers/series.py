@@ -40,7 +40,7 @@ def samples(points: Iterable[tuple[float, object]]) -> tuple[Sample, ...]:
         if len(found) == MAX_SAMPLES:
             raise TooLargeError(f"the answer has more than {MAX_SAMPLES} values: ask for fewer")
         if not 0 <= time < _YEAR_10000:
-            raise BadAnswerError("the answer has a value whose time is none")
+            raise BadAnswerError("the answer has a value with an invalid time")
         found.append(Sample(time, finite(value)))
     if not found:
         raise NoValuesError("no values in query result")

@@ -29,14 +29,16 @@ _LEVELS: Final = 5
 def endpoint(server: str, path: str) -> str:
     """The URL of ``path`` below the server's, whose own path is kept."""
     if "?" in server or "#" in server:
-        raise BadProviderError("targetServer has a query or a fragment: let it end with its path")
+        raise BadProviderError(
+            "invalid targetServer: it has a query or a fragment: end it with the path"
+        )
     return server.rstrip("/") + path
 
 
 def credential(target: Target, key: str) -> str:
     """The text under ``key`` of the Secret, without the blanks and line ends around it."""
     if target.secret is None:
-        raise BadCredentialsError("no secret is named: set secretKeyRef")
+        raise BadCredentialsError("no secret: set secretKeyRef")
     try:
         text = target.secret[key].decode("ascii").strip()
     except KeyError:

@@ -229,7 +229,7 @@ class CloudEventSender:
             target = _usable(endpoint)
             if endpoint and target is None:
                 self._log.warning(
-                    "CloudEvents are not sent: cloudEventsEndpoint is no URL, expected one like "
+                    "CloudEvents disabled: cloudEventsEndpoint: invalid URL, expected one like "
                     "http://receiver:8080/events"
                 )
             self._checked = (endpoint, target)
@@ -241,13 +241,13 @@ class CloudEventSender:
             self._told, self._told_of_fault = now, True
             # Without the path and what else may be secret of it.
             self._log.warning(
-                "CloudEvents can't be sent", endpoint=str(target.origin()), error=fault
+                "CloudEvent delivery failed", endpoint=str(target.origin()), error=fault
             )
 
     def _note_success(self) -> None:
         if self._told_of_fault:
             self._told_of_fault = False
-            self._log.info("CloudEvents are sent again")
+            self._log.info("CloudEvent delivery recovered")
 
 
 class _Answer(Struct, frozen=True, gc=False):

@@ -21,11 +21,11 @@ from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.discovery import Discovery
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError
-from harbourmaster.telemetry.transport_errors import is_denied
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.placement.cluster_state import Node, NodeCondition, Observation
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.transport_errors import is_denied
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

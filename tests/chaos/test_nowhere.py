@@ -68,7 +68,7 @@ def test_a_server_that_is_not_there_is_told_once_and_tried_again(role, tmp_path)
     why = f"cannot connect to {server} (kubeconfig {path}, context it): Connection refused"
     assert why in text
     assert "Traceback" not in log.read_text()
-    told = lines(log, "no contact, what is held stays in force")
+    told = lines(log, "watch disconnected, serving from cache")
     assert told
     assert all(why in line["error"] for line in told)
     assert len(told) == len({line["resource"] for line in told})

@@ -77,7 +77,7 @@ async def test_without_the_kinds_all_else_works_and_they_count_when_they_come(co
     plane, controller = await asyncio.to_thread(controlled, "--controllers=namespaces,lifecycle")
     kubectl = plane.kubectl
     plane.add_nodes(1)
-    line = controller.await_event("resource is absent", resource="keptnapps")
+    line = controller.await_event("resource not served", resource="keptnapps")
     assert line["level"] == "info"
     missing, there = eventually(
         lambda: absent(controller), is_right=lambda got: len(got[0]) > KINDS
@@ -119,4 +119,4 @@ async def test_without_the_controller_nothing_of_it_is_asked_for(controlled):
     assert eventually(lambda: is_ready(controller))
     missing, there = absent(controller)
     assert (missing, there) == (set(), {"namespaces"})
-    assert not any("resource is absent" in line for line in controller.lines)
+    assert not any("resource not served" in line for line in controller.lines)

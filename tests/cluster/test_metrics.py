@@ -139,9 +139,9 @@ def result(kind, found):
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        pytest.param(vector("NaN"), "the value is NaN, which is no measurement", id="nan"),
-        pytest.param(vector("+Inf"), "the value is +Inf, which is no measurement", id="inf"),
-        pytest.param(vector("-Inf"), "the value is -Inf, which is no measurement", id="minus-inf"),
+        pytest.param(vector("NaN"), "the value is NaN, expected a finite number", id="nan"),
+        pytest.param(vector("+Inf"), "the value is +Inf, expected a finite number", id="inf"),
+        pytest.param(vector("-Inf"), "the value is -Inf, expected a finite number", id="minus-inf"),
         pytest.param(vector("much"), "'much' is no number", id="string"),
         pytest.param(vector(""), "is no number", id="empty-string"),
         pytest.param(result("scalar", [1, "4"]), "could not cast result", id="scalar"),
@@ -156,12 +156,14 @@ def result(kind, found):
         pytest.param(page(500), "500", id="failure"),
         pytest.param(
             Said({"status": "error", "errorType": "bad_data", "error": "parse error"}, 400),
-            "the provider refuses the query: parse error",
+            "the provider rejected the query: parse error",
             id="query",
         ),
-        pytest.param(Said(b"", 401), "refuses the credentials (HTTP 401)", id="unauthorised"),
+        pytest.param(Said(b"", 401), "rejected the credentials (HTTP 401)", id="unauthorised"),
         pytest.param(
-            Said(b"", 429, {"Retry-After": "7"}), "asked too often (HTTP 429)", id="throttled"
+            Said(b"", 429, {"Retry-After": "7"}),
+            "too many requests to the provider (HTTP 429)",
+            id="throttled",
         ),
         pytest.param(Said(b" " * 2_000_000, cut=True), "has more than 1048576 bytes", id="large"),
     ],

@@ -322,8 +322,8 @@ async def test_an_unknown_kind_is_told_and_nothing_is_applied(both, members):
     await both.application(config_map("first", one.namespace), boat, to="one")
     message = await both.until_fault("InvalidManifests")
     assert message == (
-        "manifests[1]: Boat tug: the cluster knows no kind Boat in example.com/v1: "
-        "install what brings it"
+        "manifests[1]: Boat tug: the cluster does not serve kind Boat in example.com/v1: "
+        "install its CustomResourceDefinition"
     )
     assert await one.names() == set()
     await both.update(config_map("first", one.namespace))

@@ -399,7 +399,7 @@ async def test_two_that_start_at_once_make_one_registration(start, watched):
 
 async def test_without_registration_nothing_is_touched(start, watched, client, home):
     controller = start("--register-webhooks=false")
-    controller.await_event("leading")
+    controller.await_event("became leader")
     name = f"{home}-gated"
     namespace = {"metadata": {"name": name, "annotations": {ANNOTATION: "enabled"}}}
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace})

@@ -33,10 +33,10 @@ async def test_a_killed_api_server_costs_no_certificate_and_repairs_go_on(plane)
             first = watched.secret()
             plane.kill("kube-apiserver")
             # What nobody sees of it is that it stopped to lead, and that it lives.
-            await asyncio.to_thread(controller.await_event, "not leading any more", patience=BACK)
+            await asyncio.to_thread(controller.await_event, "lost leadership", patience=BACK)
             plane.restart("kube-apiserver")
             begun = time.monotonic()
-            await asyncio.to_thread(controller.await_event, "leading", patience=BACK)
+            await asyncio.to_thread(controller.await_event, "became leader", patience=BACK)
             await watched.delete(MUTATING_WEBHOOKS)
             await watched.until_replaced(MUTATING_WEBHOOKS, BACK)
             assert time.monotonic() - begun < 2 * BACK

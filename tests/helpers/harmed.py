@@ -92,7 +92,7 @@ class Harmed:
         for name, since in logged.items():
             own = [deed.begun for deed in lease_writes(deeds) if deed.who == name]
             for line in self.log(name, since):
-                if line["event"] == "not leading any more":
+                if line["event"] == "lost leadership":
                     stopped = datetime.fromisoformat(line["timestamp"]).timestamp()
                     yield stopped - max(begun for begun in own if begun < stopped)
 

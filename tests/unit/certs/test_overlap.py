@@ -132,7 +132,7 @@ def test_a_leaf_for_clients_is_renewed():
     leaf = foreign_leaf(NOW, authority, NAMES, lifetime=timedelta(days=7), usage=usage)
     keys = ("ca.crt", "ca.key", "tls.crt", "tls.key")
     data = dict(zip(keys, map(pem, (*authority, *leaf)), strict=True))
-    assert written(NOW, data).reason == "tls.crt is no server's certificate"
+    assert written(NOW, data).reason == "tls.crt is not a server certificate"
 
 
 def test_a_leaf_that_ends_with_its_authority_gets_no_successor(fresh):

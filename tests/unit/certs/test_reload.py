@@ -57,7 +57,7 @@ def test_the_same_pair_is_not_loaded_again(first):
 def test_s3_a_pair_that_openssl_refuses_leaves_the_present_one(first, second):
     holder = CertificateHolder(first)
     files = msgspec.structs.replace(second.files, tls_key=first.files.tls_key)
-    with pytest.raises(UnreadableError, match="OpenSSL refuses"):
+    with pytest.raises(UnreadableError, match="OpenSSL rejects"):
         holder.offer(msgspec.structs.replace(second, files=files))
     assert presented(holder) == first.leaf_der
 

@@ -382,12 +382,12 @@ async def test_each_kind_of_fault_is_told_once_while_waiting(tmp_path):
 async def test_a_pair_that_openssl_refuses_is_not_found(tmp_path, monkeypatch):
     def refuse(_):
         monkeypatch.undo()
-        raise UnreadableError("OpenSSL refuses tls.crt and tls.key")
+        raise UnreadableError("OpenSSL rejects tls.crt and tls.key")
 
     monkeypatch.setattr("harbourmaster.certs.watch.CertificateHolder", refuse)
     Mount(tmp_path).show(shown(create_authority(START)))
     async with awaited(tmp_path) as (task, log):
-        assert "OpenSSL refuses" in await soon(log.errors)
+        assert "OpenSSL rejects" in await soon(log.errors)
         await found(task)
 
 

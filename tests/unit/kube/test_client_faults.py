@@ -377,5 +377,7 @@ async def test_old_tls_is_not_spoken(authority):
     context = client_context()
     authority.configure_trust(context)
     async with FakeApi(tls=tls) as api, Client(Connection(server=api.url, ssl=context)) as client:
-        with pytest.raises(UnreachableError, match="cannot connect to .*: it closed the connection"):
+        with pytest.raises(
+            UnreachableError, match=r"cannot connect to .*: it closed the connection"
+        ):
             await client.get(NAMESPACES, "prod")

@@ -120,7 +120,7 @@ def test_nothing_at_all_is_one_line_with_all_that_was_looked_for(environment, tm
         connect(service_account_dir=tmp_path)
     assert str(caught.value) == (
         "no API server: no kubeconfig is given, $KUBECONFIG is not set, $KUBERNETES_SERVICE_HOST "
-        f"is not set, and {tmp_path}/home/.kube/config is not there; give a kubeconfig"
+        f"is not set, and {tmp_path}/home/.kube/config does not exist: set a kubeconfig"
     )
     environment.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     with pytest.raises(ConnectionSettingsError, match=f"{tmp_path}/token is not there"):
@@ -152,7 +152,7 @@ def test_a_pods_user_is_read_from_its_token(account):
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        ("token", b"", "holds no token: it is empty"),
+        ("token", b"", "is not a token: it is empty"),
         ("token", b"a\nb", "spaces or control characters"),
         ("token", b"\xff", "is no text"),
         ("ca.crt", b"no PEM", "no certificates in PEM form"),

@@ -31,7 +31,7 @@ async def test_a_version_is_asked_for_once(api, known):
 
 
 async def test_a_kind_that_comes_is_found_when_it_was_forgotten(api, known, monkeypatch):
-    with pytest.raises(UnknownKindError, match=r"no kind Boat in example\.com/v1"):
+    with pytest.raises(UnknownKindError, match=r"does not serve kind Boat in example\.com/v1"):
         await known.resource("example.com/v1", "Boat")
     api.define(BOATS)
     with pytest.raises(UnknownKindError):

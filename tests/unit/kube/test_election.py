@@ -436,7 +436,7 @@ def test_work_that_fails_is_logged_gives_back_and_stands_again_later(election):
     election.run(20)
     assert election.working() == {"a"}
     log = election.log.getvalue()
-    assert log.count(b"the work of the leader failed") == 2
+    assert log.count(b"leader task failed") == 2
     assert b"RuntimeError: the work fails" in log
 
 
@@ -520,8 +520,8 @@ def test_each_kind_of_fault_is_logged_once_and_its_end_too(election):
     election.fate_of = lambda _candidate, _call: Fate()
     election.run(10)
     log = election.log.getvalue().decode()
-    assert log.count("no access to the Lease") == 1
-    assert log.count("access to the Lease again") == 1
+    assert log.count("Lease not accessible") == 1
+    assert log.count("Lease accessible again") == 1
     assert "not renewed within 2.5 s" in log
 
 

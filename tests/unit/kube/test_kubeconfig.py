@@ -195,14 +195,14 @@ CLUSTER = {"server": "https://kube.example.com:6443"}
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"current-context": ""}, "has no current-context: name a context"),
+        ({"current-context": ""}, "has no current-context: set a context"),
         ({"current-context": "none"}, 'has no context "none"'),
         ({"clusters": []}, 'has no cluster "one"'),
         ({"users": []}, 'has no user "me"'),
         ({"contexts": None}, 'has no context "c"'),
         ({"contexts": [{"name": "c"}]}, 'context "c" is empty'),
-        ({"contexts": "c"}, "a section is not as it must be"),
-        ({"clusters": [{"cluster": {}}]}, "a section is not as it must be"),
+        ({"contexts": "c"}, "a section has the wrong form"),
+        ({"clusters": [{"cluster": {}}]}, "a section has the wrong form"),
         ({"cluster": {}}, 'server "" is not like https://host:port'),
         ({"cluster": {"server": "kube.example.com:6443"}}, "is not like https://host:port"),
         ({"cluster": {"server": "https://"}}, "is not like https://host:port"),
@@ -223,16 +223,16 @@ CLUSTER = {"server": "https://kube.example.com:6443"}
             {"cluster": {**CLUSTER, "certificate-authority": "none.crt"}},
             "none.crt can't be read: No such file or directory",
         ),
-        ({"user": {"client-certificate-data": "AAAA"}}, "are no pair in PEM form"),
+        ({"user": {"client-certificate-data": "AAAA"}}, "do not match or are not PEM"),
         ({"user": {"client-certificate": "none.crt"}}, "none.crt can't be read"),
         ({"user": {"tokenFile": "none"}}, "none can't be read: No such file or directory"),
-        ({"user": {"token": "a b"}}, "token holds no token: it has spaces"),
+        ({"user": {"token": "a b"}}, "token is not a token: it has spaces"),
         ({"user": {"token": "t", "as": "root"}}, "as of a user is not supported"),
         ({"user": {"username": "u", "password": "p"}}, "username of a user is not supported"),
         ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider gcp is not supported"),
         ({"user": {"auth-provider": {"name": "oidc"}}}, "auth-provider oidc: Expected `object`"),
-        ({"user": {"exec": {"command": "x"}}}, "exec is not as it must be"),
-        ({"user": {"exec": "x"}}, "exec is not as it must be"),
+        ({"user": {"exec": {"command": "x"}}}, "exec: invalid section"),
+        ({"user": {"exec": "x"}}, "exec: invalid section"),
         ({"user": {"exec": {"command": "x", "apiVersion": "v7"}}}, "apiVersion v7 is not supp"),
         (
             {
@@ -260,15 +260,15 @@ def test_what_can_t_be_used_is_one_line(tmp_path, changes, text):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("", "is no kubeconfig"),
+        ("", "is invalid"),
         ("{}", "has no current-context"),
-        ("- a", "is no kubeconfig"),
-        ("text", "is no kubeconfig"),
+        ("- a", "is invalid"),
+        ("text", "is invalid"),
         ("{", "is no YAML in line 1"),
         ("a: b\nc: [", "is no YAML in line"),
-        ("clusters: 7", "is no kubeconfig"),
+        ("clusters: 7", "is invalid"),
         ("clusters: [7]\ncurrent-context: a", "has no context"),
-        (f"users: [{{token: {HIDDEN}}}]\ncontexts: [{{}}]\ncurrent-context: a", "a section is"),
+        (f"users: [{{token: {HIDDEN}}}]\ncontexts: [{{}}]\ncurrent-context: a", "a section has"),
         (f"users:\n- name: a\n  token: {HIDDEN}\n bad", "is no YAML in line"),
         ("\x00", "is no YAML"),
         ("!!python/object/apply:os.system [id]", "is no YAML in line 1"),
@@ -296,7 +296,7 @@ def test_a_key_with_a_password_is_one_line(authority, tmp_path, person):
         form.Encoding.PEM, form.PrivateFormat.PKCS8, form.BestAvailableEncryption(b"x")
     )
     user = {"client-certificate-data": data(person[0]), "client-key-data": data(locked)}
-    with pytest.raises(ConnectionSettingsError, match="are no pair in PEM form"):
+    with pytest.raises(ConnectionSettingsError, match="do not match or are not PEM"):
         connect(write(tmp_path / "config", cluster=CLUSTER, user=user))
 
 

@@ -162,18 +162,23 @@ async def failure(path):
 
 
 async def test_no_renewal_is_one_line(config, provider, tmp_path):
-    assert "there is no refresh-token: log in anew" in await failure(config())
+    assert "there is no refresh-token: log in again" in await failure(config())
     path = config(**{"refresh-token": "r1"})
     provider.status = 400
-    assert f"{provider.url} refuses to renew the id-token: 400: log in" in await failure(path)
+    assert (
+        f"{provider.url} rejected the renewal of the id-token: HTTP 400: log in"
+        in await failure(path)
+    )
     provider.status, provider.tokens = 200, {"access_token": "x"}
-    assert "does not answer as a provider does: " in await failure(path)
+    assert "sent an invalid answer: " in await failure(path)
     provider.tokens = {"id_token": "a\nb"}
-    assert "holds no token" in await failure(path)
+    assert "is not a token" in await failure(path)
     provider.endpoint = "http://127.0.0.1:9/token"
-    assert "is not reached by https" in await failure(path)
+    assert "has no https URL" in await failure(path)
     path = config(**{"refresh-token": "r1", "idp-issuer-url": "https://127.0.0.1:9"})
-    assert "no new id-token: cannot connect to https://127.0.0.1:9" in await failure(path)
+    assert "renewing the id-token failed: cannot connect to https://127.0.0.1:9" in await failure(
+        path
+    )
 
 
 async def test_a_provider_with_a_strangers_certificate_is_told_nothing(config, provider):

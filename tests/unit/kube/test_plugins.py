@@ -102,12 +102,12 @@ async def test_the_plugin_is_told_what_it_needs(plugin, tmp_path):
         ("exit 3", "ended with exit code 3: "),
         ("echo 'no login' >&2; exit 1", "ended with exit code 1: no login"),
         ("printf 'a\\033[2J\\nb' >&2; exit 1", "ended with exit code 1: a\\x1b[2J b"),
-        ("echo hidden", "does not answer with an ExecCredential: "),
-        (says(answer()), "gives neither a token nor a certificate"),
-        (says({**answer(), "kind": "Pod"}), f"answers with Pod of {VERSION}, not Exec"),
-        (says({**answer(), "apiVersion": "v2"}), "answers with ExecCredential of v2, not"),
-        (says(answer(token=7)), "does not answer with an ExecCredential: Expected `str`"),
-        (says(answer(token="a\nb")), "holds no token: it has spaces"),  # noqa: S106
+        ("echo hidden", "did not print a valid ExecCredential: "),
+        (says(answer()), "returned neither a token nor a certificate"),
+        (says({**answer(), "kind": "Pod"}), f"answers with Pod of {VERSION}, expected Exec"),
+        (says({**answer(), "apiVersion": "v2"}), "answers with ExecCredential of v2, expected"),
+        (says(answer(token=7)), "did not print a valid ExecCredential: Expected `str`"),
+        (says(answer(token="a\nb")), "is not a token: it has spaces"),  # noqa: S106
     ],
 )
 async def test_a_bad_plugin_is_one_line(plugin, tmp_path, body, text):
@@ -264,6 +264,6 @@ async def test_a_kubeconfigs_plugin_may_give_a_certificate(authority, tmp_path):
         given["status"]["clientKeyData"] = "no key"
         write_plugin(tmp_path, says(given))
         async with Client(connect(path)) as client:
-            with pytest.raises(UnauthorizedError, match="are no pair in PEM form"):
+            with pytest.raises(UnauthorizedError, match="do not match or are not PEM"):
                 await client.request("GET", "/version")
     assert "Authorization" not in api.requests[0].headers

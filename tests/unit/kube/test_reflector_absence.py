@@ -28,7 +28,7 @@ async def test_an_absent_resource_is_synced_empty_and_no_error(api):
             assert mirror.held == {}
             assert mirror.states == [(None, True, True)]
             assert mirror.told == []
-    assert [line["event"] for line in logs] == ["resource is absent"]
+    assert [line["event"] for line in logs] == ["resource not served"]
 
 
 @virtual

@@ -282,7 +282,7 @@ async def test_each_kind_of_fault_is_logged_once_until_there_is_contact(api):
                 api.down = None
                 await asyncio.sleep(60)
     lines = [line.get("error", line["event"]) for line in logs]
-    assert lines == ["500: no", "the connection broke", "in contact again"] * 2
+    assert lines == ["500: no", "the connection broke", "watch reconnected"] * 2
 
 
 @pytest.mark.parametrize("listing", [True, False], ids=["list", "watch"])
@@ -385,7 +385,7 @@ async def test_a_listener_of_states_that_raises_does_not_end_the_mirror(api):
             api.put("a", value=1)
             await asyncio.sleep(1)
             assert mirror.held == mirror.right
-    assert "on_state failed" in [line["event"] for line in logs]
+    assert "state handler failed" in [line["event"] for line in logs]
 
 
 def test_a_fault_decides_how_to_go_on():

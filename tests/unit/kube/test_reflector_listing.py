@@ -267,8 +267,8 @@ async def test_a_fallback_may_stand_in_for_what_can_not_be_read(api):
             assert mirror.held == {"prod/thing-0": Thing(0), "prod/bad": Thing(-1)}
     assert [key for key, _, _ in asked] == ["prod/bad", "prod/worse", "prod/worst"]
     assert b"no number" in asked[0][1]
-    left_out = [line["key"] for line in logs if "left out" in line["event"]]
-    assert left_out == ["prod/worse", "prod/worst"]
+    dropped = [line["key"] for line in logs if "object dropped" in line["event"]]
+    assert dropped == ["prod/worse", "prod/worst"]
 
 
 @virtual
@@ -280,7 +280,7 @@ async def test_a_list_without_a_version_is_a_fault(api):
 
     async with mirrored(Versionless(), synced=False) as mirror:
         await asyncio.sleep(60)
-        assert "a list without resourceVersion" in mirror.reflector.error
+        assert "the list has no resourceVersion" in mirror.reflector.error
         assert not mirror.reflector.synced.is_set()
 
 
@@ -294,7 +294,7 @@ async def test_a_list_that_goes_round_in_circles_is_a_fault(api):
     circling = Circling()
     async with mirrored(circling, synced=False) as mirror:
         await asyncio.sleep(60)
-        assert "goes on from where it was" in mirror.reflector.error
+        assert "continues where it was" in mirror.reflector.error
         assert len(circling.calls) < 60
 
 
@@ -315,7 +315,7 @@ async def test_a_listener_that_raises_does_not_end_the_mirror(api):
             fill(api, 2)
             await asyncio.sleep(1)
             assert mirror.held == mirror.right
-    assert [line["event"] for line in logs] == ["on_change failed"]
+    assert [line["event"] for line in logs] == ["change handler failed"]
 
 
 @virtual

@@ -175,7 +175,7 @@ async def test_an_end_within_a_line_is_no_end(api, client):
         await api.until_watched()
         api.send_raw(b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}')
         api.close_watches()
-        with pytest.raises(UnreachableError, match="cut off within a line"):
+        with pytest.raises(UnreachableError, match="ended within a line"):
             await task
 
 

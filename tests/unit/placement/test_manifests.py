@@ -29,7 +29,9 @@ SCOPES = {
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): False,
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"): False,
 }
-UNKNOWN = "the cluster knows no kind Boat in example.com/v1: install what brings it"
+UNKNOWN = (
+    "the cluster does not serve kind Boat in example.com/v1: install its CustomResourceDefinition"
+)
 FORBIDDEN = "is cluster-scoped, which its Cluster does not allow (spec.allowClusterScoped)"
 FREE = Target(SCOPES, "team", allow_cluster_scoped=True)
 STRICT = Target(SCOPES, "team")

@@ -33,7 +33,7 @@ OPEN = [
 
 @pytest.mark.parametrize("address", REFUSED)
 def test_addresses_that_are_trusted_by_whom_they_belong_to_are_refused(address):
-    with pytest.raises(ForbiddenAddressError, match=r"^prom may not be asked: it has an? "):
+    with pytest.raises(ForbiddenAddressError, match=r"^prom is not allowed: it has an? "):
         Addresses().check(address, "prom")
 
 

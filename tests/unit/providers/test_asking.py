@@ -306,7 +306,7 @@ async def test_what_is_unexpected_is_a_bad_answer_and_told_in_the_log_without_it
         one = asker(Scripted(error))
         with pytest.raises(BadAnswerError) as caught:
             await one.ask(PROM, Question("up"))
-    assert str(caught.value) == f"the answer is not understood ({type(error).__name__})"
+    assert str(caught.value) == f"unexpected answer ({type(error).__name__})"
     (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert (line["level"], line["component"], line["provider"]) == ("error", "providers", "prom")
     assert "test_asking.py" in line["exception"]

@@ -41,7 +41,7 @@ async def test_all_addresses_of_a_name_are_found():
     ],
 )
 async def test_a_name_with_any_address_that_is_refused_is_refused(addresses):
-    with pytest.raises(ForbiddenAddressError, match=r"^prom may not be asked: it has a link-local"):
+    with pytest.raises(ForbiddenAddressError, match=r"^prom is not allowed: it has a link-local"):
         await resolver(Names(prom=addresses)).resolve("prom", 80)
 
 
@@ -140,7 +140,7 @@ async def test_a_name_that_comes_to_mean_another_address_is_checked_anew(monkeyp
     ):
         url = f"http://prom:{server.port}/"
         assert (await http.send("GET", url)).body == b"1"
-        with pytest.raises(ForbiddenAddressError, match=r"^prom may not be asked"):
+        with pytest.raises(ForbiddenAddressError, match=r"^prom is not allowed"):
             await http.send("GET", url)
     assert server.connections == 1
 

@@ -134,7 +134,7 @@ async def test_what_is_noted_without_leaving_anything_out_does_no_harm(clock):
         ("empty", QUERY, NoValuesError, "no values in query result"),
         ("several", QUERY, TooManyValuesError, "2 records are series"),
         ("fields", FIELDS, TooManyValuesError, "too many values in query result: errors, hosts"),
-        ("partial", QUERY, TooLargeError, "only a part (Your execution was stopped"),
+        ("partial", QUERY, TooLargeError, "incomplete (Your execution was stopped"),
         ("refused", QUERY, BadQueryError, "HTTP 400: `avg` isn't allowed here."),
         ("failed", QUERY, BadAnswerError, "the query ended without a result (FAILED)"),
         ("client-refused", QUERY, UnauthorizedError, "no access token (HTTP 400)"),
@@ -159,7 +159,7 @@ async def test_a_query_that_never_ends_is_given_up(clock):
     running = b'{"state": "RUNNING", "requestToken": "t"}'
     error, http = await told(running, clock=clock)
     assert type(error) is TimedOutError
-    assert str(error) == "the query runs for more than 50 s"
+    assert str(error) == "the query did not end within 50 s"
     # The server holds each of them for a second, too.
     assert clock.now == 25
     assert len(http.sent) == 1 + 1 + 25
@@ -282,16 +282,16 @@ async def test_a_platform_token_is_sent_as_it_is():
 @pytest.mark.parametrize(
     ("secret", "message"),
     [
-        (None, "no secret is named: set secretKeyRef"),
+        (None, "no secret: set secretKeyRef"),
         ({}, "secret does not contain the key client"),
         (
             {"client": b"dt0s08.canary"},
-            "no client secret of Dynatrace: dt0s08.<id>.<64 characters>",
+            "a Dynatrace client secret: expected dt0s08.<id>.<64 characters>",
         ),
-        ({"client": CLIENT.encode() + b"A"}, "no client secret of Dynatrace"),
+        ({"client": CLIENT.encode() + b"A"}, "not a Dynatrace client secret"),
         (
             {**SECRET, "tokenUrl": b"http://canary.example.com"},
-            "tokenUrl of the secret is no https",
+            "tokenUrl of the secret is not an https",
         ),
         ({**SECRET, "scope": b""}, "the key scope of the secret is empty"),
     ],

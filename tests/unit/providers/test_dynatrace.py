@@ -127,7 +127,7 @@ async def test_points_that_are_none_make_no_value(document, kind):
 @pytest.mark.parametrize(
     ("secret", "key", "message"),
     [
-        (None, "token", "no secret is named: set secretKeyRef"),
+        (None, "token", "no secret: set secretKeyRef"),
         ({}, "token", "secret does not contain the key token"),
         ({"token": b"\n"}, "token", "the key token of the secret is empty or not printable ASCII"),
     ],

@@ -114,7 +114,7 @@ async def test_a_status_is_for_the_caller_to_judge(http, status):
     [
         (f"https://u:{CANARY}@api.example.com/{CANARY}?{CANARY}", "api.example.com"),
         ("/elsewhere", "127.0.0.1"),
-        ("http://[::1", "what is no URL"),
+        ("http://[::1", "an invalid URL"),
     ],
 )
 async def test_no_redirect_is_followed(http, status, location, host):
@@ -123,7 +123,7 @@ async def test_no_redirect_is_followed(http, status, location, host):
         text = await refusal(
             http, server.url, RedirectedError, headers={"Authorization": f"Bearer {CANARY}"}
         )
-    assert text == f"127.0.0.1:{server.port} redirects to {host}, and nobody goes there"
+    assert text == f"127.0.0.1:{server.port} redirects to {host}, and redirects are not followed"
     assert len(server.requests) == 1
 
 
@@ -140,7 +140,7 @@ async def test_addresses_are_refused_before_anything_is_sent():
 async def test_what_is_denied_is_refused_though_allowed():
     async with Http(LOOPBACK, ("127.0.0.1",)) as http:
         text = await refusal(http, "http://127.0.0.1:9", ForbiddenAddressError)
-    assert text == "127.0.0.1:9 may not be asked: it has an address that is denied"
+    assert text == "127.0.0.1:9 is not allowed: it has an address that is denied"
 
 
 def test_bad_networks_are_refused_at_once():

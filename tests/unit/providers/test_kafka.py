@@ -70,7 +70,7 @@ async def test_a_user_is_sent_as_basic_authorization():
         ("object", NoValuesError, "no values in query result"),
         ("no-columns", NoValuesError, "no values in query result"),
         ("several", TooManyValuesError, "too many values in query result"),
-        ("null", BadAnswerError, "no value where a number belongs"),
+        ("null", BadAnswerError, "no value instead of a number"),
         ("text", BadAnswerError, "'abc' is no number"),
         ("failed", BadAnswerError, "Unable to execute pull query"),
         ("refused", BadQueryError, "HTTP 400: HEAT_DEMAND does not exist."),
@@ -157,7 +157,7 @@ async def test_what_is_no_identifier_is_not_sent(name, part):
     error, http = await told(b"[]", table=Table(**parts))
     assert type(error) is BadProviderError
     named = {"name": "table", "comparison_column": "comparisonColumn"}.get(part, "valueColumn")
-    assert f"spec.kafka.{named} is no identifier" in str(error)
+    assert f"spec.kafka.{named} is not a KSQL identifier" in str(error)
     assert not http.sent
 
 

@@ -63,7 +63,7 @@ def test_numbers_and_texts_of_numbers_count(given, number):
 def test_what_is_not_finite_is_no_measurement(given, shown):
     with pytest.raises(NotFiniteError) as caught:
         finite(given)
-    assert str(caught.value) == f"the value is {shown}, which is no measurement"
+    assert str(caught.value) == f"the value is {shown}, expected a finite number"
 
 
 @pytest.mark.parametrize(

@@ -114,10 +114,10 @@ async def test_a_range_without_a_step_gives_the_first_sample_as_with_keptn():
         ("range-empty", NoValuesError, "no values in query result"),
         ("several", TooManyValuesError, "too many values in query result"),
         ("range-several", TooManyValuesError, "too many values in query result"),
-        ("nan", NotFiniteError, "the value is NaN, which is no measurement"),
-        ("scalar-steps", NotFiniteError, "the value is NaN, which is no measurement"),
-        ("infinite", NotFiniteError, "the value is +Inf, which is no measurement"),
-        ("negative", NotFiniteError, "the value is -Inf, which is no measurement"),
+        ("nan", NotFiniteError, "the value is NaN, expected a finite number"),
+        ("scalar-steps", NotFiniteError, "the value is NaN, expected a finite number"),
+        ("infinite", NotFiniteError, "the value is +Inf, expected a finite number"),
+        ("negative", NotFiniteError, "the value is -Inf, expected a finite number"),
         ("scalar", BadAnswerError, "could not cast result"),
         ("string", BadAnswerError, "could not cast result"),
         ("matrix", BadAnswerError, "could not cast result"),
@@ -132,7 +132,7 @@ async def test_a_range_without_a_step_gives_the_first_sample_as_with_keptn():
         (
             "execution",
             BadQueryError,
-            "the provider refuses the query: vector cannot contain metrics with the same labelset",
+            "the provider rejected the query: vector cannot contain metrics with the same labelset",
         ),
         (
             "too-many-points",
@@ -140,7 +140,7 @@ async def test_a_range_without_a_step_gives_the_first_sample_as_with_keptn():
             "points per timeseries. Try decreasing the query resolution (?step=XX)",
         ),
         ("missing", BadQueryError, "(HTTP 404: 404 page not found)"),
-        ("throttled", ThrottledError, "the provider is asked too often (HTTP 429)"),
+        ("throttled", ThrottledError, "too many requests to the provider (HTTP 429)"),
         ("unavailable", UnreachableError, "the provider failed: TSDB not ready"),
         ("internal", UnreachableError, "the provider failed: runtime error: index out of range"),
         ("gateway", UnreachableError, "(HTTP 502: <html><body>502 Bad Gateway</body></html>)"),
@@ -148,7 +148,7 @@ async def test_a_range_without_a_step_gives_the_first_sample_as_with_keptn():
         (
             "timeout",
             TimedOutError,
-            "the provider gave the query up: query timed out in expression evaluation",
+            "the provider aborted the query: query timed out in expression evaluation",
         ),
     ],
 )

@@ -540,7 +540,7 @@ async def test_an_analysis_that_is_deleted_is_forgotten(ready):
 
 async def test_a_value_that_is_not_finite_has_no_points(ready):
     ready.questions.answers["sum(up)"] = NotFiniteError(
-        "the value is +Inf, which is no measurement"
+        "the value is +Inf, expected a finite number"
     )
     ready.analysis()
     await ready.settle()

@@ -251,7 +251,7 @@ async def test_nothing_is_asked_any_more_when_the_term_is_over(world):
     [
         (NoValuesError("no values in query result"), "no values in query result"),
         (TooManyValuesError("too many values in query result"), "too many values in query result"),
-        (NotFiniteError("the value is NaN, which is no measurement"), "the value is NaN"),
+        (NotFiniteError("the value is NaN, expected a finite number"), "the value is NaN"),
     ],
 )
 async def test_c92_a_fault_leaves_the_value(world, error, text):

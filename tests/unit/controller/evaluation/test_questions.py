@@ -43,7 +43,7 @@ class Asker:
         self.targets.append(target)
         await asyncio.sleep(0)
         if self.right is not None and target.secret["login"] != self.right:
-            raise UnauthorizedError("the provider refuses the credentials (HTTP 401)")
+            raise UnauthorizedError("the provider rejected the credentials (HTTP 401)")
         return ANSWER
 
 
