@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 AUTHORITY_LIFETIME: Final = timedelta(days=365)
-LEAF_LIFETIME: Final = timedelta(days=7)
+SERVING_LIFETIME: Final = timedelta(days=7)
 BACKDATED: Final = timedelta(minutes=5)
 """How long before its making a certificate is valid, for clients whose clocks are behind; less for
 a certificate of less than 50 minutes, which would be due at its making (see ``backdated``)."""
@@ -67,12 +67,12 @@ def create_authority(
     return _pair(certificate, key)
 
 
-def issue_leaf(
+def issue_serving_certificate(
     now: datetime,
     authority: KeyPair,
     names: Collection[str],
     *,
-    lifetime: timedelta = LEAF_LIFETIME,
+    lifetime: timedelta = SERVING_LIFETIME,
 ) -> KeyPair:
     """Make a server certificate for DNS names and IP addresses; it never outlives its authority.
 

@@ -56,16 +56,16 @@ class Bundle(Struct, frozen=True, kw_only=True):
     """A certificate that can be served, and what is known about it. Times are UTC."""
 
     files: BundleFiles
-    leaf_der: bytes
+    serving_der: bytes
     not_before: datetime
     not_after: datetime
     names: frozenset[str]
-    """DNS names and IP addresses of the leaf."""
+    """DNS names and IP addresses of the serving certificate."""
     authority_not_before: datetime | None = None
     authority_not_after: datetime | None = None
     """Of the first certificate of ca.crt; None without that file."""
     anchor_der: bytes | None = None
-    """The certificate of ca.crt to which the leaf leads; None without that file."""
+    """The certificate of ca.crt to which the serving certificate leads; None without that file."""
 
     @property
     def pair(self) -> bytes:
@@ -92,7 +92,7 @@ def parse_bundle(files: BundleFiles) -> Bundle:
             _check_pair(authorities[0], parse_key(files.ca_key, "ca.key"), "ca.crt", "ca.key")
     return Bundle(
         files=files,
-        leaf_der=chain[0].public_bytes(serialization.Encoding.DER),
+        serving_der=chain[0].public_bytes(serialization.Encoding.DER),
         not_before=chain[0].not_valid_before_utc,
         not_after=chain[0].not_valid_after_utc,
         names=_names(chain[0]),

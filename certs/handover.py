@@ -1,7 +1,7 @@
-"""Clients that read ca.crt once, at their start: when they get a leaf of a new authority.
+"""When clients that read ca.crt only at their start get a serving certificate of a new authority.
 
-A kube-scheduler is such a client. Whoever it asks goes on with the old leaf, so that there is time
-to start it anew, as long as one that starts meanwhile trusts the old authority too.
+A kube-scheduler is such a client. Its server keeps the old serving certificate, so that there is
+time to restart the client, as long as a client that starts meanwhile trusts the old authority too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from harbourmaster.certs.bundle import Bundle
 
 SPARE: Final = 10
-"""The last part of its life in which the old leaf is served no more: clocks differ."""
+"""The last tenth of its validity, in which the old certificate is not served: clocks differ."""
 _MARK_LENGTH: Final = 16
 
 
 def handover(served: Bundle, found: Bundle, now: datetime) -> datetime | None:
-    """When ``found`` is to be served in place of ``served``; None for now."""
+    """When ``found`` replaces ``served``; None for at once."""
     if served.anchor_der is None or served.anchor_der == found.anchor_der:
         return None
     if not found.names <= served.names:
@@ -37,7 +37,7 @@ def handover(served: Bundle, found: Bundle, now: datetime) -> datetime | None:
 
 
 def mark_of(bundle: Bundle) -> str:
-    """What tells the authority of the leaf from others; empty without ca.crt."""
+    """A fingerprint of the certificate's authority; empty without ca.crt."""
     if bundle.anchor_der is None:
         return ""
     return hashlib.sha256(bundle.anchor_der).hexdigest()[:_MARK_LENGTH]

@@ -1,4 +1,4 @@
-"""What of a shared Secret's data can be used, and what is wrong with the rest."""
+"""The usable parts of a shared Secret, and what is wrong with the others."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _SERVING: Final = frozenset(
 )
 
 
-class Leaf(Struct, frozen=True):
-    """A pair that clients accept, now or as soon as their clocks and ours agree."""
+class ServingPair(Struct, frozen=True):
+    """A serving certificate and key that clients accept, now or when clocks agree."""
 
     bundle: Bundle
     certificate: x509.Certificate
@@ -58,37 +58,41 @@ class Leaf(Struct, frozen=True):
 
 
 class Inventory(Struct, frozen=True, kw_only=True):
-    """The usable parts; a fault says why its part is not there, or must be renewed."""
+    """The usable parts; a fault says why a part is missing or must be renewed."""
 
     trusted: tuple[x509.Certificate, ...]
-    """Of ca.crt, the issuing one first."""
+    """The certificates of ca.crt, the issuing one first."""
     signer: KeyPair | None
-    """The issuing authority where it can sign."""
+    """The issuing authority, if it can sign."""
     authority_fault: str
     upcoming: KeyPair | None
     upcoming_fault: str
-    leaf: Leaf | None
-    leaf_fault: str
+    serving: ServingPair | None
+    serving_fault: str
 
     def __repr__(self) -> str:
         # Keys must never reach a log or a traceback.
-        return f"Inventory({self.authority_fault!r}, {self.upcoming_fault!r}, {self.leaf_fault!r})"
+        return (
+            f"Inventory({self.authority_fault!r}, {self.upcoming_fault!r}, {self.serving_fault!r})"
+        )
 
 
 def take_inventory(
     now: datetime, data: Mapping[str, bytes], wanted: frozenset[str], lifetime: timedelta
 ) -> Inventory:
-    """Read a Secret's data, whatever it holds; ``lifetime`` is what authorities should have."""
+    """Parse a Secret's data; ``lifetime`` is the validity that authorities should have."""
     trusted = read_authorities(data.get(CA_CERTIFICATE), now)
-    leaf, leaf_fault = _find_leaf(now, data, (*trusted, *next_authority(data, now)), wanted)
-    # What is served decides who the issuer is, not what somebody put first into ca.crt.
-    candidates = trusted if leaf is None else (leaf.issuer,)
+    serving, serving_fault = _find_serving(
+        now, data, (*trusted, *next_authority(data, now)), wanted
+    )
+    # The served certificate decides who the issuer is, not the order in ca.crt.
+    candidates = trusted if serving is None else (serving.issuer,)
     issuing, authority_fault = _find_signer(now, data, candidates)
     signer = None
     if issuing is not None:
         signer = KeyPair(encode([issuing]), data[CA_KEY])
         authority_fault = _must_go(issuing, CA_CERTIFICATE, now, lifetime)
-    first = issuing if leaf is None else leaf.issuer
+    first = issuing if serving is None else serving.issuer
     if first is not None:
         trusted = tuple(islice(dict.fromkeys((first, *trusted)), MAX_AUTHORITIES))
     upcoming, upcoming_fault = _find_upcoming(now, data, lifetime)
@@ -98,13 +102,13 @@ def take_inventory(
         authority_fault=authority_fault,
         upcoming=upcoming,
         upcoming_fault=upcoming_fault,
-        leaf=leaf,
-        leaf_fault=leaf_fault,
+        serving=serving,
+        serving_fault=serving_fault,
     )
 
 
 def unlike_ours(certificate: x509.Certificate, file: str, lifetime: timedelta) -> str:
-    """Why a certificate that may be good is none that we would have made; or nothing."""
+    """Why we would not have issued a certificate, although it may be valid; empty if we would."""
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != ec.SECP256R1.name:
         return f"{file} is not of ECDSA P-256"
@@ -114,24 +118,24 @@ def unlike_ours(certificate: x509.Certificate, file: str, lifetime: timedelta) -
     return ""
 
 
-def _find_leaf(
+def _find_serving(
     now: datetime,
     data: Mapping[str, bytes],
     trusted: Sequence[x509.Certificate],
     wanted: frozenset[str],
-) -> tuple[Leaf | None, str]:
+) -> tuple[ServingPair | None, str]:
     try:
-        return _read_leaf(now, data, trusted, wanted), ""
+        return _read_serving(now, data, trusted, wanted), ""
     except CertificateError as error:
         return None, str(error)
 
 
-def _read_leaf(
+def _read_serving(
     now: datetime,
     data: Mapping[str, bytes],
     trusted: Sequence[x509.Certificate],
     wanted: frozenset[str],
-) -> Leaf:
+) -> ServingPair:
     chain = data.get(TLS_CERTIFICATE)
     bundle = parse_bundle(BundleFiles(tls_crt=chain, tls_key=data.get(TLS_KEY)))
     certificate = parse_certificates(chain, TLS_CERTIFICATE)[0]
@@ -140,10 +144,10 @@ def _read_leaf(
         raise ChainError("tls.crt was not issued by ca.crt")
     if is_authority(certificate) or not _is_for_servers(certificate):
         raise ChainError("tls.crt is not a server certificate")
-    # A leaf for one of the names serves somebody, and a clock that is behind may be ours.
+    # A certificate for one of the names is in use, and our own clock may be behind.
     needed = wanted if wanted.isdisjoint(bundle.names) else ()
     verify_bundle(bundle, max(now, bundle.not_before), needed)
-    return Leaf(bundle, certificate, issuer)
+    return ServingPair(bundle, certificate, issuer)
 
 
 def _is_for_servers(certificate: x509.Certificate) -> bool:
@@ -160,7 +164,7 @@ def _find_signer(
     if not candidates:
         return None, _why_none(now, data, CA_CERTIFICATE)
     try:
-        # Once for all: the library takes its time to check an RSA key.
+        # Only once: checking an RSA key is slow.
         key = signing_key(data.get(CA_KEY))
     except UnreadableError as error:
         return None, str(error)

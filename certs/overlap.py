@@ -1,9 +1,10 @@
-"""When to renew what in the Secret that replicas share, so that no handshake fails (decision D15).
+"""Renewal of the Secret that replicas share, so that no handshake fails (decision D15).
 
-A new authority is made known to every client before a leaf of it is served, and an old one stays
-trusted: its key is gone, and no leaf of it outlives it. No handshake fails while nobody is later
-than ``margins`` says. Only where ca.key is lost must all steps to a new authority fit into what is
-left of the leaf's life, for nothing can renew that leaf; its last third is what one can count on.
+Every client gets a new authority before a certificate that it issued is served, and the old one
+stays trusted: its key is deleted, and none of its certificates outlives it. No handshake fails
+while every delay is within ``margins``. If ca.key is lost, all steps to a new authority must fit
+into the remaining validity of the serving certificate, at least a third, because nothing can renew
+that certificate.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from msgspec import Struct
 
 from harbourmaster.certs.authority import (
     AUTHORITY_LIFETIME,
-    LEAF_LIFETIME,
+    SERVING_LIFETIME,
     backdated,
     create_authority,
-    issue_leaf,
+    issue_serving_certificate,
 )
 from harbourmaster.certs.bundle import (
     CA_CERTIFICATE,
@@ -35,9 +36,9 @@ from harbourmaster.certs.inventory import ROUNDING, Inventory, take_inventory, u
 from harbourmaster.certs.rotation import (
     Keep,
     canonical_name,
-    leaf_renewal_time,
     overdue,
     renewal_time,
+    serving_renewal_time,
     too_many_names,
 )
 from harbourmaster.certs.secret import (
@@ -55,28 +56,29 @@ if TYPE_CHECKING:
 
 
 class Lifetimes(Struct, frozen=True, kw_only=True):
-    """How long certificates live, and how long a new authority is made known beforehand."""
+    """Validity of certificates, and how long a new authority is published before it is used."""
 
     authority: timedelta = AUTHORITY_LIFETIME
-    leaf: timedelta = LEAF_LIFETIME
+    serving: timedelta = SERVING_LIFETIME
     publish: timedelta = timedelta(seconds=30)
-    """How long every caBundle must have held a new authority before a leaf of it is served."""
+    """How long every caBundle must have a new authority before one of its certificates is
+    served."""
 
 
 class Margins(Struct, frozen=True, kw_only=True):
-    """How late others may be without a failed handshake."""
+    """Delays that cause no failed handshake."""
 
     copies: timedelta
     """How long after a write a client may still use the caBundle of before."""
-    leaf: timedelta
-    """How late the controller renews the leaf, and after that a replica reads it, together."""
+    serving: timedelta
+    """Delay until the controller renews the serving certificate and every replica reads it."""
     authority: timedelta
-    """How late, together, the controller makes a new authority, puts it into every caBundle, sees
-    it there and goes over to it, and after that a replica reads the leaf."""
+    """Delay until the controller creates a new authority, writes it into every caBundle, sees it
+    there and uses it, and every replica reads the serving certificate."""
 
 
 class Await(Struct, frozen=True):
-    """A new authority is being made known; look again at ``until`` or when a caBundle changes."""
+    """A new authority is being published; check again at ``until`` or when a caBundle changes."""
 
     until: datetime
 
@@ -133,10 +135,10 @@ def decide(
     """
     case = _case(now, data, frozenset(map(canonical_name, names)), lifetimes)
     held = case.held
-    if held.leaf is None and held.signer is None:
+    if held.serving is None and held.signer is None:
         # Clients accept nothing that is served now, so waiting would help nobody.
         authority = held.upcoming or create_authority(now, lifetime=lifetimes.authority)
-        reason = f"{held.leaf_fault}; {held.authority_fault}: a new authority is used at once"
+        reason = f"{held.serving_fault}; {held.authority_fault}: a new authority is used at once"
         return _write(case, _go_over(case, authority), reason)
     if held.upcoming is not None and _is_known(case, held.upcoming, published_since):
         reason = "every caBundle holds the new authority: it is used from now on"
@@ -150,11 +152,11 @@ def decide(
 
 def margins(lifetimes: Lifetimes = _DEFAULTS) -> Margins:
     """The module's bounds for these lifetimes."""
-    leaf = lifetimes.leaf + backdated(lifetimes.leaf)
+    serving = lifetimes.serving + backdated(lifetimes.serving)
     authority = lifetimes.authority + backdated(lifetimes.authority)
     return Margins(
         copies=lifetimes.publish,
-        leaf=leaf / 3 - ROUNDING,
+        serving=serving / 3 - ROUNDING,
         authority=authority / 3 - ROUNDING - lifetimes.publish,
     )
 
@@ -173,7 +175,9 @@ def _is_known(case: _Case, upcoming: KeyPair, since: datetime | None) -> bool:
 
 
 def _go_over(case: _Case, authority: KeyPair) -> dict[str, bytes]:
-    leaf = issue_leaf(case.now, authority, sorted(case.wanted), lifetime=case.lifetimes.leaf)
+    serving = issue_serving_certificate(
+        case.now, authority, sorted(case.wanted), lifetime=case.lifetimes.serving
+    )
     first = parse_certificates(authority.certificate, CA_CERTIFICATE)[0]
     # The one before must stay for replicas that are late; a foreign one not for its ten years.
     trusted = dict.fromkeys((first, *case.held.trusted[:1]))
@@ -187,8 +191,8 @@ def _go_over(case: _Case, authority: KeyPair) -> dict[str, bytes]:
         **kept,
         CA_CERTIFICATE: encode(islice(trusted, MAX_AUTHORITIES)),
         CA_KEY: authority.key,
-        TLS_CERTIFICATE: leaf.certificate,
-        TLS_KEY: leaf.key,
+        TLS_CERTIFICATE: serving.certificate,
+        TLS_KEY: serving.key,
     }
 
 
@@ -197,11 +201,13 @@ def _renewals(case: _Case) -> tuple[dict[str, bytes], list[str]]:
     now, held, lifetimes = case.now, case.held, case.lifetimes
     changes: dict[str, bytes] = {}
     reasons = []
-    leaf_fault = _leaf_fault(case)
-    if leaf_fault and held.signer is not None:
-        leaf = issue_leaf(now, held.signer, sorted(case.wanted), lifetime=lifetimes.leaf)
-        changes |= {TLS_CERTIFICATE: leaf.certificate, TLS_KEY: leaf.key}
-        reasons.append(leaf_fault)
+    serving_fault = _serving_fault(case)
+    if serving_fault and held.signer is not None:
+        serving = issue_serving_certificate(
+            now, held.signer, sorted(case.wanted), lifetime=lifetimes.serving
+        )
+        changes |= {TLS_CERTIFICATE: serving.certificate, TLS_KEY: serving.key}
+        reasons.append(serving_fault)
     if case.is_rotating and held.upcoming is None:
         upcoming = create_authority(now, lifetime=lifetimes.authority)
         changes |= {NEXT_CERTIFICATE: upcoming.certificate, NEXT_KEY: upcoming.key}
@@ -214,25 +220,27 @@ def _renewals(case: _Case) -> tuple[dict[str, bytes], list[str]]:
     return changes, reasons
 
 
-def _leaf_fault(case: _Case) -> str:
-    leaf = case.held.leaf
-    if leaf is None:
-        return case.held.leaf_fault
+def _serving_fault(case: _Case) -> str:
+    serving = case.held.serving
+    if serving is None:
+        return case.held.serving_fault
     try:
-        verify_bundle(leaf.bundle, case.now, case.wanted)
+        verify_bundle(serving.bundle, case.now, case.wanted)
     except CertificateError as error:
         return str(error)
     if not case.is_rotating:
         # Otherwise it soon gets a successor anyway.
-        if leaf.bundle.names != case.wanted:
+        if serving.bundle.names != case.wanted:
             return too_many_names(case.wanted)
-        fault = unlike_ours(leaf.certificate, TLS_CERTIFICATE, case.lifetimes.leaf)
+        fault = unlike_ours(serving.certificate, TLS_CERTIFICATE, case.lifetimes.serving)
         if fault:
             return fault
-    due = leaf_renewal_time(leaf.bundle)
-    end = min(case.now + case.lifetimes.leaf, leaf.issuer.not_valid_after_utc)
-    # A leaf that ends with its authority gets no successor from it.
-    return overdue(TLS_CERTIFICATE, due) if case.now >= due and end > leaf.bundle.not_after else ""
+    due = serving_renewal_time(serving.bundle)
+    end = min(case.now + case.lifetimes.serving, serving.issuer.not_valid_after_utc)
+    # A serving certificate that ends with its authority gets no successor from it.
+    return (
+        overdue(TLS_CERTIFICATE, due) if case.now >= due and end > serving.bundle.not_after else ""
+    )
 
 
 def _write(case: _Case, data: dict[str, bytes], reason: str) -> Write:
@@ -247,8 +255,8 @@ def _next_look(case: _Case, since: datetime | None) -> datetime:
         renewal_time(each.not_valid_before_utc, each.not_valid_after_utc)
         for each in (*held.trusted[:1], *next_authority(case.data, case.now))
     ]
-    if held.leaf is not None:
-        instants += [held.leaf.bundle.not_after, leaf_renewal_time(held.leaf.bundle)]
+    if held.serving is not None:
+        instants += [held.serving.bundle.not_after, serving_renewal_time(held.serving.bundle)]
     if since is not None and held.upcoming is not None:
         # A time ahead of the clock begins anew.
         instants.append(case.lifetimes.publish + min(since, case.now))

@@ -31,26 +31,26 @@ class Keep(Struct, frozen=True):
     until: datetime
 
 
-class RenewLeaf(Struct, frozen=True):
-    """Issue a new leaf from the present authority."""
+class RenewServingCertificate(Struct, frozen=True):
+    """Issue a new serving certificate by the current authority."""
 
     reason: str
 
 
 class RenewAuthority(Struct, frozen=True):
-    """Make a new authority and a new leaf."""
+    """Create a new authority and a new serving certificate."""
 
     reason: str
 
 
-Action: TypeAlias = Keep | RenewLeaf | RenewAuthority
+Action: TypeAlias = Keep | RenewServingCertificate | RenewAuthority
 
 
 def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
     """Decide what to do with our own certificates; both kinds are renewed after 2/3 of their life.
 
-    A leaf whose end was cut to its authority's gets no successor from it: by then the authority
-    is past its own 2/3.
+    A serving certificate whose validity was cut to its authority's is not renewed by that
+    authority, which is then past its own 2/3.
     """
     try:
         check_authority(files.ca_crt, files.ca_key, now)
@@ -65,13 +65,13 @@ def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
         bundle = parse_bundle(files)
         verify_bundle(bundle, now, wanted)
     except CertificateError as error:
-        return RenewLeaf(str(error))
+        return RenewServingCertificate(str(error))
     if bundle.names != wanted:
-        return RenewLeaf(too_many_names(wanted))
-    leaf_due = leaf_renewal_time(bundle)
-    if now >= leaf_due:
-        return RenewLeaf(overdue("tls.crt", leaf_due))
-    return Keep(min(leaf_due, authority_due))
+        return RenewServingCertificate(too_many_names(wanted))
+    serving_due = serving_renewal_time(bundle)
+    if now >= serving_due:
+        return RenewServingCertificate(overdue("tls.crt", serving_due))
+    return Keep(min(serving_due, authority_due))
 
 
 def renewal_time(not_before: datetime, not_after: datetime) -> datetime:
@@ -79,8 +79,8 @@ def renewal_time(not_before: datetime, not_after: datetime) -> datetime:
     return not_before + (not_after - not_before) * 2 / 3
 
 
-def leaf_renewal_time(bundle: Bundle) -> datetime:
-    """The instant at which the leaf of ``bundle`` is due."""
+def serving_renewal_time(bundle: Bundle) -> datetime:
+    """When the serving certificate of ``bundle`` is due for renewal."""
     return renewal_time(bundle.not_before, bundle.not_after)
 
 
@@ -90,7 +90,7 @@ def overdue(file: str, due: datetime) -> str:
 
 
 def too_many_names(wanted: Collection[str]) -> str:
-    """Why a leaf for other names besides the wanted ones is renewed."""
+    """Why a certificate with other names than the wanted ones is renewed."""
     return f"tls.crt is for more names than {', '.join(sorted(wanted))}"
 
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.certs.authority import KeyPair, create_authority, issue_leaf
+from harbourmaster.certs.authority import KeyPair, create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import (
     CA_CERTIFICATE,
     CA_KEY,
@@ -22,7 +22,7 @@ from harbourmaster.certs.bundle import (
     verify_bundle,
 )
 from harbourmaster.certs.errors import CertificateError, UnreadableError
-from harbourmaster.certs.rotation import Keep, RenewLeaf, canonical_name, decide
+from harbourmaster.certs.rotation import Keep, RenewServingCertificate, canonical_name, decide
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -52,16 +52,16 @@ def ensure(directory: Path, names: Collection[str], now: datetime) -> Bundle:
     match decide(now, files, wanted):
         case Keep():
             return parse_bundle(files)
-        case RenewLeaf() if files.ca_crt is not None and files.ca_key is not None:
+        case RenewServingCertificate() if files.ca_crt is not None and files.ca_key is not None:
             authority = KeyPair(files.ca_crt, files.ca_key)
         case _:
             authority = create_authority(now)
-    leaf = issue_leaf(now, authority, wanted)
+    serving = issue_serving_certificate(now, authority, wanted)
     files = BundleFiles(
         ca_crt=authority.certificate,
         ca_key=authority.key,
-        tls_crt=leaf.certificate,
-        tls_key=leaf.key,
+        tls_crt=serving.certificate,
+        tls_key=serving.key,
     )
     write_files(directory, files)
     return parse_bundle(files)

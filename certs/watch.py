@@ -1,6 +1,7 @@
-"""Keeps what a server holds in step with its directory: woken by changes and by renewal times.
+"""Reloads certificates from a directory, on file changes and at renewal times.
 
-A mounted Secret may come after the server: ``wait_for`` awaits it, then ``keep_current`` goes on.
+A mounted Secret may appear after the server starts: ``wait_for`` waits for it, then
+``keep_current`` runs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from watchfiles import awatch
 from harbourmaster.api.times import utc_now
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import CertificateHolder
-from harbourmaster.certs.rotation import leaf_renewal_time, renewal_time
+from harbourmaster.certs.rotation import renewal_time, serving_renewal_time
 from harbourmaster.certs.store import ensure, is_foreign, load
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def next_renewal(bundle: Bundle) -> datetime | None:
     """When our own bundle must be looked at again; None for a foreign one."""
     if is_foreign(bundle.files):
         return None
-    due = leaf_renewal_time(bundle)
+    due = serving_renewal_time(bundle)
     if bundle.authority_not_before is not None and bundle.authority_not_after is not None:
         due = min(due, renewal_time(bundle.authority_not_before, bundle.authority_not_after))
     return due

@@ -44,7 +44,7 @@ from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.events import EventRecorder
 from harbourmaster.lifecycle.gate_verdict import GateRules
 from harbourmaster.serving.background import running
-from harbourmaster.serving.certificates import MirroredLeaf, MountedLeaf
+from harbourmaster.serving.certificates import MirroredCertificate, MountedCertificate
 from harbourmaster.serving.health import health_app
 from harbourmaster.serving.heartbeat import Heartbeat
 from harbourmaster.serving.readiness import Readiness
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.definitions import DefinitionsWatch
     from harbourmaster.kube.reflector import Reflector
-    from harbourmaster.serving.certificates import Leaf
+    from harbourmaster.serving.certificates import ServingCertificate
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
     from harbourmaster.telemetry.spans import Tracer
 
@@ -355,14 +355,18 @@ class Manager:
         self._background.append(server.run)
         return server
 
-    def _leaf(self, served: str, options: TlsOptions, *, holds: bool = False) -> Leaf | None:
+    def _leaf(
+        self, served: str, options: TlsOptions, *, holds: bool = False
+    ) -> ServingCertificate | None:
         """Where what is served with TLS has its certificate from; None where there is none."""
         directory = self._settings.metrics.custom_metrics_cert_dir
         if directory is not None:
-            return MountedLeaf(served, options, directory)
+            return MountedCertificate(served, options, directory)
         if self._registration is None:
             return None
-        leaf = MirroredLeaf(served, options, self._registration.secret_data, utc_now, holds=holds)
+        leaf = MirroredCertificate(
+            served, options, self._registration.secret_data, utc_now, holds=holds
+        )
         self._registration.on_secret.append(leaf.changed)
         return leaf
 

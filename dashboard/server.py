@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.world import World
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gate_verdict import GateRules
-    from harbourmaster.serving.certificates import Leaf
+    from harbourmaster.serving.certificates import ServingCertificate
 
 CLIENTS: Final = TlsOptions()
 """People have tokens; nobody is asked for a certificate."""
@@ -35,7 +35,7 @@ TIMEOUTS: Final = Timeouts(first_request=10.0, keepalive=75.0)
 
 
 class DashboardServer:
-    """The port. Without a ``leaf`` it is plain, and for this machine alone."""
+    """The port. Without a ``serving certificate`` it is plain, and for this machine alone."""
 
     def __init__(  # noqa: PLR0913 - what to show, by which rules, to whom and where
         self,
@@ -43,7 +43,7 @@ class DashboardServer:
         settings: DashboardSettings,
         mirrors: DashboardMirrors,
         *,
-        leaf: Leaf | None,
+        leaf: ServingCertificate | None,
         rules: GateRules,
         definition_namespaces: tuple[str, ...],
         note_crash: Callable[[str], None],
@@ -109,7 +109,7 @@ class DashboardServer:
             definition_namespaces=self._definition_namespaces,
         )
 
-    def _renew(self, leaf: Leaf) -> None:
+    def _renew(self, leaf: ServingCertificate) -> None:
         """Seal sessions by the key of our certificate, which all replicas have."""
         try:
             key = leaf.bundle().files.tls_key

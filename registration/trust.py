@@ -1,7 +1,7 @@
 """What every caBundle holds: pure, but for what it remembers.
 
 The Secret says whom to trust. Replicas read it late, so an authority that vanishes from it by hand
-stays in the bundles until no replica can serve a leaf of it any more.
+stays in the bundles until no replica can serve a serving certificate of it any more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Trust:
         self._ahead: frozenset[x509.Certificate] = frozenset()
 
     def remember(self, bundles: Iterable[bytes], now: datetime) -> None:
-        """Take up what the bundles hold already: somebody may serve a leaf of it."""
+        """Take up what the bundles hold already: somebody may serve a serving certificate of it."""
         for bundle in bundles:
             for authority in read_authorities(bundle, now):
                 self._known.setdefault(authority, None)
@@ -73,7 +73,7 @@ class Trust:
 
 
 def is_sound(data: Mapping[str, bytes], now: datetime) -> bool:
-    """Whether the leaf can be served now and all four files fit together."""
+    """Whether the serving certificate can be served now and all four files fit together."""
     try:
         bundle = parse_bundle(
             BundleFiles(

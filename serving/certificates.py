@@ -1,7 +1,7 @@
 """The certificate of what the controller serves with TLS: the webhook's, from the same Secret.
 
-Where we keep the Secret, every replica mirrors it and has a new leaf at once. Where somebody else
-keeps it (cert-manager), it is mounted as for the webhook, and we have no right to read it.
+If we keep the Secret, every replica watches it and gets a new certificate at once. If somebody else
+keeps it (cert-manager), it is mounted as for the webhook, and we have no permission to read it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LONGEST_WAIT: Final = 600.0
 """Seconds until a held certificate is looked at again: a clock may jump."""
 
 
-class Leaf(Protocol):
+class ServingCertificate(Protocol):
     """Where the certificate comes from."""
 
     on_change: list[Callable[[], None]]
@@ -55,7 +55,7 @@ class Leaf(Protocol):
         """Offer each new one to the holder, until cancelled."""
 
 
-class MirroredLeaf:
+class MirroredCertificate:
     """From the mirror of our Secret; ``changed`` is to be called when that has changed.
 
     ``served`` names in the log what it is for. ``holds``: its clients read ca.crt only when they
@@ -147,7 +147,7 @@ class MirroredLeaf:
         self._fault = fault
 
 
-class MountedLeaf:
+class MountedCertificate:
     """From a directory that somebody else fills."""
 
     def __init__(self, served: str, options: TlsOptions, directory: str) -> None:

@@ -55,7 +55,7 @@ class Readiness:
 
 
 def tls_probe(
-    site: Site, leaf_der: Callable[[], bytes], *, timeout: float = PROBE_TIMEOUT
+    site: Site, serving_der: Callable[[], bytes], *, timeout: float = PROBE_TIMEOUT
 ) -> Probe:
     """A probe that shakes hands with ``site`` and compares the certificate with the current one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -77,7 +77,7 @@ def tls_probe(
         presented = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         # The server owes no goodbye to a caller that never asks for anything.
         writer.transport.abort()
-        if presented != leaf_der():
+        if presented != serving_der():
             return f"{site.url} does not present the current certificate"
         return None
 

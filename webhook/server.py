@@ -99,7 +99,9 @@ class ReviewServer:
             self._recorder.start()
         await site.start()
         self.reviews = site
-        self.readiness.add_probe("serving", tls_probe(site, lambda: certificates.bundle.leaf_der))
+        self.readiness.add_probe(
+            "serving", tls_probe(site, lambda: certificates.bundle.serving_der)
+        )
         self.metrics.connections.set_function(lambda: site.connections)
         return site, certificates
 

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.store import Store
-    from harbourmaster.serving.certificates import Leaf
+    from harbourmaster.serving.certificates import ServingCertificate
 
 CLIENTS: Final = TlsOptions(client_required=False)
 """Who has no certificate is told so, and asked for nothing else."""
 
 
 class Exposure:
-    """The two ports; ``leaf`` None serves no custom metrics API."""
+    """The two ports; ``serving certificate`` None serves no custom metrics API."""
 
     def __init__(  # noqa: PLR0913 - what to show, to whom and where
         self,
@@ -52,7 +52,7 @@ class Exposure:
         *,
         host: str,
         intervals: float,
-        leaf: Leaf | None = None,
+        leaf: ServingCertificate | None = None,
         watches: WatchMetrics | None = None,
     ) -> None:
         """``host`` is where ports listen without one of their own; ``intervals`` as in Values."""
@@ -103,7 +103,7 @@ class Exposure:
             if self.plain is not None:
                 await self.plain.stop()
 
-    async def _serve_api(self, leaf: Leaf) -> None:
+    async def _serve_api(self, leaf: ServingCertificate) -> None:
         holder = await leaf.first()
         self._holder = holder
         self._trust()

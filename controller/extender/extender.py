@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from harbourmaster.controller.extender.answers import Answer, Answers
-    from harbourmaster.serving.certificates import Leaf
+    from harbourmaster.serving.certificates import ServingCertificate
     from harbourmaster.serving.routes import Handler
     from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 
@@ -57,7 +57,7 @@ class Extender:
     def __init__(
         self,
         answers: Answers,
-        leaf: Leaf,
+        leaf: ServingCertificate,
         metrics: ExtenderMetrics,
         *,
         host: str,

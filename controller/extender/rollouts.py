@@ -1,7 +1,7 @@
 """Rolls the second scheduler out anew when another authority signs our certificate.
 
 A scheduler reads whom to trust only when it starts. One annotation of its pods' template says which
-authority they have seen; meanwhile every replica goes on with the old leaf
+authority they have seen; meanwhile every replica goes on with the old serving certificate
 (``harbourmaster.certs.handover``).
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.workqueue import WorkQueue
-    from harbourmaster.serving.certificates import Leaf
+    from harbourmaster.serving.certificates import ServingCertificate
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 NAME: Final = "scheduler"
@@ -88,7 +88,12 @@ class Rollouts:
     """One term of leading; it has one key."""
 
     def __init__(
-        self, client: Client, leaf: Leaf, name: str, namespace: str, events: EventRecorder
+        self,
+        client: Client,
+        leaf: ServingCertificate,
+        name: str,
+        namespace: str,
+        events: EventRecorder,
     ) -> None:
         self._client = client
         self._leaf = leaf
@@ -142,14 +147,14 @@ class Rollouts:
 
 def rollouts_job(
     client: Client,
-    leaf: Leaf,
+    leaf: ServingCertificate,
     name: str,
     namespace: str,
     *,
     events: EventRecorder,
     metrics: ControllerMetrics,
 ) -> Job:
-    """The job that keeps the Deployment ``name`` in step with the leaf."""
+    """The job that keeps the Deployment ``name`` in step with the serving certificate."""
 
     def start(_queue: WorkQueue) -> Rollouts:
         return Rollouts(client, leaf, name, namespace, events)

@@ -1,7 +1,7 @@
 """Keeps the Secret that the webhook's replicas serve from (decision D15).
 
-What to write is decided in ``harbourmaster.certs.overlap``; here is when it may be written: a leaf
-never before every configuration and every conversion carries its authority.
+``harbourmaster.certs.overlap`` decides what to write; here is when: a serving certificate is
+written only after every configuration and every conversion has its authority.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Certificates:
         self._clock = clock
         self._lifetimes = Lifetimes(
             authority=timedelta(seconds=settings.ca_lifetime_seconds),
-            leaf=timedelta(seconds=settings.leaf_lifetime_seconds),
+            serving=timedelta(seconds=settings.leaf_lifetime_seconds),
             publish=timedelta(seconds=settings.publish_seconds),
         )
         self._pending: _Pending | None = None
@@ -215,10 +215,10 @@ class Certificates:
         before: Mapping[str, bytes],
         action: Write,
     ) -> float | None:
-        """Seconds to wait before a leaf is written whose authority is not known; None for none.
+        """Seconds to wait before writing a certificate of an unpublished authority; None for 0.
 
-        In a rotation everybody knows it by then. This is for a Secret that was lost or broken: its
-        replicas still serve what they have read, and an API server must not be surprised.
+        In a rotation it is published by then. This is for a Secret that was lost or broken: its
+        replicas still serve what they have read.
         """
         present = list(self._carriers.present_bundles())
         if not present or action.data.get(TLS_CERTIFICATE) == before.get(TLS_CERTIFICATE):

@@ -190,7 +190,7 @@ class Registration:
 
 
 class Carriers:
-    """All that a new authority has to reach before a leaf of it is served."""
+    """All that a new authority has to reach before a serving certificate of it is served."""
 
     def __init__(self, configurations: Configurations, *others: Carried) -> None:
         self._configurations = configurations

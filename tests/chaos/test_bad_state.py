@@ -75,14 +75,14 @@ def is_sound(stored):
         leaf is not None
         and set(data_of(secret)) == set(KEYS)
         and leaf.not_after > datetime.now(UTC)
-        and all(trusts(bundle, leaf.leaf_der) for hook in hooks for bundle in bundles_of(hook))
+        and all(trusts(bundle, leaf.serving_der) for hook in hooks for bundle in bundles_of(hook))
     )
 
 
 def is_served(harbour):
     """Whether the webhook serves what the Secret holds."""
     leaf = served_leaf(harbour.stored.find(SECRET))
-    return leaf is not None and served(harbour) == leaf.leaf_der
+    return leaf is not None and served(harbour) == leaf.serving_der
 
 
 def served(harbour):

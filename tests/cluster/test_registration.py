@@ -113,7 +113,7 @@ def is_registered(watched):
         return False
     leaf = served_leaf(secret)
     return leaf is not None and all(
-        trusts(bundle, leaf.leaf_der)
+        trusts(bundle, leaf.serving_der)
         for configuration in configurations
         for bundle in bundles_of(configuration)
     )
@@ -318,7 +318,7 @@ async def test_a_key_of_the_secret_changed_by_hand_heals_and_every_leaf_stays_tr
 async def test_a_deleted_secret_comes_back_when_its_authority_is_trusted(start, watched):
     start(*QUICK)
     await registered(watched)
-    first = served_leaf(watched.secret()).leaf_der
+    first = served_leaf(watched.secret()).serving_der
     await watched.delete(SECRETS)
     await watched.until_replaced(SECRETS)
     await registered(watched)

@@ -14,7 +14,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from harbourmaster.certs.authority import KeyPair, create_authority, issue_leaf
+from harbourmaster.certs.authority import KeyPair, create_authority, issue_serving_certificate
 from harbourmaster.cli.doctor.context import Options
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.playground import manifests
@@ -193,14 +193,14 @@ def ended_leaf(data, names):
     """A certificate of the authority of ``data`` that has ended, and its key."""
     before = datetime.now(UTC) - timedelta(seconds=10)
     authority = KeyPair(data["ca.crt"], data["ca.key"])
-    return issue_leaf(before, authority, names, lifetime=timedelta(seconds=1))
+    return issue_serving_certificate(before, authority, names, lifetime=timedelta(seconds=1))
 
 
 def strange_bundle():
     """An authority that nobody of us made, and a certificate of it for localhost."""
     now = datetime.now(UTC)
     authority = create_authority(now)
-    return authority, issue_leaf(now, authority, ["localhost"])
+    return authority, issue_serving_certificate(now, authority, ["localhost"])
 
 
 async def look(client, **options):

@@ -16,7 +16,7 @@ from harbourmaster.api.resources import (
     SECRETS,
     VALIDATING_WEBHOOKS,
 )
-from harbourmaster.certs.authority import issue_leaf
+from harbourmaster.certs.authority import issue_serving_certificate
 from harbourmaster.kube.errors import ForbiddenError, ServerError
 from harbourmaster.registration import break_glass
 from helpers.examined import (
@@ -74,7 +74,7 @@ def addon(name="dns", *, tolerates=True, safe=False, priority="system-cluster-cr
 
 
 def leaf(world, now, names, authority=None, **options):
-    made = issue_leaf(now, authority or world.authority, names, **options)
+    made = issue_serving_certificate(now, authority or world.authority, names, **options)
     data = world.at(SECRETS, SECRET_NAME, HOME)["data"]
     data["tls.crt"], data["tls.key"] = made.certificate, made.key
 

@@ -24,7 +24,7 @@ from harbourmaster.api.resources import (
     SERVICES,
     TASK_DEFINITIONS,
 )
-from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.cli.doctor.context import Options
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
@@ -69,7 +69,7 @@ class World:
         self.check = self.judged
         self.settings = ControllerSettings()
         self.authority = create_authority(self.now)
-        leaf = issue_leaf(self.now, self.authority, names_of(self.settings, HOME))
+        leaf = issue_serving_certificate(self.now, self.authority, names_of(self.settings, HOME))
         for name in ("default", "kube-system", "shop", HOME):
             metadata = {"name": name, "uid": f"{name}-uid"}
             metadata["labels"] = {"kubernetes.io/metadata.name": name}

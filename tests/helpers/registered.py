@@ -61,9 +61,9 @@ def served_leaf(secret, names=()):
     return found if found.names >= set(names) else None
 
 
-def trusts(bundle, leaf_der):
+def trusts(bundle, serving_der):
     """Whether a client with this caBundle accepts a leaf, expiry aside."""
-    leaf = x509.load_der_x509_certificate(leaf_der)
+    leaf = x509.load_der_x509_certificate(serving_der)
     try:
         authorities = x509.load_pem_x509_certificates(bundle)
     except ValueError:
@@ -109,9 +109,9 @@ class Observer:
         if obj is None or obj["metadata"]["name"] != SECRET:
             return
         found = served_leaf(obj)
-        if found is not None and found.leaf_der != self.leaf:
-            self.leaf = found.leaf_der
-            self.leaves.append(found.leaf_der)
+        if found is not None and found.serving_der != self.leaf:
+            self.leaf = found.serving_der
+            self.leaves.append(found.serving_der)
             self.order.append("leaf")
 
     def _see_configuration(self, resource, obj):

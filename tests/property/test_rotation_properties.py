@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harbourmaster.certs.authority import KeyPair, create_authority, issue_leaf
+from harbourmaster.certs.authority import KeyPair, create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
 from harbourmaster.certs.overlap import Lifetimes, Write, decide, margins
 from harbourmaster.certs.rotation import Keep
@@ -22,7 +22,7 @@ DAY = timedelta(days=1)
 THIRTEEN_MONTHS = 396 * DAY
 LONG = Lifetimes()
 SHORT = Lifetimes(
-    authority=timedelta(seconds=120), leaf=timedelta(seconds=20), publish=timedelta(seconds=2)
+    authority=timedelta(seconds=120), serving=timedelta(seconds=20), publish=timedelta(seconds=2)
 )
 PROMPT = Lags(controller=0.01, replica=0, copies=0)
 
@@ -41,7 +41,7 @@ def seconds(span):
 def test_no_handshake_fails_in_thirteen_months_of_weeks_and_a_year(chance):
     replica = 90.0
     lags = Lags(
-        controller=seconds(margins(LONG).leaf) - replica,
+        controller=seconds(margins(LONG).serving) - replica,
         replica=replica,
         copies=seconds(margins(LONG).copies),
     )
@@ -77,7 +77,7 @@ def test_no_handshake_fails_when_the_authority_s_key_gets_lost_and_the_controlle
 @pytest.mark.parametrize("lifetimes", [LONG, SHORT], ids=["weeks", "seconds"])
 @pytest.mark.parametrize(
     ("lag", "margin"),
-    [("controller", "leaf"), ("replica", "leaf"), ("copies", "copies")],
+    [("controller", "serving"), ("replica", "serving"), ("copies", "copies")],
 )
 def test_each_margin_is_as_wide_as_it_says_and_no_wider(lifetimes, lag, margin):
     span = seconds(lifetimes.authority) * 3
@@ -131,7 +131,7 @@ class Always:
 
 def _ours(made):
     authority = create_authority(made)
-    leaf = issue_leaf(made, authority, (NAME,))
+    leaf = issue_serving_certificate(made, authority, (NAME,))
     return [authority.certificate, authority.key, leaf.certificate, leaf.key]
 
 
@@ -140,7 +140,7 @@ def _pool():
     short = foreign_authority(START, lifetime=300 * DAY)
     stranger = foreign_leaf(START, short, ("other.svc",), lifetime=7 * DAY)
     first = KeyPair(*_ours(START)[:2])
-    wide = issue_leaf(START, first, (NAME, "more.svc"))
+    wide = issue_serving_certificate(START, first, (NAME, "more.svc"))
     return [
         *_ours(START),
         *_ours(START - 300 * DAY),

@@ -97,4 +97,4 @@ def test_a_strict_openssl_client_goes_through_an_adoption():
     for holder in holders:
         for client in clients:
             peer = shake_hands(holder.context, client, NAME).getpeercert(binary_form=True)
-            assert peer == holder.bundle.leaf_der
+            assert peer == holder.bundle.serving_der

@@ -16,7 +16,7 @@ from harbourmaster.certs.authority import (
     KeyPair,
     backdated,
     create_authority,
-    issue_leaf,
+    issue_serving_certificate,
 )
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.errors import UnreadableError
@@ -30,7 +30,7 @@ NAMES = ("hm.svc", "localhost", "127.0.0.1", "::1")
 
 def made(names=NAMES):
     authority = create_authority(NOW)
-    return authority, issue_leaf(NOW, authority, names)
+    return authority, issue_serving_certificate(NOW, authority, names)
 
 
 def parsed(pair):
@@ -69,7 +69,7 @@ def test_a_strict_openssl_client_accepts_the_leaf(name):
     files = BundleFiles(ca_crt=authority.certificate, tls_crt=leaf.certificate, tls_key=leaf.key)
     holder = CertificateHolder(parse_bundle(files))
     client = shake_hands(holder.context, strict_client(authority.certificate), name)
-    assert client.getpeercert(binary_form=True) == holder.bundle.leaf_der
+    assert client.getpeercert(binary_form=True) == holder.bundle.serving_der
 
 
 def test_keys_are_of_the_curve_p256():
@@ -88,7 +88,7 @@ def test_lives_are_a_year_and_a_week_and_begin_a_little_earlier():
 
 def test_a_leaf_never_outlives_its_authority():
     authority = create_authority(NOW, lifetime=timedelta(days=2))
-    leaf = parsed(issue_leaf(NOW, authority, NAMES))
+    leaf = parsed(issue_serving_certificate(NOW, authority, NAMES))
     assert leaf.not_valid_after_utc == parsed(authority).not_valid_after_utc
 
 
@@ -119,18 +119,18 @@ def test_the_text_of_a_pair_shows_nothing():
 @pytest.mark.parametrize("name", ["hm.svc", "127.0.0.1", "::1"])
 def test_a_strict_openssl_client_accepts_the_leaf_of_an_rsa_authority(name):
     authority = KeyPair(*map(pem, foreign_authority(NOW, rsa_key())))
-    leaf = issue_leaf(NOW, authority, NAMES)
+    leaf = issue_serving_certificate(NOW, authority, NAMES)
     files = BundleFiles(ca_crt=authority.certificate, tls_crt=leaf.certificate, tls_key=leaf.key)
     holder = CertificateHolder(parse_bundle(files))
     client = shake_hands(holder.context, strict_client(authority.certificate), name)
-    assert client.getpeercert(binary_form=True) == holder.bundle.leaf_der
+    assert client.getpeercert(binary_form=True) == holder.bundle.serving_der
 
 
 def test_a_key_that_clients_may_not_know_signs_nothing():
     key = ed25519.Ed25519PrivateKey.generate()
     encoded = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     with pytest.raises(UnreadableError, match=r"ca\.key is neither ECDSA nor RSA"):
-        issue_leaf(NOW, KeyPair(create_authority(NOW).certificate, encoded), NAMES)
+        issue_serving_certificate(NOW, KeyPair(create_authority(NOW).certificate, encoded), NAMES)
 
 
 @pytest.mark.parametrize(
@@ -143,5 +143,5 @@ def test_a_key_that_clients_may_not_know_signs_nothing():
 )
 def test_short_lives_begin_a_tenth_earlier(lifetime, before):
     assert backdated(lifetime) == before
-    leaf = parsed(issue_leaf(NOW, create_authority(NOW), NAMES, lifetime=lifetime))
+    leaf = parsed(issue_serving_certificate(NOW, create_authority(NOW), NAMES, lifetime=lifetime))
     assert leaf.not_valid_before_utc == NOW - before

@@ -11,7 +11,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import (
     BundleFiles,
     check_authority,
@@ -35,7 +35,7 @@ NAMES = ("hm.svc", "127.0.0.1")
 @pytest.fixture(scope="module")
 def files():
     authority = create_authority(NOW)
-    leaf = issue_leaf(NOW, authority, NAMES)
+    leaf = issue_serving_certificate(NOW, authority, NAMES)
     return BundleFiles(
         ca_crt=authority.certificate,
         ca_key=authority.key,
@@ -47,14 +47,14 @@ def files():
 @pytest.fixture(scope="module")
 def other():
     authority = create_authority(NOW)
-    leaf = issue_leaf(NOW, authority, NAMES)
+    leaf = issue_serving_certificate(NOW, authority, NAMES)
     return authority, leaf
 
 
 def test_a_good_bundle_is_known_by_its_leaf(files):
     bundle = parse_bundle(files)
     certificate = x509.load_pem_x509_certificate(files.tls_crt)
-    assert bundle.leaf_der == certificate.public_bytes(serialization.Encoding.DER)
+    assert bundle.serving_der == certificate.public_bytes(serialization.Encoding.DER)
     assert bundle.names == set(NAMES)
     assert bundle.not_after == NOW + timedelta(days=7)
     assert bundle.authority_not_after == NOW + timedelta(days=365)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.handover import handover, mark_of
 
@@ -18,7 +18,7 @@ OLD, NEW = create_authority(NOW), create_authority(NOW)
 
 
 def bundle(signer, *others, names=NAMES, now=NOW):
-    leaf = issue_leaf(now, signer, names, lifetime=WEEK)
+    leaf = issue_serving_certificate(now, signer, names, lifetime=WEEK)
     authorities = b"".join(each.certificate for each in (signer, *others))
     return parse_bundle(BundleFiles(ca_crt=authorities, tls_crt=leaf.certificate, tls_key=leaf.key))
 

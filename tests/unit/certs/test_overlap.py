@@ -346,7 +346,7 @@ def test_an_authority_of_our_kind_that_lives_too_long_is_due(fresh):
 
 
 def test_a_leaf_that_lives_too_long_is_renewed(fresh):
-    action = written(NOW, fresh, lifetimes=Lifetimes(leaf=DAY))
+    action = written(NOW, fresh, lifetimes=Lifetimes(serving=DAY))
     assert first(action.data, "tls.crt").not_valid_after_utc == NOW + DAY
     assert first(action.data) == first(fresh)
 
@@ -367,11 +367,11 @@ def test_the_text_of_a_write_shows_no_contents(fresh):
 def test_margins_are_what_the_last_thirds_leave():
     found = margins(Lifetimes())
     assert found.copies == timedelta(seconds=30)
-    assert timedelta(days=2.3) < found.leaf < timedelta(days=7) / 3 + BACKDATED
+    assert timedelta(days=2.3) < found.serving < timedelta(days=7) / 3 + BACKDATED
     assert timedelta(days=121) < found.authority < timedelta(days=365) / 3 + BACKDATED
 
 
 def test_certificates_of_seconds_are_not_due_at_their_making():
-    short = Lifetimes(leaf=timedelta(seconds=20), authority=timedelta(seconds=120))
+    short = Lifetimes(serving=timedelta(seconds=20), authority=timedelta(seconds=120))
     action = written(NOW, {}, lifetimes=short)
     assert action.until - NOW > timedelta(seconds=12)

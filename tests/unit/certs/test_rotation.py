@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
-from harbourmaster.certs.rotation import Keep, RenewAuthority, RenewLeaf, decide
+from harbourmaster.certs.rotation import Keep, RenewAuthority, RenewServingCertificate, decide
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = ("::1", "hm.svc")
@@ -21,7 +21,7 @@ AUTHORITY_DUE = NOW - BACK + (timedelta(days=365) + BACK) * 2 / 3
 
 def files_at(now, names=NAMES, authority=None):
     authority = authority or create_authority(NOW)
-    leaf = issue_leaf(now, authority, names)
+    leaf = issue_serving_certificate(now, authority, names)
     return BundleFiles(
         ca_crt=authority.certificate,
         ca_key=authority.key,
@@ -42,7 +42,7 @@ def test_a_pair_is_kept_for_two_thirds_of_its_life(files, now):
 
 @pytest.mark.parametrize("now", [LEAF_DUE, NOW + timedelta(days=7), NOW + timedelta(days=100)])
 def test_a_leaf_is_renewed_after_two_thirds_and_when_expired(files, now):
-    assert isinstance(decide(now, files, NAMES), RenewLeaf)
+    assert isinstance(decide(now, files, NAMES), RenewServingCertificate)
 
 
 @pytest.mark.parametrize("now", [AUTHORITY_DUE, NOW + timedelta(days=396)])
@@ -59,7 +59,7 @@ def test_a_kept_leaf_ends_when_its_authority_is_due():
     "names", [("hm.svc",), ("hm.svc", "::1", "new.svc"), ("other.svc",)], ids=str
 )
 def test_other_names_renew_the_leaf_only(files, names):
-    assert isinstance(decide(NOW, files, names), RenewLeaf)
+    assert isinstance(decide(NOW, files, names), RenewServingCertificate)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_same_names_written_differently_are_kept(files, names):
 )
 def test_an_unusable_leaf_is_renewed(files, change):
     action = decide(NOW, msgspec.structs.replace(files, **change), NAMES)
-    assert isinstance(action, RenewLeaf)
+    assert isinstance(action, RenewServingCertificate)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_nothing_at_all_is_made_anew():
 def test_a_leaf_of_another_authority_is_renewed(files):
     stranger = files_at(NOW)
     mixed = msgspec.structs.replace(files, tls_crt=stranger.tls_crt, tls_key=stranger.tls_key)
-    assert isinstance(decide(NOW, mixed, NAMES), RenewLeaf)
+    assert isinstance(decide(NOW, mixed, NAMES), RenewServingCertificate)
 
 
 def test_a_clock_far_behind_makes_everything_anew(files):

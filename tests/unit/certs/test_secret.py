@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.secret import published, read_authorities, trust_bundle
 from helpers.authorities import foreign_authority, pem
 from helpers.handshakes import strict_client
@@ -59,7 +59,7 @@ def test_authorities_that_have_expired_are_left_out(data, old, issuing, upcoming
 
 
 def test_only_certificates_of_authorities_come_in(issuing):
-    leaf = issue_leaf(NOW, issuing, ("hm.svc",))
+    leaf = issue_serving_certificate(NOW, issuing, ("hm.svc",))
     broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     noise = (
         b"# text\n"

@@ -82,7 +82,7 @@ def test_certificates_are_kept_between_runs(tmp_path):
 def test_a_due_leaf_is_renewed_by_the_same_authority(tmp_path):
     first = ensure(tmp_path, NAMES, NOW)
     second = ensure(tmp_path, NAMES, NOW + timedelta(days=5))
-    assert second.leaf_der != first.leaf_der
+    assert second.serving_der != first.serving_der
     assert second.files.ca_crt == first.files.ca_crt
     assert second.not_after == first.not_after + timedelta(days=5)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import trustme
 
-from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.store import ensure, load
@@ -81,7 +81,7 @@ class Mount:
 
 def shown(authority, *older, name="hm.svc", made=START, **options):
     """What replicas see of a Secret."""
-    leaf = issue_leaf(made, authority, (name,), **options)
+    leaf = issue_serving_certificate(made, authority, (name,), **options)
     bundle = b"".join(each.certificate for each in (authority, *older))
     return {"ca.crt": bundle, "tls.crt": leaf.certificate, "tls.key": leaf.key}
 

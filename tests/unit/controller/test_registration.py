@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
-from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.controller.registration import certificates
 from harbourmaster.controller.registration.registration import Registration
 from harbourmaster.controller.settings import ControllerSettings
@@ -131,7 +131,7 @@ class Setting:
             return False
         leaf = served_leaf(secret, NAMES)
         return leaf is not None and all(
-            trusts(bundle, leaf.leaf_der)
+            trusts(bundle, leaf.serving_der)
             for each in CONFIGURATIONS
             for bundle in bundles_of(self.get(each))
         )
@@ -316,7 +316,7 @@ async def test_a_deleted_secret_comes_back_after_everybody_trusts_its_authority(
 ):
     timing = {"certificates": {"publishSeconds": 1}}
     tasks = await _settled_tasks(setting, **timing)
-    first = served_leaf(setting.secret()).leaf_der
+    first = served_leaf(setting.secret()).serving_der
     if while_away:
         await setting.stop(tasks)
     api.remove(SECRETS, SECRET, HOME)
@@ -325,7 +325,7 @@ async def test_a_deleted_secret_comes_back_after_everybody_trusts_its_authority(
     await _heals(setting)
     observer = setting.observer()
     assert observer.broken == []
-    assert served_leaf(setting.secret()).leaf_der != first
+    assert served_leaf(setting.secret()).serving_der != first
     assert observer.order[-2:] == ["bundle", "leaf"]
     # Replicas that have not read the new one are trusted still.
     for each in CONFIGURATIONS:
@@ -334,9 +334,9 @@ async def test_a_deleted_secret_comes_back_after_everybody_trusts_its_authority(
 
 async def test_what_the_secret_has_lost_is_trusted_for_an_hour(setting, api):
     await _settled_tasks(setting)
-    first = served_leaf(setting.secret()).leaf_der
+    first = served_leaf(setting.secret()).serving_der
     other = create_authority(setting.clock())
-    leaf = issue_leaf(setting.clock(), other, sorted(NAMES))
+    leaf = issue_serving_certificate(setting.clock(), other, sorted(NAMES))
     setting.put(
         SECRETS,
         with_data(
@@ -637,7 +637,7 @@ async def test_data_that_is_no_base64_is_healed(setting):
 
 def kupid(clock, name="gardener-extension-webhook-cert"):
     authority = create_authority(clock(), common_name="webhook-ca", lifetime=timedelta(days=3650))
-    leaf = issue_leaf(clock(), authority, ["gardener-extension-kupid.harbour.svc"])
+    leaf = issue_serving_certificate(clock(), authority, ["gardener-extension-kupid.harbour.svc"])
     data = {
         "ca.crt": authority.certificate,
         "ca.key": authority.key,

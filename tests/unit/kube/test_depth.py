@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from harbourmaster.kube.errors import BadAnswerError
 from harbourmaster.api.resources import APPLICATIONS
+from harbourmaster.kube.errors import BadAnswerError
 from harbourmaster.kube.streams import DEEPEST, STUB, shallow
 from helpers.fake_api import FakeApi
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.registration.trust import (
     RETAINED,
     Trust,
@@ -29,7 +29,7 @@ def held(pem):
 
 
 def data(authority, *older, now=NOW, **changes):
-    leaf = issue_leaf(now, authority, ["hm.svc"])
+    leaf = issue_serving_certificate(now, authority, ["hm.svc"])
     found = {
         "ca.crt": b"".join(each.certificate for each in (authority, *older)),
         "ca.key": authority.key,

@@ -93,25 +93,25 @@ async def test_health_names_no_software(health):
 
 async def test_a_serving_site_passes_its_probe(serve, holder, bundle):
     site = await serve(tls=holder.context)
-    assert await tls_probe(site, lambda: bundle.leaf_der)() is None
+    assert await tls_probe(site, lambda: bundle.serving_der)() is None
 
 
 async def test_a_site_on_all_addresses_is_dialled_on_this_machine(serve, holder, bundle):
     site = await serve(tls=holder.context)
     site.host = "0.0.0.0"  # noqa: S104 - told, not listened on
-    assert await tls_probe(site, lambda: bundle.leaf_der)() is None
+    assert await tls_probe(site, lambda: bundle.serving_der)() is None
 
 
 async def test_a_site_that_wants_client_certificates_passes_its_probe(serve, bundle):
     options = TlsOptions(client_ca=trustme.CA().cert_pem.bytes())
     site = await serve(tls=CertificateHolder(bundle, options).context)
-    assert await tls_probe(site, lambda: bundle.leaf_der)() is None
+    assert await tls_probe(site, lambda: bundle.serving_der)() is None
 
 
 async def test_another_certificate_than_the_current_one_fails_the_probe(serve, holder, tmp_path):
     site = await serve(tls=holder.context)
     other = ensure(tmp_path, ("localhost",), datetime.now(UTC))
-    reason = await tls_probe(site, lambda: other.leaf_der)()
+    reason = await tls_probe(site, lambda: other.serving_der)()
     assert reason == f"{site.url} does not present the current certificate"
 
 
@@ -119,7 +119,7 @@ async def test_a_stopped_site_fails_the_probe(serve, holder, bundle):
     site = await serve(tls=holder.context)
     site.stop_listening()
     await asyncio.sleep(0)
-    reason = await tls_probe(site, lambda: bundle.leaf_der)()
+    reason = await tls_probe(site, lambda: bundle.serving_der)()
     assert reason.startswith(f"{site.url} does not serve TLS: ")
 
 
@@ -139,7 +139,7 @@ async def test_a_site_that_does_not_answer_fails_the_probe_in_time(bundle):
         url = "https://silent"
 
     Silent.host, Silent.port = host, port
-    reason = await tls_probe(Silent, lambda: bundle.leaf_der, timeout=0.1)()
+    reason = await tls_probe(Silent, lambda: bundle.serving_der, timeout=0.1)()
     assert reason == "https://silent did not complete a handshake within 0.1 s"
     await given_up.wait()
     silent.close()
@@ -148,6 +148,6 @@ async def test_a_site_that_does_not_answer_fails_the_probe_in_time(bundle):
 
 async def test_a_site_without_tls_fails_the_probe(serve, bundle):
     site = await serve()
-    reason = await tls_probe(site, lambda: bundle.leaf_der)()
+    reason = await tls_probe(site, lambda: bundle.serving_der)()
     assert "does not serve TLS" in reason
     assert "\n" not in reason

@@ -16,7 +16,7 @@ from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.exposure import exposure as room
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
 from harbourmaster.playground.ports import free_ports
-from harbourmaster.serving.certificates import MirroredLeaf, MountedLeaf
+from harbourmaster.serving.certificates import MirroredCertificate, MountedCertificate
 from harbourmaster.serving.site import AddressError
 from helpers import fronting
 from helpers.fronting import Aggregator, headers_of
@@ -34,7 +34,7 @@ class Place:
         self.aggregator = Aggregator(folder)
         self.data = {}
         self.exposure = None
-        self.leaf = MirroredLeaf("custom metrics", CLIENTS, lambda: self.data, utc_now)
+        self.leaf = MirroredCertificate("custom metrics", CLIENTS, lambda: self.data, utc_now)
         self._issued = 0
 
     def start(self, leaf=None, **settings):
@@ -138,10 +138,10 @@ async def test_a_new_leaf_is_served_without_a_restart(place):
     place.start()
     await listening(place)
     await place.until(200)
-    assert await presented(place) == first.leaf_der
+    assert await presented(place) == first.serving_der
     second = place.issue()
     await asyncio.sleep(0.05)
-    assert await presented(place) == second.leaf_der
+    assert await presented(place) == second.serving_der
     await place.until(200)
 
 
@@ -209,20 +209,20 @@ async def test_a_port_that_is_taken_is_one_line(place, key):
 async def test_a_mounted_certificate_is_read_again_when_it_changes(place, tmp_path):
     place.aggregator.publish(place.api)
     mount = tmp_path / "mount"
-    place.start(MountedLeaf("custom metrics", CLIENTS, str(mount)))
+    place.start(MountedCertificate("custom metrics", CLIENTS, str(mount)))
     first = place.issue()
     write_files(mount, msgspec.structs.replace(first.files, ca_key=None))
     await listening(place)
-    assert await presented(place) == first.leaf_der
+    assert await presented(place) == first.serving_der
     second = place.issue()
     write_files(mount, msgspec.structs.replace(second.files, ca_key=None))
     async with asyncio.timeout(PATIENCE):
-        while await presented(place) != second.leaf_der:  # noqa: ASYNC110 - nobody tells
+        while await presented(place) != second.serving_der:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)
 
 
 async def test_a_certificate_of_yesterday_is_not_served(place):
-    place.leaf = MirroredLeaf(
+    place.leaf = MirroredCertificate(
         "custom metrics", CLIENTS, lambda: place.data, lambda: utc_now() + timedelta(days=30)
     )
     place.issue()

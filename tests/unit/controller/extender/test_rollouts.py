@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS
-from harbourmaster.certs.authority import create_authority, issue_leaf
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.handover import mark_of
 from harbourmaster.controller.extender.extender import CLIENTS
 from harbourmaster.controller.extender.rollouts import MARK, Rollouts, rollouts_job
-from harbourmaster.serving.certificates import MountedLeaf
+from harbourmaster.serving.certificates import MountedCertificate
 from helpers.patience import PATIENCE
 
 HOME = "harbourmaster-system"
@@ -26,7 +26,7 @@ OTHERS = {"kubectl.kubernetes.io/default-container": "scheduler"}
 def bundle():
     """A leaf of an authority of its own."""
     authority = create_authority(NOW)
-    leaf = issue_leaf(NOW, authority, ("hm.svc",))
+    leaf = issue_serving_certificate(NOW, authority, ("hm.svc",))
     return parse_bundle(
         BundleFiles(ca_crt=authority.certificate, tls_crt=leaf.certificate, tls_key=leaf.key)
     )
@@ -35,7 +35,7 @@ def bundle():
 BEFORE, AFTER = bundle(), bundle()
 
 
-class Leaf:
+class ServingCertificate:
     """In place of the one of the Secret."""
 
     def __init__(self, found):
@@ -55,7 +55,7 @@ class Leaf:
 
 @pytest.fixture
 def leaf():
-    return Leaf(BEFORE)
+    return ServingCertificate(BEFORE)
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ async def test_a_mounted_certificate_calls_too(  # noqa: PLR0913, PLR0917 - each
 ):
     api.define(DEPLOYMENTS)
     deploy(api)
-    leaf = MountedLeaf("extender", CLIENTS, str(tmp_path))
+    leaf = MountedCertificate("extender", CLIENTS, str(tmp_path))
     lead(rollouts_job(client, leaf, NAME, HOME, events=events, metrics=metrics))
     # It looks, and there is nothing yet.
     await asyncio.sleep(0.05)
