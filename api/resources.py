@@ -1,4 +1,4 @@
-"""Kinds of objects, and where the API serves them."""
+"""Kinds of objects and their API paths."""
 
 from __future__ import annotations
 

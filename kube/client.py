@@ -1,7 +1,7 @@
 """The verbs of the API: raw JSON in and out, errors by class.
 
-Answers are bytes, for the caller to decode into what it needs of them. The objects of a page are
-views into its buffer, and who keeps one keeps the whole page: decode at once, or copy.
+Answers are bytes, which the caller decodes. The objects of a page are views into its buffer, so
+keeping one keeps the whole page in memory: decode it at once, or copy it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PART_OF_LISTED: Final = 5
 """Levels of a page down to a value such as metadata.labels of one of its objects."""
 _PART_OF_WATCHED: Final = 4
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError)
-"""Also what is nested deeper than can be read."""
+"""RecursionError: the JSON is nested too deeply."""
 _decode_list: Final = msgspec.json.Decoder(_List).decode
 _decode_event: Final = msgspec.json.Decoder(WatchEvent).decode
 _decode_any: Final = msgspec.json.Decoder(msgspec.Raw).decode
@@ -64,8 +64,8 @@ _decode_any: Final = msgspec.json.Decoder(msgspec.Raw).decode
 class Client:
     """A client of one API server: ``async with Client(connection) as client``.
 
-    Every method raises an ApiError of ``harbourmaster.kube.errors``. Nothing of the environment
-    (proxies, netrc) is used, and no redirect is followed.
+    Every method raises an ApiError of ``harbourmaster.kube.errors``. The environment
+    (proxies, netrc) is ignored, and redirects are not followed.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Client:
         """``timeout`` is for one request and its whole answer, in seconds; repetitions add to it.
 
         A request is repeated, up to ``retries`` times, where the server says when (429 or 5xx with
-        Retry-After); a GET also once where the connection breaks.
+        Retry-After); a GET also once if the connection is lost.
         """
         self.connection = connection
         self._transport = Transport(
@@ -183,7 +183,7 @@ class Client:
         accept = _PARTIAL.format("") if metadata_only else JSON
         request = Request("watch", "GET", resource.path(namespace), _given(query), accept=accept)
         lines = LineSplitter()
-        # A server that never ends its answer is left after that.
+        # After that, the connection to a server that never ends its answer is closed.
         chunks = self._transport.chunks(
             request, total=timeout_seconds + idle_timeout, idle=idle_timeout
         )
@@ -223,7 +223,7 @@ class Client:
         *,
         subresource: str | None = None,
     ) -> bytes:
-        """Replace an object; a ConflictError where its resourceVersion is not the present one."""
+        """Replace an object; raises ConflictError if its resourceVersion is not the current one."""
         path = resource.path(namespace, name, subresource)
         return await self._object(
             Request("update", "PUT", path, body=_encoded(obj), content_type=JSON)
@@ -260,7 +260,7 @@ class Client:
         propagation: str | None = None,
         missing_ok: bool = False,
     ) -> None:
-        """Delete an object; with ``uid`` only that very one, else a ConflictError.
+        """Delete an object; with ``uid`` only that object, else ConflictError.
 
         ``propagation`` is Orphan, Background or Foreground.
         """

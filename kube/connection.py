@@ -1,4 +1,4 @@
-"""Which API server to talk to, and as whom: from a kubeconfig, or from a pod's ServiceAccount."""
+"""The API server and the credentials: from a kubeconfig, or from a pod's ServiceAccount."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class Connection(Struct, frozen=True, kw_only=True):
     ssl: SSLContext | None = None
     """None for plain HTTP."""
     token: Callable[[], Awaitable[str | None]] | None = None
-    """Asked before each request. Raises ConnectionSettingsError where none can be had."""
+    """Called before each request. Raises ConnectionSettingsError if there is no token."""
     refused: Callable[[], None] | None = None
-    """Told that the server refused the token, so that the next one is got anew."""
+    """Called when the server rejected the token, so that it is renewed."""
     user: str = ""
-    """Who we are, for messages."""
+    """The user name, for messages."""
     source: str = ""
-    """Where the settings stand, for messages."""
+    """The source of the settings, for messages."""
     server_name: str | None = None
     """The name in the server's certificate, where it is not the host."""
     connector: Callable[[], BaseConnector] | None = None
-    """Makes what connects to it, where not every address may be connected to."""
+    """Creates the connector, if only some addresses are allowed."""
 
 
 def connect(
@@ -53,10 +53,10 @@ def connect(
     context: str | None = None,
     service_account_dir: Path = SERVICE_ACCOUNT_DIR,
 ) -> Connection:
-    """The connection that the settings name. Raises ConnectionSettingsError.
+    """The connection of the settings. Raises ConnectionSettingsError.
 
     In this order: ``kubeconfig``, $KUBECONFIG (files separated by colons), the ServiceAccount of
-    the pod, ~/.kube/config. The first that is there counts, and must be good. Nothing is sent.
+    the pod, ~/.kube/config. The first that exists is used, and must be valid. Nothing is sent.
     """
     given = kubeconfig or os.environ.get("KUBECONFIG")
     if given:

@@ -24,14 +24,14 @@ _JWT_PARTS: Final = 3
 
 
 class Claims(Struct, frozen=True, gc=False):
-    """What a token says of itself; nobody has verified it."""
+    """The claims of a token, which are not verified."""
 
     sub: str = ""
     exp: float | None = None
 
 
 class TokenFile:
-    """A token in a file that somebody renews; the kubelet does so at 80 % of its life."""
+    """A token in a file that is renewed; the kubelet renews it at 80 % of its lifetime."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class TokenFile:
         return self.read()
 
     def read(self) -> str:
-        """The same, where no loop runs."""
+        """The same, without an event loop."""
         now = self._clock()
         if self._token and now - self._read_at < TOKEN_SECONDS:
             return self._token
         try:
             token = checked_token(read_text(self._path), str(self._path))
         except ConnectionSettingsError:
-            # The old one is good for some minutes more, if the file is only being replaced.
+            # The old token is valid for some more minutes, if the file is just being replaced.
             if self._token:
                 return self._token
             raise
@@ -69,12 +69,12 @@ class TokenFile:
         return token
 
     def expire(self) -> None:
-        """Read the file again at the next question."""
+        """Read the file again at the next call."""
         self._read_at = -TOKEN_SECONDS
 
 
 def checked_token(text: str, source: str) -> str:
-    """The token in ``text``. Raises ConnectionSettingsError where it can be none."""
+    """The token in ``text``. Raises ConnectionSettingsError if it is not valid."""
     token = text.strip()
     if not token:
         raise ConnectionSettingsError(f"{source} is not a token: it is empty")

@@ -1,4 +1,4 @@
-"""Work that ends at a deadline, whatever it is doing: by its next step, at worst by the process."""
+"""Work that ends at a deadline: before its next step, or at worst with the process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNWIND: Final = 0.5
 
 
 def elapsed() -> float:
-    """Seconds on a clock that nobody sets and that goes on while the machine sleeps."""
+    """Seconds of a clock that is never set and runs while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

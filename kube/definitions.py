@@ -1,4 +1,4 @@
-"""Wakes reflectors when the definitions of their custom resources come (decision D13)."""
+"""Wakes reflectors when the definitions of their custom resources appear (decision D13)."""
 
 from __future__ import annotations
 

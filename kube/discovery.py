@@ -1,4 +1,4 @@
-"""Where an API server serves kinds that nobody knew when this was written."""
+"""Discovery: the paths of kinds that are unknown at build time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 KNOWN_SECONDS: Final = 600.0
-"""How long an answer is believed; a kind that is missing from it is asked for again at once."""
+"""Seconds for which an answer is cached; a kind that it lacks is looked up again at once."""
 MISSING_SECONDS: Final = 5.0
-"""How long a kind is believed to be missing."""
+"""Seconds for which the absence of a kind is cached."""
 
 
 class UnknownKindError(Exception):
-    """The API server serves no such kind."""
+    """The API server does not serve the kind."""
 
 
 class _Served(Struct, frozen=True, gc=False):
@@ -73,7 +73,7 @@ class Discovery:
 
         Raises UnknownKindError, or an ApiError where the API server does not say.
         """
-        # Those who ask together ask once.
+        # Concurrent callers share one request.
         async with self._turns.setdefault(api_version, asyncio.Lock()):
             answer = self._answers.get(api_version)
             if answer is None or self._is_old(answer, kind):

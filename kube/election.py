@@ -1,4 +1,4 @@
-"""Leader election on a Lease: of several processes, never two at work at once.
+"""Leader election by a Lease: never two processes work at the same time.
 
 A leader works until ``renew_deadline`` after it *began* to send its last renewal that succeeded;
 others count ``lease_duration`` from when they saw it. Between the two, work is cancelled and has
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 RELEASE_TIMEOUT: Final = 2.0
-"""Seconds for giving the Lease back."""
+"""Seconds for releasing the Lease."""
 _RELEASE_ATTEMPTS: Final = 3
 _FAILED_WORK: Final = Backoff(first=1.0, limit=60.0)
 _REMEMBERED: Final = 16
@@ -56,7 +56,7 @@ _REMEMBERED: Final = 16
 
 
 class _End(Enum):
-    """How a term ended."""
+    """How a leader's term ended."""
 
     DONE = "work returned"
     FAILED = "work failed"
@@ -153,7 +153,7 @@ class LeaderElection:
                 self._deadman.close()
 
     async def _campaign(self) -> None:
-        """Return once the Lease is ours."""
+        """Wait until we hold the Lease."""
         while True:
             begun = self._clock()
             pause = 0.0
@@ -175,7 +175,7 @@ class LeaderElection:
         try:
             await self._write(base, acquired(base.spec, self.identity, seconds, at))
         except (ConflictError, NotFoundError):
-            # Another was faster.
+            # Another candidate was faster.
             return False
         return self._clock() < self._deadline
 
@@ -246,11 +246,11 @@ class LeaderElection:
         return False
 
     async def _keep_renewing(self) -> str:
-        """Renew until the Lease is lost; returns why."""
+        """Renew until the Lease is lost; returns the reason."""
         begun = self._clock()
         pause = 0.0
         while True:
-            # A server that wants to be left alone is, as long as time is left for an attempt.
+            # Retry-After is respected as long as time remains for another attempt.
             last_chance = self._deadline - self._timing.call_timeout - begun
             await self._pause(begun, min(pause, last_chance))
             begun = self._clock()
@@ -306,7 +306,7 @@ class LeaderElection:
             self._deadman.arm(self._deadline + self._timing.grace)
 
     async def _release(self) -> None:
-        """Give the Lease back if it may be ours, so that the next one need not wait."""
+        """Release the Lease if we may hold it, so that the next candidate need not wait."""
         if not self._may_hold:
             return
         try:
@@ -330,7 +330,7 @@ class LeaderElection:
         return True
 
     def _note_fault(self, error: Exception) -> float:
-        """Log a fault, each kind once; returns for how long the server asks for peace."""
+        """Log each kind of fault once; returns the Retry-After of the server, in seconds."""
         text = _text(error)
         if text != self._fault:
             self._fault = text

@@ -1,4 +1,4 @@
-"""What a call of the API can end with; the text of each error is one line for the user."""
+"""Errors of API calls; the text of each is one line for the user."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 MAX_MESSAGE: Final = 256
 """Characters of an error's message."""
 MAX_FORBIDDEN: Final = 512
-"""The same where permissions lack: verb, resource and user must all be read to mend it."""
+"""The same for missing permissions: verb, resource and user must be complete."""
 MAX_RETRY_AFTER: Final = 30.0
-"""Seconds that we wait at most, whatever a server asks for."""
+"""Seconds that we wait at most, whatever Retry-After says."""
 _FIRST_ERROR: Final = HTTPStatus.BAD_REQUEST
 _EXPIRED: Final = frozenset(("Expired", "Gone", "ResourceExpired"))
 
 
 class ConnectionSettingsError(Exception):
-    """Settings that lead to no API server; the text names the file."""
+    """Invalid connection settings; the text names the file."""
 
 
 class ApiError(Exception):
@@ -57,7 +57,7 @@ class ApiError(Exception):
 
 
 class UnauthorizedError(ApiError):
-    """401: the API server does not know us; or no credentials could be had (status 0)."""
+    """401: the API server rejected the credentials; or there are none (status 0)."""
 
 
 class ForbiddenError(ApiError):
@@ -85,23 +85,23 @@ class InvalidError(ApiError):
 
 
 class TooManyRequestsError(ApiError):
-    """429: the API server is too busy for us."""
+    """429: the API server is overloaded."""
 
 
 class ServerError(ApiError):
-    """5xx, from the API server or from what stands before it."""
+    """5xx, from the API server or a proxy."""
 
 
 class UnreachableError(ApiError):
-    """No whole answer: not connected, cut off, or not in time."""
+    """No complete answer: not connected, cut off, or timed out."""
 
 
 class BadAnswerError(ApiError):
-    """An answer, but none that an API server gives."""
+    """An answer that does not come from an API server."""
 
 
 class TooLargeError(BadAnswerError):
-    """An answer of more bytes than are taken."""
+    """An answer that exceeds the size limit."""
 
 
 _BY_STATUS: Final[dict[int, type[ApiError]]] = {

@@ -1,4 +1,4 @@
-"""What becomes of repeated events: one object with a count, and no more than a fair share.
+"""Repeated events: one object with a count, within a rate limit.
 
 All times are of a monotonic clock, in seconds, unless they are text for the API.
 """

@@ -1,6 +1,6 @@
-"""Events about objects, for who looks at them with kubectl: told if possible, never waited for.
+"""Kubernetes events about objects: published if possible, and never waited for.
 
-What can't be told is counted and forgotten. Repetitions become one event with a count.
+An event that cannot be published is counted and dropped. Repetitions become one event with a count.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CREATED: Final = "created"
 UPDATED: Final = "updated"
 AGGREGATED: Final = "aggregated"
 DROPS: Final = ("over_rate", "queue_full", "refused", "unreachable", "forgotten", "shutdown", "bug")
-"""Why events are lost."""
+"""Reasons for losing an event."""
 _CLUSTER_NAMESPACE: Final = "default"
 """Where the API wants events of cluster-scoped objects."""
 SERIES: Final = 1024
@@ -66,7 +66,7 @@ _BACKOFF: Final = Backoff(first=0.5, limit=30.0)
 
 
 class EventRecorder:
-    """Tells events of ``controller``, one of our parts; ``instance`` in ``namespace`` is its pod.
+    """Publishes the events of ``controller``; ``instance`` in ``namespace`` is its pod.
 
     ``on_outcome`` is called with what became of each: created, updated, aggregated or one of
     DROPS. For one event loop; ``run`` sends, ``lanes`` events at a time, those of one object in
@@ -91,7 +91,7 @@ class EventRecorder:
         chance: Callable[[], float] = random,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        """Events by what became of them."""
+        """Events by outcome."""
         self._client = client
         self._controller = controller
         # The namespace tells two installations apart, whose events may stand in one place.
@@ -128,7 +128,7 @@ class EventRecorder:
         related: ObjectReference | None = None,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Take an event to be told. Never waits and never raises.
+        """Queue an event. Never waits and never raises.
 
         ``reason`` and ``action`` are words in CamelCase, ``note`` is a sentence for people.
         Repetitions keep the first one's ``related`` object and ``annotations``.
@@ -213,7 +213,7 @@ class EventRecorder:
             return
 
     async def _send(self, lane: _Lane, series: Series) -> float:
-        """Tell the API server of a series; returns how long to leave it alone then."""
+        """Report a series to the API server; returns the seconds until the next report."""
         count, is_new = series.count, not series.told
         try:
             if is_new:

@@ -1,4 +1,4 @@
-"""What a reflector does after a fault, and what it tells about its life."""
+"""What a reflector does after a fault, and the metrics that it reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.errors import ApiError
 
 RELIST_AFTER: Final = 8
-"""Attempts in vain after which a watch is not resumed any more: its version may be the fault."""
+"""Failed attempts after which a watch is not resumed: its resource version may be the cause."""
 _PASSING: Final = frozenset(
     (
         HTTPStatus.UNAUTHORIZED,

@@ -1,6 +1,6 @@
-"""Connections from kubeconfigs that strangers wrote: nothing in one reaches beyond its text (S37).
+"""Connections from untrusted kubeconfigs, which can refer to nothing outside their text (S37).
 
-No file of ours is read for it, no program run, and no server talked to that can't be verified.
+No local file is read, no program is run, and no server is trusted without verification.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Access(Struct, frozen=True):
 
     connection: Connection
     namespace: str
-    """Where objects go that name none; empty where the kubeconfig does not say."""
+    """The namespace of objects without one; empty if the kubeconfig has none."""
     expires: datetime | None
 
 
 def access_from(text: bytes, source: str) -> Access:
-    """What a kubeconfig leads to. Raises ConnectionSettingsError, one line that names ``source``.
+    """The connection of a kubeconfig. Raises ConnectionSettingsError, one line with ``source``.
 
     It must have exactly one context, one user and one cluster. Nothing is sent.
     """

@@ -1,8 +1,8 @@
 """Connections from kubeconfig files, which kubernetes_asyncio reads and merges.
 
-Imported only where a kubeconfig is used. Of the library nothing but its reading is taken: it would
-send requests without time-outs, keep keys in temporary files, run plugins without an end, and its
-texts quote the users' secrets.
+Imported only if a kubeconfig is used. Only the library's reader is used: its client sends requests
+without time-outs, keeps keys in temporary files, runs plugins without a limit, and its errors quote
+secrets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
 class Credentials(NamedTuple):
-    """What a Connection asks for tokens, and tells when they are refused."""
+    """Callbacks of a Connection: one that returns the token, one for a rejected token."""
 
     token: Callable[[], Awaitable[str | None]]
     refused: Callable[[], None] | None
@@ -140,7 +140,7 @@ def _context(cluster: dict[str, Any], folder: Path, source: str) -> ssl.SSLConte
     context = client_context()
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
-        # The user has asked for it, in so many words.
+        # The user set insecure-skip-tls-verify.
         context.verify_mode = ssl.CERT_NONE
         return context
     authorities = _content(cluster, "certificate-authority", folder, source)
@@ -182,7 +182,7 @@ def _credentials(
     """Where the user's tokens come from; None where a certificate alone must do."""
     unsupported = [name for name in (*_IMPERSONATION, "username") if user.get(name)]
     if unsupported:
-        # Left out, it would let us act as somebody with other rights.
+        # Ignoring it would mean acting as a user with other permissions.
         raise _fault(source, f"{unsupported[0]} of a user is not supported")
     if user.get("tokenFile"):
         file = TokenFile(folder / str(user["tokenFile"]))
@@ -227,13 +227,15 @@ def _command(
         arguments=(program, *arguments),
         environment={str(name): str(value) for name, value in provider.env.items()},
         api_version=provider.api_version,
-        cluster=_told(cluster, folder, source) if section.get("provideClusterInfo") else None,
+        cluster=_cluster_info(cluster, folder, source)
+        if section.get("provideClusterInfo")
+        else None,
         source=source,
     )
 
 
-def _told(cluster: dict[str, Any], folder: Path, source: str) -> dict[str, Any]:
-    """What a plugin is told about the cluster."""
+def _cluster_info(cluster: dict[str, Any], folder: Path, source: str) -> dict[str, Any]:
+    """The cluster information for a plugin."""
     told = {
         name: cluster[name]
         for name in ("server", "tls-server-name", "insecure-skip-tls-verify")

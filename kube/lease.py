@@ -1,7 +1,7 @@
-"""The Lease of an election, and what to do about it: functions of what was seen and when.
+"""Pure decisions of the leader election, from the observed Lease and the time of observation.
 
-No time that stands in a Lease is ever compared with a clock: a foreign Lease lasts, by our own
-clock, for its duration after we last saw it change. So no clock need agree with another.
+Times in a Lease are never compared with a clock: another candidate's Lease lasts for its duration
+after we last saw it change, by our own clock. So clocks need not agree.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Lease(Struct, frozen=True):
 
     @property
     def holder(self) -> str:
-        """Who holds it; empty for nobody."""
+        """The holder; empty if there is none."""
         return self.spec.holder_identity or ""
 
 
@@ -177,7 +177,7 @@ class Acquire(Struct, frozen=True, gc=False):
 
 
 class Renew(Struct, frozen=True, gc=False):
-    """It is ours; write it again."""
+    """We hold it; renew it."""
 
 
 class Wait(Struct, frozen=True, gc=False):
@@ -187,7 +187,7 @@ class Wait(Struct, frozen=True, gc=False):
 
 
 class StepDown(Struct, frozen=True, gc=False):
-    """It is not ours any more."""
+    """We no longer hold it."""
 
     holder: str
 

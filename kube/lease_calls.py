@@ -1,4 +1,4 @@
-"""The calls of an election, each one attempt with a time-out of its own."""
+"""The API calls of the election: one attempt each, with its own time-out."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class OidcToken:
         return self._id_token
 
     def expire(self) -> None:
-        """Renew the token at the next question."""
+        """Renew the token at the next call."""
         self._id_token = ""
 
     def _has_ended(self) -> bool:

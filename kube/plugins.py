@@ -79,7 +79,7 @@ class PluginToken:
         return self._kept.token or None
 
     def expire(self) -> None:
-        """Run the plugin again at the next question."""
+        """Run the plugin again at the next call."""
         self._kept = None
 
     async def _renewed(self) -> _Credential:

@@ -1,4 +1,4 @@
-"""Objects out of their JSON, one at a time: what can't be read harms nothing but itself."""
+"""Decoding of objects, one at a time: an invalid object does not affect others."""
 
 from __future__ import annotations
 

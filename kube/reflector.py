@@ -1,9 +1,9 @@
-"""Mirrors one resource into a store: a list in pages, then a watch, whatever the API server does.
+"""Caches one resource in a store: a list in pages, then a watch, across all server faults.
 
-What the store holds is what the server held when it last spoke (platform-spec 1.2, 1.5). A watch
-goes on from the last resource version; where that is too old, a new list finds what changed and
-what was deleted meanwhile. Versions are opaque, so the order within a stream is the server's word
-and an event is applied as it comes: one that comes twice changes nothing.
+The store has the state of the last event (platform-spec 1.2, 1.5). A watch resumes from the last
+resource version; if that is too old, a new list finds what changed and what was deleted meanwhile.
+Versions are opaque, so events are applied in the order of the stream; a repeated event changes
+nothing.
 """
 
 from __future__ import annotations
@@ -85,11 +85,12 @@ class Reflector(Generic[T]):
         self.store: Store[T] = Store() if store is None else store
         self.name = name or resource.plural
         self.synced = asyncio.Event()
-        """Set for good after the first whole list, or once the resource was found absent."""
+        """Set after the first complete list, or when the resource was found absent; never
+        cleared."""
         self.absent = False
-        """The API server does not know the resource: its definition is not there."""
+        """The API server does not serve the resource: its definition is missing."""
         self.error: str | None = None
-        """The last fault, in one line, while there is no contact."""
+        """The last error, one line, while the watch is disconnected."""
         self.last_contact = -math.inf
         """When, by the loop's clock, the last page, event or bookmark came."""
         self._client = client
@@ -125,14 +126,14 @@ class Reflector(Generic[T]):
         self._state: tuple[str | None, bool, bool] = (None, False, False)
 
     def wake(self) -> None:
-        """Look again now: ends a wait after a fault, or for a resource that is absent.
+        """Retry now: ends a wait after a fault, or for a resource that is absent.
 
         A wait that the API server asked for (Retry-After) is not cut short.
         """
         self._woken.set()
 
     async def run(self) -> None:
-        """Mirror until cancelled; it may be run again afterwards and goes on where it was."""
+        """Run until cancelled; a later run resumes where this one ended."""
         while True:
             await asyncio.sleep(self._pace.wait())
             # Whoever wakes us from here on may know more than the answer will.
@@ -145,7 +146,7 @@ class Reflector(Generic[T]):
             await self._list()
         except NotFoundError as error:
             if self._resource.is_built_in:
-                # Whoever says so is no API server, or not one yet.
+                # Such an answer is not from an API server, or it is still starting.
                 await self._recover(error, listing=True)
                 return
             self._note_absence(error)
@@ -263,7 +264,7 @@ class Reflector(Generic[T]):
             return
         if event.type in {"ADDED", "MODIFIED"}:
             obj = self._reader.read(metadata.key, event.object)
-            # What can't be read is as good as deleted: the last version is not what is there.
+            # An object that cannot be decoded is removed: the cached version is outdated.
             if obj is None:
                 self._remove(metadata.key)
             elif self.store.put(metadata.key, obj):
@@ -285,7 +286,7 @@ class Reflector(Generic[T]):
         self._metrics.events(self.name, self._events)
         self._events = 0
         changed, self._changed = self._changed, set()
-        # A stream that brings nothing new and ends is none that works.
+        # A stream that ends without an event counts as a fault.
         if self._version != self._watched_from:
             self._note_contact()
         self._tell(changed)
@@ -324,7 +325,7 @@ class Reflector(Generic[T]):
         self._tell_state()
 
     def _note_fault(self, error: ApiError) -> None:
-        """Log the first fault of each kind since the last contact."""
+        """Log the first fault of each kind since the watch was last connected."""
         kind = type(error).__name__
         if kind not in self._told_kinds:
             self._told_kinds.add(kind)

@@ -1,4 +1,4 @@
-"""Which Kubernetes the API server is: GET /version."""
+"""The version of the API server: GET /version."""
 
 from __future__ import annotations
 

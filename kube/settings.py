@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 class ClusterSettings(
     Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
 ):
-    """Which API server, and as whom."""
+    """The API server and the credentials."""
 
     kubeconfig: Annotated[
         str | None,

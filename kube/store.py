@@ -1,4 +1,4 @@
-"""Objects by key with indexes: what a reflector mirrors and everybody else only reads.
+"""Objects by key with indexes, written by a reflector and read by all others.
 
 A key is ``namespace/name``, or ``name`` for a cluster-scoped object. Nothing here waits and nothing
 is locked: readers and the one writer share an event loop.
@@ -67,7 +67,7 @@ class Store(Generic[T]):
         return tuple(self._indexes[name].get(value, {}).values())
 
     def put(self, key: str, obj: T) -> bool:
-        """Hold ``obj`` under ``key``; tell whether anything changed."""
+        """Store ``obj`` under ``key``; returns whether anything changed."""
         before = self._objects.get(key, _ABSENT)
         if before == obj:
             return False
@@ -80,14 +80,14 @@ class Store(Generic[T]):
         return True
 
     def remove(self, key: str) -> bool:
-        """Hold nothing under ``key``; tell whether anything changed."""
+        """Remove ``key``; returns whether anything changed."""
         found = key in self._objects
         self._forget(key)
         self._objects.pop(key, None)
         return found
 
     def replace_all(self, objects: Mapping[str, T]) -> set[str]:
-        """Hold exactly ``objects``; the keys of what was added, changed or taken away."""
+        """Replace all objects; returns the keys that were added, changed or removed."""
         changed = {key for key, obj in objects.items() if self.put(key, obj)}
         gone = self._objects.keys() - objects.keys()
         for key in gone:

@@ -1,4 +1,4 @@
-"""One request and its answer: authorised, bounded in time and size, repeated where that is safe."""
+"""One request and its answer: authorised, limited in time and size, retried if that is safe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.connection import Connection
 
 Observer: TypeAlias = Callable[[str, int, float], None]
-"""Told of each answer: verb, status (0 for none), seconds until its head."""
+"""Called for each answer: verb, status (0 for none), seconds until its head."""
 
 MAX_ANSWER: Final = 64 * 1024 * 1024
 """Bytes of one answer: 500 objects of 128 KiB, where etcd takes up to 1.5 MiB each."""
@@ -39,7 +39,7 @@ CONNECT_SECONDS: Final = 5.0
 MIN_WAIT: Final = 1.0
 """Seconds before a repetition, also where the server says 0."""
 JSON: Final = "application/json"
-_BLOT: Final = b"***"
+_REDACTED: Final = b"***"
 _PIECE: Final = 1024 * 1024
 """Bytes that are sent at once."""
 
@@ -220,7 +220,7 @@ class Transport:
 
     def blotted(self, body: bytes) -> bytes:
         """An answer that may be quoted: some say what they were asked, with our credentials."""
-        return body.replace(self._secret, _BLOT) if self._secret else body
+        return body.replace(self._secret, _REDACTED) if self._secret else body
 
     def _url(self, request: Request) -> URL:
         query = f"?{urlencode(request.query)}" if request.query else ""

@@ -1,4 +1,4 @@
-"""TLS contexts of a client: whom it trusts, and what it shows of itself."""
+"""TLS contexts of a client: trusted authorities and client certificates."""
 
 from __future__ import annotations
 

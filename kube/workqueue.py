@@ -1,4 +1,4 @@
-"""A queue of keys for reconcilers: each key once, by one worker at a time, and again after a fault.
+"""A queue of keys for reconcilers: each key once, for one worker at a time, retried after a fault.
 
 A key says only that there is something to look at, so a hundred adds cost one look. What is added
 while a worker has the key is looked at again afterwards: the worker may have read before it came.
@@ -23,19 +23,19 @@ RETRIES: Final = Backoff(first=0.05, limit=60.0)
 
 
 class QueueMetrics(Protocol):
-    """What a queue tells while it works; ``queue`` is its name."""
+    """The metrics of a queue; ``queue`` is its name."""
 
     def depth(self, queue: str, keys: int) -> None:
-        """So many keys wait now."""
+        """Set the number of waiting keys."""
 
     def retried(self, queue: str) -> None:
-        """A key is to be tried again after a fault."""
+        """Count a key that is retried after a fault."""
 
     def waited(self, queue: str, seconds: float) -> None:
-        """A worker got a key that waited this long."""
+        """Record how long a key waited, in seconds."""
 
     def worked(self, queue: str, seconds: float) -> None:
-        """A worker is done with a key after this long."""
+        """Record how long a key was processed, in seconds."""
 
 
 class NoQueueMetrics:
@@ -207,7 +207,7 @@ async def _worker(
                 queue.add_after(key, again)
         finally:
             queue.done(key)
-        # A reconcile that never waits must not keep everybody else waiting.
+        # A reconcile that never awaits must not block the event loop for all others.
         await asyncio.sleep(0)
 
 

@@ -1,4 +1,4 @@
-"""Which URLs and addresses may be asked: pure decisions, for every spelling of an address.
+"""The URLs and addresses that are allowed: pure decisions, for every spelling of an address.
 
 Whoever may create a provider may name any server, so the addresses behind which machines keep
 credentials and trust whoever reaches them are refused, unless the operator allows them.

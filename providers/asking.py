@@ -1,4 +1,4 @@
-"""Who asks whom how often at the same time: each question once, each target in its own lane."""
+"""Concurrency of queries: equal queries are sent once, and each target has its own limit."""
 
 from __future__ import annotations
 

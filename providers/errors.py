@@ -1,4 +1,4 @@
-"""Why there is no answer, and whether waiting helps."""
+"""Errors of metric providers, and whether a retry may help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP to providers: no redirect followed, no proxy, no forbidden address, no endless answer."""
+"""HTTP to providers: no redirects, no proxy, no forbidden address, a size limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider is asked, and what it answers (keptn-spec 4.3, krake-spec 4)."""
+"""Queries to metric providers and their answers (keptn-spec 4.3, krake-spec 4)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Target(Struct, frozen=True, gc=False):
 
 
 class Provider(Protocol):
-    """Speaks to servers of one type."""
+    """A client for servers of one type."""
 
     async def ask(self, http: Http, target: Target, question: Question) -> Answer:
         """The answer to ``question``. Raises ProviderError, and nothing else."""

@@ -1,4 +1,4 @@
-"""Numbers as providers write them and as Keptn prints them, in the formats of Go."""
+"""Numbers as providers return them and as Keptn prints them, in Go's formats."""
 
 from __future__ import annotations
 

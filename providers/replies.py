@@ -1,4 +1,4 @@
-"""What an answer's status and body say, as an error of ours or as data."""
+"""Status and body of a response, as an error or as data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BAD_QUERY: Final = (
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""Also what is nested deeper than can be read."""
+"""RecursionError: the JSON is nested too deeply."""
 
 
 def raise_for_status(reply: Reply, said: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""From the points of an answer to samples, and from samples to the one value that Keptn shows."""
+"""Samples from the points of an answer, and the one value that Keptn shows."""
 
 from __future__ import annotations
 

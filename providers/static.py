@@ -1,4 +1,4 @@
-"""Values that stand in the provider's object, for trials and as constants (krake-spec 4)."""
+"""Constant values in the provider's object, for trials (krake-spec 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider's object and its Secret say, as URLs and headers; what a server complains of."""
+"""URLs and headers from a provider's object and its Secret, and the texts of server errors."""
 
 from __future__ import annotations
 

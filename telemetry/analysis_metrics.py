@@ -1,4 +1,4 @@
-"""Keptn's metrics of analyses that have ended (keptn-spec 4.5), from the objects that are there."""
+"""Keptn's metrics of completed analyses (keptn-spec 4.5), from the cached objects."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ OBJECTIVE: Final = (
 
 
 class Results(Struct, frozen=True):
-    """What is shown, by label values in the order of ANALYSIS and OBJECTIVE."""
+    """The values, by label values in the order of ANALYSIS and OBJECTIVE."""
 
     percentages: Mapping[tuple[str, ...], float]
     """Of the highest score that an analysis could have."""
     values: Mapping[tuple[str, ...], float]
-    """What was measured for an objective."""
+    """The measured value of an objective."""
 
 
 class Source(Protocol):
     """What the metrics look at."""
 
     def results(self) -> Results:
-        """What there is at this moment."""
+        """The current values."""
 
 
 class AnalysisMetrics(Collector):
@@ -60,7 +60,7 @@ class AnalysisMetrics(Collector):
         self._source = source
 
     def collect(self) -> Iterable[Metric]:
-        """The families, with the state of now."""
+        """The metric families with the current values."""
         found = self._source.results() if self._source is not None else Results({}, {})
         yield _gauge(
             ANALYSIS_RESULT,

@@ -1,4 +1,4 @@
-"""Metrics of the requests to the API server, and how long it takes to begin an answer."""
+"""Metrics of requests to the API server and of their latency."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ API_REQUESTS: Final = "harbourmaster_api_requests_total"
 API_REQUEST_DURATION: Final = "harbourmaster_api_request_duration_seconds"
 
 NO_ANSWER: Final = "none"
-"""The code of a request that got no answer."""
+"""The code of a request without a response."""
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds: up to the time after which a client gives up."""
 
@@ -34,6 +34,6 @@ class ApiCalls:
         )
 
     def note(self, verb: str, status: int, seconds: float) -> None:
-        """Count a request; ``status`` 0 says that no answer came."""
+        """Count a request; ``status`` 0 means no response."""
         self._requests.labels(verb, str(status) if status else NO_ANSWER).inc()
         self._durations.labels(verb).observe(seconds)

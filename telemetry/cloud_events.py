@@ -1,7 +1,7 @@
 """CloudEvents 1.0 to one HTTP endpoint, in binary mode: a bounded queue, and lanes that empty it.
 
-Whoever adds one never waits. An endpoint that is away, slow or hanging costs events, which are
-counted, and one log line. What is about one object arrives in its order.
+Adding an event never blocks. An endpoint that is down, slow or hanging causes lost events, which
+are counted, and one log line a minute. Events about one object arrive in order.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ SHUTDOWN: Final = "shutdown"
 CLOUD_EVENT_OUTCOMES: Final = (
     *(SENT, REFUSED, UNREACHABLE, QUEUE_FULL, TOO_LARGE, SWITCHED_OFF, SHUTDOWN),
 )
-"""What becomes of a CloudEvent; all but the first are losses."""
+"""Outcomes of a CloudEvent; all but the first are losses."""
 
 SOURCE: Final = "keptn.sh"
 LANES: Final = 16
-"""Events under way at the same time."""
+"""Events that are sent concurrently."""
 CAPACITY: Final = 10_000
 """Events that wait: a kilobyte each. When it is full, new ones are dropped."""
 MAX_BODY: Final = 64 * 1024
@@ -54,9 +54,9 @@ TIMEOUT: Final = 5.0
 FIRST_PAUSE: Final = 0.5
 MAX_PAUSE: Final = 30.0
 FLUSH_TIMEOUT: Final = 2.0
-"""Seconds in which what is left may still be sent at the end."""
+"""Seconds at shutdown to send the remaining events."""
 QUIET: Final = 60.0
-"""Seconds between two log lines about an endpoint that takes nothing."""
+"""Seconds between two log lines about an endpoint that fails."""
 _READ: Final = 16 * 1024
 _RETRIED: Final = frozenset(
     (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
@@ -115,7 +115,7 @@ class CloudEventSender:
 
     @property
     def is_on(self) -> bool:
-        """Whether events are sent anywhere."""
+        """Whether events are sent."""
         return self._target() is not None
 
     def put(self, kind: str, data: Mapping[str, Any], about: object) -> None:
@@ -139,7 +139,7 @@ class CloudEventSender:
         self._waiting += 1
 
     async def run(self) -> None:
-        """Send until cancelled, and then, for two seconds at most, what is left."""
+        """Send until cancelled, and then the remaining events, for two seconds at most."""
         async with self._session() as session:
             try:
                 async with asyncio.TaskGroup() as group:

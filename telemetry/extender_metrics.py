@@ -1,4 +1,4 @@
-"""Metrics of the answers to a scheduler: how many of which outcome, and how long they took."""
+"""Metrics of responses to a scheduler: outcomes and latency."""
 
 from __future__ import annotations
 

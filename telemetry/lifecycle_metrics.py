@@ -127,7 +127,7 @@ class LifecycleMetrics(Collector):
     """All of them, in ``registry``. Only who leads shows those of the caches: see ``lead``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        # One extra series for each counter, which nobody reads.
+        # No *_created series, which double the output.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._finished: dict[str, OrderedDict[tuple[str, ...], _Series]] = {
             kind: OrderedDict() for kind in FINISHED
@@ -184,7 +184,7 @@ class LifecycleMetrics(Collector):
                 del found[labels]
 
     def collect(self) -> Iterable[Metric]:
-        """The families, with the state of now."""
+        """The metric families with the current values."""
         for kind, labels in FINISHED.items():
             self._sweep(kind)
             yield self._counts(kind, labels)

@@ -1,4 +1,4 @@
-"""How late the values of KeptnMetrics are."""
+"""The delay of KeptnMetrics values."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ QUEUE_FULL: Final = "queue_full"
 UNFAITHFUL: Final = "unfaithful"
 FAILED: Final = "failed"
 RECORD_OUTCOMES: Final = (WRITTEN, NOT_KEPT, TOO_LARGE, QUEUE_FULL, UNFAITHFUL, FAILED)
-"""What becomes of a review that was to be recorded."""
+"""Outcomes of recording a review."""
 
 
 class Metrics(Struct, frozen=True):
@@ -89,8 +89,8 @@ class Metrics(Struct, frozen=True):
 
 
 def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
-    """Make a fresh registry with everything in it, counters at 0."""
-    # One extra series for each counter and bucket, which nobody reads.
+    """A new registry with all metrics, counters at 0."""
+    # No *_created series, which double the output.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -167,6 +167,6 @@ def span_counter(registry: CollectorRegistry) -> Counter:
 
 
 def set_certificate_expiry(metrics: Metrics, role: str, not_after: datetime) -> None:
-    """Show the time left to a ``role``, ``authority`` or ``leaf``; worked out when read."""
+    """Set the expiry of a ``role``, ``authority`` or ``leaf``; the gauge is computed when read."""
     end = not_after.timestamp()
     metrics.certificate_expiry.labels(role).set_function(lambda: end - time.time())

@@ -1,4 +1,4 @@
-"""Metrics of placement: what was decided, how long it took, and which metrics have no value."""
+"""Metrics of placement: decisions, their latency, and queries without a value."""
 
 from __future__ import annotations
 

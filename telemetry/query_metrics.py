@@ -1,4 +1,4 @@
-"""Metrics of the questions to metric providers: how many of which outcome, and how long."""
+"""Metrics of queries to metric providers: outcomes and latency."""
 
 from __future__ import annotations
 

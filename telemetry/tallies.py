@@ -86,7 +86,7 @@ class AdmissionTallies(Collector):
             del self.matches[gone]
 
     def collect(self) -> Iterable[Metric]:
-        """The families, with the state of now."""
+        """The metric families with the current values."""
         durations = HistogramMetricFamily(
             ADMISSION_DURATION, "Time to answer one admission review.", labels=["outcome"]
         )

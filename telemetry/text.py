@@ -1,4 +1,4 @@
-"""Text of strangers, made fit for one line of a log or a terminal; importing it costs nothing."""
+"""Untrusted text, cleaned for one line of a log or a terminal; cheap to import."""
 
 from __future__ import annotations
 

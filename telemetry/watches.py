@@ -1,4 +1,4 @@
-"""Metrics of the watches: what is mirrored, how fresh it is, what went wrong."""
+"""Metrics of the watches: cached objects, their age, and errors."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class WatchTallies(Collector):
         self._undecodable.labels(resource).inc()
 
     def collect(self) -> Iterable[Metric]:
-        """The gauges of now."""
+        """The current gauges."""
         age = GaugeMetricFamily(
             CACHE_AGE, "Time since the last sign of life of a watch.", labels=["resource"]
         )

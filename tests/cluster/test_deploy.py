@@ -129,7 +129,7 @@ def test_make_deploy_installs_and_says_what_to_do_next(installed):
     lines = installed.stdout.splitlines()
     assert 'deployment "harbourmaster-webhook" successfully rolled out' in lines
     assert 'deployment "harbourmaster-controller" successfully rolled out' in lines
-    assert lines[-1].startswith("Harbourmaster runs. Apply a policy")
+    assert lines[-1].startswith("Harbourmaster is running. Apply a policy")
 
 
 def test_the_pods_run_the_given_image_spread_over_zones(installed, plane):

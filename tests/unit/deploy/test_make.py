@@ -34,7 +34,7 @@ def test_without_an_engine_one_line_says_so(target, engine):
     assert result.returncode == 2
     assert not result.stdout
     assert ours == [
-        "no container engine answers: start docker or podman, or name one by CONTAINER_ENGINE="
+        "no container engine: start docker or podman, or set CONTAINER_ENGINE="
     ]
 
 
@@ -76,7 +76,7 @@ def test_without_cert_manager_one_line_says_so():
     ours = [line for line in result.stderr.splitlines() if not line.startswith("make")]
     assert result.returncode == 2
     assert not result.stdout
-    assert ours == ["cert-manager is not in this cluster: install it first, or use make deploy"]
+    assert ours == ["cert-manager not found in this cluster: install it first, or use make deploy"]
 
 
 def test_a_rollout_that_fails_says_where_to_look(tmp_path):
@@ -110,7 +110,7 @@ def test_a_custom_metrics_api_of_somebody_else_stays_theirs(tmp_path, served, st
     (applied,) = [line for line in log.read_text().splitlines() if line.startswith("apply")]
     selector = "--selector=app.kubernetes.io/component!=custom-metrics"
     assert (selector in applied) == bool(stays)
-    told = f"custom.metrics.k8s.io stays with {stays}: HPAs can't read KeptnMetrics"
+    told = f"custom.metrics.k8s.io is served by {stays}: HPAs cannot read KeptnMetrics"
     assert (told in result.stdout) == bool(stays)
 
 
