@@ -33,9 +33,7 @@ def test_without_an_engine_one_line_says_so(target, engine):
     ours = [line for line in result.stderr.splitlines() if not line.startswith("make")]
     assert result.returncode == 2
     assert not result.stdout
-    assert ours == [
-        "no container engine: start docker or podman, or set CONTAINER_ENGINE="
-    ]
+    assert ours == ["no container engine: start docker or podman, or set CONTAINER_ENGINE="]
 
 
 def test_deploy_puts_the_image_in_place_of_ours():
