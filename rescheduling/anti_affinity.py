@@ -71,6 +71,11 @@ def keeps_apart(pod: Pod, other: Pod, node: Node, namespaces: Namespaces) -> boo
     return None if is_doubtful else False
 
 
+def may_select(pod: Pod, other: Pod, namespaces: Namespaces) -> bool:
+    """Whether a term of ``pod`` selects the other one, or may do so."""
+    return any(_matches(term, other, namespaces) is not False for term in pod.anti_affinity)
+
+
 def _matching(
     pod: Pod, other: Pod, namespaces: Namespaces
 ) -> Iterator[tuple[AntiAffinityTerm, bool | None]]:
@@ -84,13 +89,13 @@ def _matching(
 
 
 def _matches(term: AntiAffinityTerm, pod: Pod, namespaces: Namespaces) -> bool | None:
+    is_named, selector = pod.namespace in term.namespaces, term.namespace_selector
+    if not is_named and selector is None:
+        return False
     if term.selector is None or not term.selector.matches(pod.labels):
         return False
-    if pod.namespace in term.namespaces:
+    if is_named or selector is None or selector == EVERYTHING:
         return True
-    selector = term.namespace_selector
-    if selector is None or selector == EVERYTHING:
-        return selector is not None
     labels = namespaces.get(pod.namespace)
     if labels is None and _asks_only_for_names(selector):
         labels = {NAME_LABEL: pod.namespace}
@@ -104,10 +109,7 @@ def _asks_only_for_names(selector: Matcher) -> bool:
 
 
 def _has_other(domains: dict[_Domain, set[str]], node: Node) -> bool:
-    return any(
-        node.labels.get(key) == value and not names <= {node.name}
-        for (key, value), names in domains.items()
-    )
+    return any(item in domains and not domains[item] <= {node.name} for item in node.labels.items())
 
 
 def _is_same(one: Pod, other: Pod) -> bool:

@@ -1,71 +1,41 @@
-"""Which pods a critical pod can't be beside, looked up by index.
+"""Which pods a critical pod can't run beside (rescheduler-spec 4.2, items 5 and 6).
 
-(rescheduler-spec 4.2, items 5 and 6)
-
-Both host ports and required anti-affinity are matters between two pods: one that is on the same
-node can be moved, one that is elsewhere in the same topology domain closes the node.
+Host ports and required anti-affinity concern two pods each: one that is on the same node can be
+evicted, one that is elsewhere in the same topology domain closes the node.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, NamedTuple
 
 from harbourmaster.rescheduling import anti_affinity, ports
 from harbourmaster.rescheduling.fit import KEPT_APART, KEPT_APART_ELSEWHERE, UNKNOWN_NAMESPACE
-from harbourmaster.rescheduling.model import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from harbourmaster.rescheduling.accounting import Cluster
-    from harbourmaster.rescheduling.model import Pod
-    from harbourmaster.rescheduling.spaces import Group
-
-_NOBODY: Final[Mapping[str, str]] = {}
+    from harbourmaster.rescheduling.anti_affinity import Rivals
+    from harbourmaster.rescheduling.cluster import Cluster
+    from harbourmaster.rescheduling.model import Node, Pod
 
 
-class Conflicts:
-    """The pods that are in the way of one pod.
+class Conflicts(NamedTuple):
+    """The pods that are in the way of one pod: by node and UID the reason, and their domains."""
 
-    ``of_node``: by node, UID -> reason. The domains of anti-affinity tell which nodes are closed.
-    """
-
-    def __init__(self) -> None:
-        self.of_node: dict[str, dict[str, str]] = {}
-        self._certain: dict[str, dict[str, set[str]]] = {}
-        self._doubtful: dict[str, dict[str, set[str]]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.of_node or self._certain or self._doubtful)
+    by_node: Mapping[str, Mapping[str, str]]
+    rivals: Rivals
 
     def on(self, node: Node) -> Mapping[str, str]:
         """The pods on the node that are in the way, by UID, and why."""
-        return self.of_node.get(node.name, _NOBODY)
+        return self.by_node.get(node.name, {})
 
     def closing(self, node: Node) -> str:
-        """Why nothing that is done on the node helps; empty if it may."""
-        for key, domains in self._certain.items():
-            names = domains.get(node.labels.get(key, ""))
-            if names and key in node.labels and (len(names) > 1 or node.name not in names):
-                return KEPT_APART_ELSEWHERE
-        for key, domains in self._doubtful.items():
-            if key in node.labels and node.labels[key] in domains:
-                return UNKNOWN_NAMESPACE
+        """Why no eviction on the node helps; empty if one may."""
+        if self.rivals.are_elsewhere(node):
+            return KEPT_APART_ELSEWHERE
+        if any(item in self.rivals.doubtful for item in node.labels.items()):
+            return UNKNOWN_NAMESPACE
         return ""
-
-    def note(self, pod: Pod, node: Node, reason: str) -> None:
-        """A pod on the node is in the way."""
-        self.of_node.setdefault(node.name, {})[pod.uid] = reason
-
-    def keep_apart(self, pod: Pod, node: Node, keys: Iterable[str], *, is_certain: bool) -> None:
-        """Anti-affinity speaks of a pod by these topology keys."""
-        domains = self._certain if is_certain else self._doubtful
-        for key in keys:
-            value = node.labels.get(key)
-            if value is not None:
-                domains.setdefault(key, {}).setdefault(value, set()).add(node.name)
-                if is_certain:
-                    self.note(pod, node, KEPT_APART)
 
 
 def find(
@@ -77,56 +47,42 @@ def find(
 ) -> Conflicts:
     """Look through the cluster, and through ``others`` that count as present.
 
-    What the cluster says of the node ``replaced`` does not count.
+    The pods that the cluster has on the node ``replaced`` do not count.
     """
-    found = Conflicts()
-    for port in pod.ports:
-        for other in cluster.ports.get(port.number, {}).values():
-            node = cluster.node(other.node)
-            if node is not None and node.name != replaced and not is_gone(other):
-                _note_ports(found, pod, other, node)
-    for group in _rivals(cluster, pod):
-        certain, doubtful = _keys(pod, next(iter(group.pods.values())), cluster)
-        if not certain and not doubtful:
-            continue
-        for other in group.pods.values():
-            node = cluster.node(other.node)
-            if node is None or node.name == replaced or other.uid == pod.uid or is_gone(other):
-                continue
-            found.keep_apart(other, node, certain, is_certain=True)
-            found.keep_apart(other, node, doubtful, is_certain=False)
-    for other, node in others:
-        if other.uid == pod.uid or is_gone(other) or other.is_finished:
-            continue
-        _note_ports(found, pod, other, node)
-        certain, doubtful = _keys(pod, other, cluster)
-        found.keep_apart(other, node, certain, is_certain=True)
-        found.keep_apart(other, node, doubtful, is_certain=False)
+    bound = [
+        (other, node)
+        for other in _suspects(cluster, pod)
+        if other.node != replaced and (node := cluster.node(other.node)) is not None
+    ]
+    placed = [
+        (other, node)
+        for other, node in (*bound, *others)
+        if other.uid != pod.uid and not other.is_finished and not is_gone(other)
+    ]
+    by_node: dict[str, dict[str, str]] = {}
+    for other, node in placed:
+        for port in ports.conflicts(pod.ports, other.ports):
+            by_node.setdefault(node.name, {})[other.uid] = f"host port {port} is taken"
+        if anti_affinity.keeps_apart(pod, other, node, cluster.namespaces):
+            by_node.setdefault(node.name, {})[other.uid] = KEPT_APART
+    return Conflicts(by_node, anti_affinity.rivals(pod, placed, cluster.namespaces))
+
+
+def _suspects(cluster: Cluster, pod: Pod) -> list[Pod]:
+    """The bound pods that may be in the way: by what they ask for, or by a term of ``pod``."""
+    exclusive = cluster.in_the_way_of(pod)
+    found = list(exclusive.values())
+    if not pod.anti_affinity:
+        return found
+    is_anywhere = any(term.namespace_selector is not None for term in pod.anti_affinity)
+    namespaces = frozenset().union(*(term.namespaces for term in pod.anti_affinity))
+    may_match: dict[tuple[str, int], bool] = {}
+    for other in cluster.pods():
+        if is_anywhere or other.namespace in namespaces:
+            # Pods that are alike share one object of labels.
+            key = other.namespace, id(other.labels)
+            if key not in may_match:
+                may_match[key] = anti_affinity.may_select(pod, other, cluster.namespaces)
+            if may_match[key] and other.uid not in exclusive:
+                found.append(other)
     return found
-
-
-def _note_ports(found: Conflicts, pod: Pod, other: Pod, node: Node) -> None:
-    for port in ports.conflicts(pod.ports, other.ports):
-        if other.uid != pod.uid:
-            found.note(other, node, f"host port {port} is taken")
-
-
-def _rivals(cluster: Cluster, pod: Pod) -> Iterable[Group]:
-    """The groups of which a term, theirs or the pod's, may speak."""
-    groups = {id(group): group for group in cluster.keeping_apart.values()}
-    for term in pod.anti_affinity:
-        everywhere = term.namespace_selector is not None
-        namespaces = list(cluster.groups) if everywhere else term.namespaces
-        groups |= {id(group): group for group in cluster.groups_in(namespaces)}
-    return groups.values()
-
-
-def _keys(pod: Pod, other: Pod, cluster: Cluster) -> tuple[set[str], set[str]]:
-    """The topology keys by which two pods are kept apart for certain, and perhaps."""
-    terms = (*pod.anti_affinity, *other.anti_affinity)
-    if not terms:
-        return set(), set()
-    # A node that is in a domain of every key, so that all terms get their say.
-    anywhere = Node(name=" ", labels={term.topology_key: "" for term in terms})
-    found = anti_affinity.rivals(pod, [(other, anywhere)], cluster.namespaces)
-    return {key for key, _ in found.certain}, {key for key, _ in found.doubtful}

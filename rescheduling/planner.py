@@ -12,20 +12,19 @@ from msgspec.structs import replace
 
 from harbourmaster.rescheduling.classes import BARE, NON_DRAINABLE, new_grace
 from harbourmaster.rescheduling.plans import Candidate, Circumstances, Plan, Victim
-from harbourmaster.rescheduling.relocation import Places, resources_of
+from harbourmaster.rescheduling.relocation import Places
 from harbourmaster.rescheduling.score import LEADING
 from harbourmaster.rescheduling.search import Search
-from harbourmaster.rescheduling.spaces import Space
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from typing import Unpack
 
-    from harbourmaster.rescheduling.accounting import Cluster
+    from harbourmaster.rescheduling.cluster import Cluster
     from harbourmaster.rescheduling.model import Node, PendingPod, Pod
     from harbourmaster.rescheduling.plans import Given, PlannerSettings
     from harbourmaster.rescheduling.search import Found
-    from harbourmaster.rescheduling.stands import Row
+    from harbourmaster.rescheduling.victims import Movable
 
 _SHOWN: Final = 6
 """The best node, and five others."""
@@ -56,11 +55,9 @@ def plan_in_slices(
     unanswered = Plan(pod_uid=pending.pod.uid, pod_key=pending.pod.key)
     if pending.unsupported:
         return replace(unanswered, unsupported=pending.unsupported)
-    cluster.adopt(settings)
     search = Search(cluster, pending, settings, now, Circumstances(**around))
-    relocates = settings.prefer_relocatable and settings.score_order != "random"
-    found = yield from search.run(_COMPARED if relocates else _SHOWN)
-    if relocates:
+    found = yield from search.run()
+    if settings.prefer_relocatable and settings.score_order != "random":
         candidates = yield from _by_stranded(cluster, search, found[:_COMPARED], settings)
     else:
         candidates = [_candidate(search, each, settings) for each in found[:_SHOWN]]
@@ -89,13 +86,9 @@ def plan_on(
     answer = Plan(pod_uid=pending.pod.uid, pod_key=pending.pod.key)
     if pending.unsupported:
         return replace(answer, unsupported=pending.unsupported)
-    cluster.adopt(settings)
-    space = Space(node.name)
-    space.node = node
     present = [pod for pod in pods if not pod.is_finished and pod.uid != pending.pod.uid]
-    space.fill({pod.uid: cluster.entry_of(pod) for pod in present})
     search = Search(cluster, pending, settings, now, Circumstances(**around))
-    found = search.on(space)
+    found = search.on(node, present)
     candidate = None if found is None else _candidate(search, found, settings)
     return replace(answer, candidate=candidate, reasons=search.reasons, evaluated=search.evaluated)
 
@@ -173,12 +166,12 @@ def _finished(steps: Generator[None, None, _Answer]) -> _Answer:
 def _by_stranded(
     cluster: Cluster, search: Search, found: list[Found], settings: PlannerSettings
 ) -> Generator[None, None, list[Candidate]]:
-    pods = [row.entry.pod for each in found for row in each.choice.victims]
-    places = Places(cluster, cluster.scale(resources_of(pods)), search.is_gone)
+    pods = [victim.pod for each in found for victim in each.choice.victims]
+    places = Places(cluster, pods, search.is_gone)
     yield from places.survey()
     ordered = []
     for each in found:
-        stranded = sum(places.is_stranded(row.entry.pod) for row in each.choice.victims)
+        stranded = sum(places.is_stranded(victim.pod) for victim in each.choice.victims)
         values = each.values
         key = (*values[:LEADING], stranded, *values[LEADING:])
         ordered.append((key, stranded, each))
@@ -192,18 +185,18 @@ def _candidate(
 ) -> Candidate:
     choice = found.choice
     return Candidate(
-        found.space.name,
+        found.node.name,
         choice.tier,
         tuple(
-            _victim(row, choice.budgets.get(row.uid, ""), row.uid in choice.denied, settings)
-            for row in choice.victims
+            _victim(each, choice.budgets.get(each.uid, ""), each.uid in choice.denied, settings)
+            for each in choice.victims
         ),
         search.scorer.named(found.values, stranded),
     )
 
 
-def _victim(row: Row, budget: str, violates: bool, settings: PlannerSettings) -> Victim:
-    pod, flags = row.entry.pod, row.entry.flags
+def _victim(moved: Movable, budget: str, violates: bool, settings: PlannerSettings) -> Victim:
+    pod, flags = moved.pod, moved.flags
     return Victim(
         uid=pod.uid,
         namespace=pod.namespace,

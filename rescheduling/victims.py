@@ -6,18 +6,55 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.rescheduling.budgets import BLOCKED
 from harbourmaster.rescheduling.classes import SHORT
-from harbourmaster.rescheduling.vectors import largest_part
+from harbourmaster.rescheduling.resources import is_enough, largest_part, minus, without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from harbourmaster.rescheduling.budgets import Ledger
-    from harbourmaster.rescheduling.stands import Row, Stand
+    from harbourmaster.rescheduling.budgets import BudgetLedger
+    from harbourmaster.rescheduling.model import Pod
+    from harbourmaster.rescheduling.resources import Amounts
 
 SHORTENING: Final = 2
 """The tier in which graces are not kept."""
 VIOLATING: Final = 3
 """The tier in which budgets are not kept."""
+UNBEARABLE: Final = 1 << 40
+"""A number of pods that no node has room for: a pod that counts as so many is never kept."""
+
+
+class Movable(NamedTuple):
+    """A pod that may be evicted; sorted, the most important pods come first (5.4).
+
+    ``size`` is the largest part that it uses of a requested resource of the node.
+    """
+
+    rank: int
+    size: float
+    born: float
+    namespace: str
+    name: str
+    uid: str
+    amounts: Amounts
+    flags: int
+    pod: Pod
+
+    @property
+    def is_unbearable(self) -> bool:
+        """Whether the critical pod can't run beside it."""
+        return self.amounts[0] >= UNBEARABLE
+
+
+class Occupancy(NamedTuple):
+    """A node as one critical pod finds it.
+
+    ``room`` is what is left of ``allocatable`` for the ``movable`` pods, which are sorted, beside
+    the pods that stay and the critical pod.
+    """
+
+    room: Amounts
+    allocatable: Amounts
+    movable: list[Movable]
 
 
 class Choice(NamedTuple):
@@ -27,166 +64,138 @@ class Choice(NamedTuple):
     """
 
     tier: int
-    victims: list[Row]
+    victims: list[Movable]
     denied: frozenset[str] = frozenset()
     budgets: Mapping[str, str] = {}
 
 
-def choose(
-    stand: Stand, request: int, ledger: Ledger, guards: list[str] | None, *, may_violate: bool
-) -> Choice | None:
-    """The victims that make room for ``request`` (packed); None where that can't be had.
+def choose(occupancy: Occupancy, ledger: BudgetLedger, *, may_violate: bool) -> Choice | None:
+    """The victims that make room for the critical pod; None where budgets forbid it.
 
-    The pod must not fit as it is, and must fit beside the pods that stay. ``guards`` are those of
-    the roster by the ledger.
+    It must fit beside the pods that stay.
     """
-    room = stand.capacity - stand.fixed - request + stand.scale.guard
-    if guards is not None:
-        in_order = [guards[row.place] for row in stand.rows]
-        return _choose_guarded(stand, room, in_order, ledger, may_violate=may_violate)
-    # Without budgets only those with a long grace, which come first, make a difference.
-    kept = _leading(stand.prefixes, room, stand.scale.guard)
-    is_first = kept >= stand.roster.longs
-    usable = range(stand.roster.longs if is_first else 0, len(stand.rows))
-    rest = range(kept, len(stand.rows))
-    victims = _fewest(stand, usable, rest, room - stand.prefixes[kept])
-    return Choice(1 if is_first else SHORTENING, victims)
-
-
-def _leading(prefixes: list[int], room: int, guard: int) -> int:
-    """How many rows can be kept before the first that can't."""
-    low, high = 0, len(prefixes)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if (room - prefixes[middle]) & guard == guard:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _choose_guarded(
-    stand: Stand, room: int, guards: list[str], ledger: Ledger, *, may_violate: bool
-) -> Choice | None:
-    rows, guard, end = stand.rows, stand.scale.guard, len(stand.rows)
+    room, movable = occupancy.room, occupancy.movable
+    if is_enough(without(room, [each.amounts for each in movable])):
+        return Choice(0, [])
+    guards = [ledger.guard(each.pod) for each in movable]
+    # Pods with a long grace come first.
+    longs = sum(each.flags & SHORT > 0 for each in movable)
     is_contested = ledger.is_contested(guards)
-    for tier, first in ((1, stand.roster.longs), (SHORTENING, 0)):
-        if tier > 1 and not stand.roster.longs:
-            break
-        places = range(first, end)
+    for tier, first in ((1, longs), (SHORTENING, 0)) if longs else ((1, 0),):
+        places = range(first, len(movable))
+        beside_longs = without(room, [each.amounts for each in movable[:first]])
         tried: set[int] | None = None
-        for order in _shares(stand, places) if is_contested else (places,):
+        for order in _shares(movable, places) if is_contested else (places,):
             denied = ledger.denied(order, guards)
             if denied == tried:
                 break
             tried = denied
-            start = room - stand.prefixes[first] - sum([rows[i].packed for i in denied])
-            if start & guard == guard:
+            free = without(beside_longs, [movable[i].amounts for i in denied])
+            if is_enough(free):
                 usable = [i for i in places if i not in denied]
-                victims = _fewest(stand, usable, usable, start)
-                return Choice(tier, victims, budgets=_budgets(rows, guards, victims))
-    return _choose_violating(stand, room, guards, ledger, may_violate=may_violate)
+                victims = _fewest(occupancy, usable, usable, free)
+                return Choice(tier, victims, budgets=_budgets(movable, guards, victims, ledger))
+    return _choose_violating(occupancy, guards, ledger, may_violate=may_violate)
 
 
 def _choose_violating(
-    stand: Stand, room: int, guards: list[str], ledger: Ledger, *, may_violate: bool
+    occupancy: Occupancy, guards: list[str], ledger: BudgetLedger, *, may_violate: bool
 ) -> Choice | None:
-    rows = stand.rows
-    places = range(len(rows))
+    movable = occupancy.movable
+    places = range(len(movable))
     denied = ledger.denied(reversed(places), guards)
     order = [*sorted(denied), *(i for i in places if i not in denied)]
-    victims = _fewest(stand, places, order, room, denied)
-    budgets = _budgets(rows, guards, victims)
+    victims = _fewest(occupancy, places, order, occupancy.room, denied)
+    budgets = _budgets(movable, guards, victims, ledger)
     # Who was denied is a matter of shares; what counts is whether all that go may go.
-    going = {row.uid for row in victims}
-    leaving = [i for i in reversed(places) if rows[i].uid in going]
-    too_many = frozenset(rows[i].uid for i in ledger.denied(leaving, guards))
+    going = {each.uid for each in victims}
+    leaving = [i for i in reversed(places) if movable[i].uid in going]
+    too_many = frozenset(movable[i].uid for i in ledger.denied(leaving, guards))
     if not too_many:
-        tier = SHORTENING if any(row.entry.flags & SHORT for row in victims) else 1
+        tier = SHORTENING if any(each.flags & SHORT for each in victims) else 1
         return Choice(tier, victims, budgets=budgets)
     return Choice(VIOLATING, victims, too_many, budgets) if may_violate else None
 
 
-def _budgets(rows: list[Row], guards: list[str], victims: list[Row]) -> dict[str, str]:
+def _budgets(
+    movable: list[Movable], guards: list[str], victims: list[Movable], ledger: BudgetLedger
+) -> dict[str, str]:
     """By UID, the budget that counts the eviction."""
-    going = {row.uid for row in victims}
+    going = {each.uid for each in victims}
     return {
-        row.uid: row.entry.group.budgets[0] if key is BLOCKED else key
-        for row, key in zip(rows, guards, strict=True)
-        if key and row.uid in going
+        each.uid: ledger.matching(each.pod)[0].key if key is BLOCKED else key
+        for each, key in zip(movable, guards, strict=True)
+        if key and each.uid in going
     }
 
 
-def _shares(stand: Stand, places: range) -> Iterable[list[int]]:
+def _shares(movable: list[Movable], places: range) -> Iterable[list[int]]:
     """Orders in which budgets are given away: to the least important ones, or to the largest.
 
     Those that can't stay in any case come first.
     """
-    rows = stand.rows
-    for order in (places[::-1], sorted(places, key=lambda i: (-rows[i].size, -i))):
-        yield sorted(order, key=lambda i: rows[i].uid not in stand.apart)
+    for order in (places[::-1], sorted(places, key=lambda i: (-movable[i].size, -i))):
+        yield sorted(order, key=lambda i: not movable[i].is_unbearable)
 
 
 def _fewest(
-    stand: Stand,
+    occupancy: Occupancy,
     usable: Sequence[int],
     order: Iterable[int],
-    free: int,
+    free: Amounts,
     denied: Collection[int] = (),
-) -> list[Row]:
+) -> list[Movable]:
     """Keep what can be kept, in this order; go for smaller ones among those usable; keep again.
 
-    ``free`` (with guards) is what is left when all of ``order`` are gone and the critical pod is
-    there.
+    ``free`` is what is left when all of ``order`` are gone and the critical pod is there.
     """
-    rows, guard = stand.rows, stand.scale.guard
+    movable = occupancy.movable
+    free, going = _keep(movable, order, free)
+    free = _shrink(occupancy, usable, going, free, denied)
+    _, going = _keep(movable, sorted(going, key=lambda i: (i not in denied, i)), free)
+    return [movable[i] for i in going]
+
+
+def _keep(movable: list[Movable], order: Iterable[int], free: Amounts) -> tuple[Amounts, list[int]]:
+    """Keep each pod that there is room for, in this order; what is free then, and who must go."""
     going = []
     for i in order:
-        left = free - rows[i].packed
-        if left & guard == guard:
+        left = minus(free, movable[i].amounts)
+        if is_enough(left):
             free = left
         else:
             going.append(i)
-    free = _shrink(stand, usable, going, free, denied)
-    if len(going) > 1:
-        going.sort(key=lambda i: (i not in denied, i))
-    victims = []
-    for i in going:
-        left = free - rows[i].packed
-        if left & guard == guard:
-            free = left
-        else:
-            victims.append(rows[i])
-    return victims
+    return free, going
 
 
 def _shrink(
-    stand: Stand, usable: Sequence[int], going: list[int], free: int, denied: Collection[int]
-) -> int:
+    occupancy: Occupancy,
+    usable: Sequence[int],
+    going: list[int],
+    free: Amounts,
+    denied: Collection[int],
+) -> Amounts:
     """Exchange victims, the largest first, for kept ones that are smaller and matter no more.
 
     Returns what is free then.
     """
-    rows, sizes, guard, scale = stand.rows, stand.sizes, stand.scale.guard, stand.scale
-    for i in sorted(going, key=lambda i: -sizes[i]) if len(going) > 1 else tuple(going):
-        victim = rows[i]
-        if victim.uid in stand.apart:
+    movable = occupancy.movable
+    for i in sorted(going, key=lambda i: -movable[i].size):
+        victim = movable[i]
+        if victim.is_unbearable:
             continue
-        without = free - victim.packed
-        _, *amounts = scale.amounts(without - guard)
-        least = largest_part([-each for each in amounts], stand.available)
-        most = victim.size
-        smaller = [j for j in usable if least <= sizes[j] < most and j not in going]
+        lacking = minus(free, victim.amounts)
+        least = largest_part(tuple([-each for each in lacking]), occupancy.allocatable)
+        smaller = [j for j in usable if least <= movable[j].size < victim.size and j not in going]
         # Of equal ones the last is the least important.
-        smaller.sort(key=lambda j: (sizes[j], -j))
-        flags, priority = victim.entry.flags, victim.entry.pod.priority
+        smaller.sort(key=lambda j: (movable[j].size, -j))
         for j in smaller:
-            entry = rows[j].entry
-            is_worse = entry.flags & ~flags or entry.pod.priority > priority
+            other = movable[j]
+            is_worse = other.flags & ~victim.flags or other.pod.priority > victim.pod.priority
             if is_worse or (j in denied and i not in denied):
                 continue
-            left = without + rows[j].packed
-            if left & guard == guard:
+            left = tuple(map(sum, zip(lacking, other.amounts, strict=True)))
+            if is_enough(left):
                 going[going.index(i)] = j
                 free = left
                 break

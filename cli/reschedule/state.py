@@ -12,7 +12,7 @@ from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.cli.cluster import collect
 from harbourmaster.rescheduling import reservation
-from harbourmaster.rescheduling.accounting import Cluster
+from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 from harbourmaster.serving.documents import Problem, parse_documents

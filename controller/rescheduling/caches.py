@@ -15,7 +15,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.kube.store import Store
-from harbourmaster.rescheduling.accounting import Cluster
+from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.rescheduling.model import Budget, Criteria, Node, Pod
-    from harbourmaster.rescheduling.plans import PlannerSettings
 
 T = TypeVar("T")
 
@@ -56,7 +55,6 @@ class Caches:
         self,
         client: Client,
         criteria: Criteria,
-        planning: PlannerSettings,
         metrics: WatchMetrics | None = None,
         *,
         namespace: str,
@@ -64,7 +62,7 @@ class Caches:
     ) -> None:
         self._client = client
         self._metrics = metrics
-        self.cluster = Cluster(planning)
+        self.cluster = Cluster()
         cluster = self.cluster
         self._beside = 0
         self._listeners: dict[Resource, list[Callable[[frozenset[str]], None]]] = defaultdict(list)

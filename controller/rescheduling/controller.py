@@ -71,7 +71,6 @@ class RescheduleController:
         self.caches = Caches(
             client,
             criteria,
-            planning,
             metrics.watches,
             namespace=namespace,
             switch=settings.kill_switch,

@@ -16,7 +16,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 
 import msgspec  # noqa: E402
 
-from harbourmaster.rescheduling.accounting import Cluster  # noqa: E402
+from harbourmaster.rescheduling.cluster import Cluster  # noqa: E402
 from harbourmaster.rescheduling.planner import plan, plan_in_slices  # noqa: E402
 from harbourmaster.rescheduling.plans import PlannerSettings  # noqa: E402
 from harbourmaster.rescheduling.wire import decode_budget, decode_node, decode_pod  # noqa: E402
@@ -37,7 +37,7 @@ WANTED = {
     "4 CPU, no memory": (4, 0),
     "more than any node has": (64, 1),
 }
-"""Critical pods, by what they ask for; the first that asks for no memory is a new kind."""
+"""Critical pods, by what they ask for."""
 
 
 class Event(msgspec.Struct):
@@ -224,37 +224,31 @@ def _encoded(one):
 
 
 def fed(events):
-    """An account that has seen these events, and how many bytes and seconds the pods took."""
-    account = Cluster(SETTINGS)
+    """A cluster that has seen these events."""
+    found = Cluster()
     put = {
-        "pod": lambda raw: account.put_pod(decode_pod(raw)),
-        "node": lambda raw: account.put_node(decode_node(raw)),
-        "budget": lambda raw: account.put_budget(decode_budget(raw)),
+        "pod": lambda raw: found.put_pod(decode_pod(raw)),
+        "node": lambda raw: found.put_node(decode_node(raw)),
+        "budget": lambda raw: found.put_budget(decode_budget(raw)),
     }
-    spent = size = pods = 0
     for kind, raw in events:
-        before = time.process_time()
         put[kind](_decode(raw).object)
-        spent += time.process_time() - before
-        if kind == "pod":
-            size += len(raw)
-            pods += 1
-    return account, {"seconds": spent, "pod_bytes": size / pods}
+    return found
 
 
-def milliseconds(account, pending, repeats=9):
-    """The processor's time for a plan, medians; and the plan."""
+def milliseconds(cluster, pending, repeats=9):
+    """The processor's time for a plan, the median."""
     times = []
     for _ in range(repeats):
         before = time.process_time()
-        found = plan(account, pending, SETTINGS, NOW)
+        plan(cluster, pending, SETTINGS, NOW)
         times.append((time.process_time() - before) * 1e3)
-    return statistics.median(times), found
+    return statistics.median(times)
 
 
-def longest_slice(account, pending):
+def longest_slice(cluster, pending):
     """The longest time that a plan keeps everything else waiting, in milliseconds."""
-    steps = plan_in_slices(account, pending, SETTINGS, NOW)
+    steps = plan_in_slices(cluster, pending, SETTINGS, NOW)
     longest = 0.0
     while True:
         before = time.process_time()
@@ -274,11 +268,11 @@ def reference_ms():
     return (time.process_time() - before) * 1e3
 
 
-def change_seconds(account, count=CHANGES):
+def change_seconds(cluster, count=CHANGES):
     """What one change of a pod costs, its JSON decoded: readiness goes and comes, pods go."""
     rng = random.Random(2)  # noqa: S311 - a fixed seed
     found = apps(rng, 1500)
-    names = [node.name for node in account.nodes()]
+    names = [node.name for node in cluster.nodes()]
     raws = []
     for index in range(count // 4):
         pod = pod_json(rng, rng.choice(found), 10_000_000 + index, rng.choice(names), (5, 5))
@@ -290,9 +284,9 @@ def change_seconds(account, count=CHANGES):
     before = time.process_time()
     for index, raw in enumerate(raws):
         pod = decode_pod(_decode(raw).object)
-        account.put_pod(pod)
+        cluster.put_pod(pod)
         if index % 3 == 2:
-            account.remove_pod(pod.uid)
+            cluster.remove_pod(pod.uid)
     return (time.process_time() - before) / (len(raws) * 4 / 3)
 
 
@@ -305,22 +299,17 @@ def resident_mb():
 
 def measured(nodes=NODES):
     """All figures, of this process."""
-    account, feeding = fed(stream(nodes))
+    cluster = fed(stream(nodes))
     gc.collect()
-    found = {"feeding": feeding, "resident_mb": resident_mb(), "pods": len(account), "plans": {}}
+    found = {"resident_mb": resident_mb(), "pods": len(cluster.pods()), "plans": {}}
     gc.freeze()
     for name, (cpu, memory) in WANTED.items():
         pending = critical(cpu=cpu, memory=memory)
-        first, _ = milliseconds(account, pending, 1)
-        again, answer = milliseconds(account, pending)
         found["plans"][name] = {
-            "first_ms": first,
-            "ms": again,
-            "slice_ms": longest_slice(account, pending),
-            "evaluated": answer.evaluated,
-            "tier": answer.candidate.tier if answer.candidate else None,
+            "ms": milliseconds(cluster, pending),
+            "slice_ms": longest_slice(cluster, pending),
         }
-    found["change_us"] = change_seconds(account) * 1e6
+    found["change_us"] = change_seconds(cluster) * 1e6
     found["cores"] = found["change_us"] * CHANGES_PER_SECOND / 1e6
     found["reference_ms"] = reference_ms()
     return found

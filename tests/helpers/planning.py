@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harbourmaster.api.selectors import Matcher
-from harbourmaster.rescheduling.accounting import Cluster
+from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.interning import shared_labels, shared_requests
 from harbourmaster.rescheduling.model import (
     AntiAffinityTerm,
@@ -79,9 +79,9 @@ def apart(labels, key="kubernetes.io/hostname", namespaces=("default",)):
     return AntiAffinityTerm(Matcher(one_of), frozenset(namespaces), None, key)
 
 
-def cluster(*objects, settings=SETTINGS):
+def cluster(*objects):
     """An account of these nodes, pods and budgets."""
-    found = Cluster(settings)
+    found = Cluster()
     for each in objects:
         if isinstance(each, Node):
             found.put_node(each)

@@ -5,17 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from msgspec.structs import replace
 
-from harbourmaster.rescheduling.accounting import Cluster
+from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.model import Budget, Node
 from harbourmaster.rescheduling.planner import plan, plan_on
-from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings
-from harbourmaster.rescheduling.search import Search
-from helpers.planning import NOW, budget, cluster, critical, node, pod, requests
+from helpers.planning import NOW, cluster
 from helpers.properties import TIMEOUT, cases
 from helpers.random_clusters import (
-    Case,
     best,
     fits,
     is_allowed,
@@ -38,7 +34,7 @@ def some(part):
 
 
 def planned(case, account=None, **around):
-    account = account or cluster(*case.objects, settings=case.settings)
+    account = account or cluster(*case.objects)
     return plan(account, case.pending, case.settings, NOW, **around)
 
 
@@ -117,7 +113,7 @@ def test_with_several_resources_few_plans_are_not_the_best(record_property):
 @parts
 def test_the_order_of_events_makes_no_difference(part):
     for seed, case in some(part):
-        account = Cluster(case.settings)
+        account = Cluster()
         rng = random.Random(seed)  # noqa: S311 - a fixed seed
         for what, each in shuffled(case, seed):
             if what == "gone":
@@ -135,54 +131,9 @@ def test_the_order_of_events_makes_no_difference(part):
 
 
 @parts
-def test_working_out_only_the_promising_nodes_gives_the_same(part):
-    for seed, case in some(part):
-        # The nodes of several cases make one cluster.
-        merged = Cluster(case.settings)
-        rng = random.Random(seed)  # noqa: S311 - a fixed seed
-        for index in range(12):
-            other = random_case(seed * 100 + index)
-            names = {each.name: f"{each.name}-{index}" for each in other.nodes}
-            for each in other.nodes:
-                merged.put_node(replace(each, name=names[each.name]))
-            for each in other.pods:
-                merged.put_pod(
-                    replace(
-                        each, uid=f"{each.uid}-{index}", node=names[each.node], owner=str(index)
-                    )
-                )
-            for each in other.budgets:
-                merged.put_budget(replace(each, name=f"{each.name}-{index % 3}"))
-        uids = sorted(uid for space in merged.spaces.values() for uid in space.entries)
-        around = Circumstances(
-            departing=frozenset(rng.sample(uids, 2)),
-            excluded_pods=frozenset(rng.sample(uids, 2)),
-            reserved={"n1-0": (critical("other", asks=requests(0.3)).pod,)},
-            claimed={"default/pdb0-0": 1},
-            spared_owners=frozenset("4") if rng.random() < 0.3 else frozenset(),
-        )
-        answers = [
-            list(search(merged, case, around, is_plain=is_plain)) for is_plain in (False, True)
-        ]
-        assert answers[0] == answers[1], seed
-    assert seed >= CASES - PARTS
-
-
-def search(account, case, around, *, is_plain):
-    one = Search(account, case.pending, case.settings, NOW, around)
-    steps = one.run(6, is_plain=is_plain)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        for each in end.value[:6]:
-            yield each.values, [row.uid for row in each.choice.victims], each.choice.tier
-
-
-@parts
 def test_a_node_alone_gives_the_same(part):
     for seed, case in some(part):
-        account = cluster(*case.objects, settings=case.settings)
+        account = cluster(*case.objects)
         found = planned(case, account)
         for each in (found.candidate, *found.runners_up):
             if each is None:
@@ -192,47 +143,3 @@ def test_a_node_alone_gives_the_same(part):
             alone = plan_on(account, where, pods, case.pending, case.settings, NOW)
             assert alone.candidate == each, seed
     assert seed >= CASES - PARTS
-
-
-@parts
-def test_no_choice_is_better_than_its_bounds(part):
-    for seed, case in some(part):
-        judged = sharing(seed) if seed % 2 else case
-        account = cluster(*judged.objects, settings=judged.settings)
-        one = Search(account, judged.pending, judged.settings, NOW, Circumstances())
-        for space in account.spaces.values():
-            one._look(space)
-        for each in one._open:
-            if each.is_free:
-                continue
-            found = one._choose(each)
-            if found is not None:
-                assert each.bound <= found.values, seed
-                assert one._closer(each) <= found.values, seed
-    assert seed >= CASES - PARTS
-
-
-def sharing(seed):
-    """A node whose pods are all of one app, and share a budget."""
-    rng = random.Random(seed)  # noqa: S311 - a fixed seed
-    pods = [
-        pod(
-            f"p{index}",
-            cpu=rng.choice([0.5, 1, 1.5, 2]),
-            priority=rng.choice([0, 0, 1, 2]),
-            grace=rng.choice([5, 5, 60]),
-            phase=rng.choice(["Running", "Running", "Pending"]),
-            labels={"app": rng.choice("aaab")},
-        )
-        for index in range(8)
-    ]
-    size = sum(dict(each.requests)["cpu"] for each in pods) / 1000
-    return Case(
-        [node("n1", size)],
-        pods,
-        [budget("pdb", rng.randint(0, 4), {"app": "a"})],
-        critical(cpu=rng.choice([0.5, 1, 1.5, 2, 3, 4])),
-        PlannerSettings(),
-        is_equal=False,
-        has_one_resource=True,
-    )

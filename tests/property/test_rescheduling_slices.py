@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 @pytest.fixture(autouse=True)
 def _small_slices(monkeypatch):
     monkeypatch.setattr(search, "SLICE", 1)
-    monkeypatch.setattr(search, "WORKED_OUT", 1)
 
 
 def change(account, rng):
@@ -67,7 +66,7 @@ def test_what_changes_between_two_slices_counts(part):
     changed = 0
     for seed in range(part, CASES, 5):
         case, rng = random_case(seed), random.Random(seed)  # noqa: S311 - a fixed seed
-        account = cluster(*case.objects, settings=case.settings)
+        account = cluster(*case.objects)
         steps = plan_in_slices(account, case.pending, case.settings, NOW)
         before = plan(account, case.pending, case.settings, NOW)
         while True:

