@@ -22,7 +22,7 @@ _IN_BACKGROUND: Final = "Eviction triggered evacuation"
 _NO_DRY_RUN: Final = "does not support dry run"
 
 
-class Outcome(Enum):
+class EvictionOutcome(Enum):
     """What an answer means; the value stands in metrics."""
 
     EVICTED = "evicted"
@@ -39,7 +39,7 @@ class Outcome(Enum):
     """A dry run that nobody can answer."""
 
 
-class Way(Enum):
+class NextStep(Enum):
     """How it goes on."""
 
     NEXT = "next"
@@ -63,7 +63,7 @@ class Reply(Struct, frozen=True, gc=False):
     retry_after: float | None = None
 
 
-class Stand(Struct, frozen=True, gc=False):
+class EvictionState(Struct, frozen=True, gc=False):
     """Where an eviction stands: in which tier, how long a budget has refused it, and the rest."""
 
     tier: int
@@ -76,72 +76,82 @@ class Stand(Struct, frozen=True, gc=False):
     """Whether the pod wants to be asked only, and moves by itself."""
 
 
-def read(reply: Reply | None, *, in_background: bool = False) -> Outcome:
+def read(reply: Reply | None, *, in_background: bool = False) -> EvictionOutcome:
     """What an answer means; None for a success."""
     if reply is None:
-        return Outcome.BACKGROUND if in_background else Outcome.EVICTED
+        return EvictionOutcome.BACKGROUND if in_background else EvictionOutcome.EVICTED
     if reply.status == HTTPStatus.NOT_FOUND:
-        return Outcome.GONE
+        return EvictionOutcome.GONE
     if reply.status == HTTPStatus.CONFLICT:
-        return Outcome.REPLACED
+        return EvictionOutcome.REPLACED
     if reply.status == HTTPStatus.TOO_MANY_REQUESTS:
         if _BUDGET_CAUSE in reply.causes:
-            return Outcome.BUDGET if reply.retry_after is None else Outcome.UNSETTLED
+            return (
+                EvictionOutcome.BUDGET if reply.retry_after is None else EvictionOutcome.UNSETTLED
+            )
         is_moving = in_background or _IN_BACKGROUND in reply.message
-        return Outcome.BACKGROUND if is_moving else Outcome.BUSY
+        return EvictionOutcome.BACKGROUND if is_moving else EvictionOutcome.BUSY
     if reply.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         # It has no reason of its own, and neither has what a proxy says.
         is_ours = not reply.reason and _SEVERAL in reply.message
-        return Outcome.TWO_BUDGETS if is_ours else Outcome.BUSY
+        return EvictionOutcome.TWO_BUDGETS if is_ours else EvictionOutcome.BUSY
     if HTTPStatus.BAD_REQUEST <= reply.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         if reply.status == HTTPStatus.BAD_REQUEST and _NO_DRY_RUN in reply.message:
-            return Outcome.UNKNOWN
-        return Outcome.BUSY if reply.status in _PASSING else Outcome.REFUSED
-    return Outcome.BUSY
+            return EvictionOutcome.UNKNOWN
+        return EvictionOutcome.BUSY if reply.status in _PASSING else EvictionOutcome.REFUSED
+    return EvictionOutcome.BUSY
 
 
-_OF_BUDGETS: Final = frozenset((Outcome.BUDGET, Outcome.UNSETTLED, Outcome.TWO_BUDGETS))
+_OF_BUDGETS: Final = frozenset(
+    (EvictionOutcome.BUDGET, EvictionOutcome.UNSETTLED, EvictionOutcome.TWO_BUDGETS)
+)
 _PASSING: Final = frozenset((HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT))
 
 
-def follow(outcome: Outcome, stand: Stand) -> Way:
+def follow(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
     """How it goes on after an eviction; a refusal by admission is never got round."""
     match outcome:
-        case Outcome.EVICTED | Outcome.GONE | Outcome.UNKNOWN:
-            return Way.NEXT
-        case Outcome.BACKGROUND:
-            return Way.BACKGROUND
-        case Outcome.REPLACED:
-            return Way.VERIFY
-        case Outcome.BUSY:
-            return Way.RETRY
-        case Outcome.TWO_BUDGETS:
-            return Way.DELETE if stand.may_violate else Way.WITHOUT_NODE
-        case Outcome.BUDGET if stand.may_violate:
-            return Way.DELETE
-        case Outcome.BUDGET | Outcome.UNSETTLED:
-            if stand.refused < stand.timeout:
-                return Way.RETRY
-            return Way.DELETE if stand.may_violate else Way.WITHOUT_BUDGET
-        case Outcome.REFUSED:
-            return Way.WITHOUT_POD
+        case EvictionOutcome.EVICTED | EvictionOutcome.GONE | EvictionOutcome.UNKNOWN:
+            return NextStep.NEXT
+        case EvictionOutcome.BACKGROUND:
+            return NextStep.BACKGROUND
+        case EvictionOutcome.REPLACED:
+            return NextStep.VERIFY
+        case EvictionOutcome.BUSY:
+            return NextStep.RETRY
+        case EvictionOutcome.TWO_BUDGETS:
+            return NextStep.DELETE if state.may_violate else NextStep.WITHOUT_NODE
+        case EvictionOutcome.BUDGET if state.may_violate:
+            return NextStep.DELETE
+        case EvictionOutcome.BUDGET | EvictionOutcome.UNSETTLED:
+            if state.refused < state.timeout:
+                return NextStep.RETRY
+            return NextStep.DELETE if state.may_violate else NextStep.WITHOUT_BUDGET
+        case EvictionOutcome.REFUSED:
+            return NextStep.WITHOUT_POD
 
 
-def follow_dry_run(outcome: Outcome, stand: Stand) -> Way:
+def follow_dry_run(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
     """How it goes on after an eviction that was only tried: nothing has happened yet."""
     if outcome in _OF_BUDGETS:
-        if stand.may_violate:
-            return Way.NEXT
-        return Way.WITHOUT_NODE if outcome is Outcome.TWO_BUDGETS else Way.WITHOUT_BUDGET
-    way = follow(outcome, stand)
-    return Way.NEXT if way is Way.BACKGROUND else way
+        if state.may_violate:
+            return NextStep.NEXT
+        return (
+            NextStep.WITHOUT_NODE
+            if outcome is EvictionOutcome.TWO_BUDGETS
+            else NextStep.WITHOUT_BUDGET
+        )
+    step = follow(outcome, state)
+    return NextStep.NEXT if step is NextStep.BACKGROUND else step
 
 
-def pause(outcome: Outcome, stand: Stand, retry_after: float | None, chance: float) -> float:
+def pause(
+    outcome: EvictionOutcome, state: EvictionState, retry_after: float | None, chance: float
+) -> float:
     """Seconds until the next try; ``chance`` is from 0 to 1."""
     if outcome in _OF_BUDGETS:
         return retry_after or BUDGET_RETRY
-    own = min(_BUSY_FIRST * 2.0 ** min(stand.busy, _MAX_EXPONENT), _BUSY_LIMIT)
+    own = min(_BUSY_FIRST * 2.0 ** min(state.busy, _MAX_EXPONENT), _BUSY_LIMIT)
     return max(retry_after or 0.0, own * (0.5 + 0.5 * chance))
 
 

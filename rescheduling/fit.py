@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.rescheduling import anti_affinity, node_affinity, ports, taints
-from harbourmaster.rescheduling.model import TAINT_KEY, Verdict
+from harbourmaster.rescheduling.model import TAINT_KEY, FitVerdict
 from harbourmaster.rescheduling.requests import PODS
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def fits(
     *,
     rivals: Rivals | None = None,
     namespaces: Namespaces = _NO_NAMESPACES,
-) -> Verdict:
+) -> FitVerdict:
     """Whether the pod may run on the node if exactly these pods are there.
 
     The pod itself and finished ones may be among them, and don't count. Without ``rivals`` the
@@ -107,11 +107,11 @@ def fits(
     if afar:
         reasons.append(KEPT_APART_ELSEWHERE)
     if reasons:
-        return Verdict(False, tuple(dict.fromkeys(reasons)))
+        return FitVerdict(False, tuple(dict.fromkeys(reasons)))
     doubts = [f"not judged: {each}" for each in pending.unsupported]
     if None in apart or afar is None:
         doubts.append(UNKNOWN_NAMESPACE)
-    return Verdict(None, tuple(doubts)) if doubts else Verdict(True)
+    return FitVerdict(None, tuple(doubts)) if doubts else FitVerdict(True)
 
 
 def _tolerates(pending: PendingPod, taint_key: str) -> bool:

@@ -193,7 +193,7 @@ class Criteria(Struct, frozen=True, gc=False, kw_only=True):
     taint_key: str = TAINT_KEY
 
 
-class Verdict(Struct, frozen=True, gc=False):
+class FitVerdict(Struct, frozen=True, gc=False):
     """Whether a pod fits; None where nobody here can tell. ``reasons`` say why it does not."""
 
     fits: bool | None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.rescheduling.cluster import Cluster
     from harbourmaster.rescheduling.model import Node, PendingPod, Pod
-    from harbourmaster.rescheduling.plans import Given, PlannerSettings
+    from harbourmaster.rescheduling.plans import CircumstanceFields, PlannerSettings
     from harbourmaster.rescheduling.search import Found
     from harbourmaster.rescheduling.victims import Movable
 
@@ -38,7 +38,7 @@ def plan(
     pending: PendingPod,
     settings: PlannerSettings,
     now: float,
-    **around: Unpack[Given],
+    **around: Unpack[CircumstanceFields],
 ) -> Plan:
     """The plan for one pod; the keywords are the fields of Circumstances."""
     return _finished(plan_in_slices(cluster, pending, settings, now, **around))
@@ -49,7 +49,7 @@ def plan_in_slices(
     pending: PendingPod,
     settings: PlannerSettings,
     now: float,
-    **around: Unpack[Given],
+    **around: Unpack[CircumstanceFields],
 ) -> Generator[None, None, Plan]:
     """The same in slices; a node that changes between them is looked at again."""
     unanswered = Plan(pod_uid=pending.pod.uid, pod_key=pending.pod.key)
@@ -77,7 +77,7 @@ def plan_on(
     pending: PendingPod,
     settings: PlannerSettings,
     now: float,
-    **around: Unpack[Given],
+    **around: Unpack[CircumstanceFields],
 ) -> Plan:
     """The plan for one pod on one node with just these pods on it, as they were just read.
 
@@ -100,7 +100,7 @@ def plan_all(
     now: float,
     *,
     first_seen: Mapping[str, float] | None = None,
-    **around: Unpack[Given],
+    **around: Unpack[CircumstanceFields],
 ) -> list[Plan]:
     """A plan for each pod, in the order of the queue, every one as if those before were done.
 
@@ -143,7 +143,7 @@ def after(around: Circumstances, done: Plan, pod: Pod) -> Circumstances:
     )
 
 
-def _fields(around: Circumstances) -> Given:
+def _fields(around: Circumstances) -> CircumstanceFields:
     return {
         "reserved": around.reserved,
         "departing": around.departing,

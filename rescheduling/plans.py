@@ -12,7 +12,7 @@ from harbourmaster.rescheduling.model import TAINT_KEY, Pod
 NonDrainable: TypeAlias = Literal["avoid", "forbid", "ignore"]
 ScoreOrder: TypeAlias = Literal["documented", "priorityFirst", "random"]
 Mode: TypeAlias = Literal["complement", "standalone"]
-Term: TypeAlias = tuple[str, int | str]
+ScoreTerm: TypeAlias = tuple[str, int | str]
 """A part of a score, by name; less is better."""
 
 DEFAULT_GRACE: Final = 10
@@ -62,7 +62,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     spared_owners: frozenset[str] = frozenset()
 
 
-class Given(TypedDict, total=False):
+class CircumstanceFields(TypedDict, total=False):
     """The fields of Circumstances, as keywords."""
 
     reserved: Mapping[str, Iterable[Pod]]
@@ -108,7 +108,7 @@ class Candidate(Struct, frozen=True, gc=False):
     node: str
     tier: int
     victims: tuple[Victim, ...]
-    score: tuple[Term, ...]
+    score: tuple[ScoreTerm, ...]
 
 
 class Plan(Struct, frozen=True, gc=False, kw_only=True):

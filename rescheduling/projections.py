@@ -12,7 +12,7 @@ from msgspec import Raw, Struct, field
 from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.rescheduling.constraints import NOTHING
 from harbourmaster.rescheduling.model import NEVER_EVICT, RESERVATIONS
-from harbourmaster.rescheduling.requests import Container, Given, Held, Resources
+from harbourmaster.rescheduling.requests import Container, Quantities, Resources, ResourceStatus
 
 
 class Owner(Struct, frozen=True, gc=False):
@@ -62,7 +62,7 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
     resources: Resources | None = None
-    overhead: Given | None = None
+    overhead: Quantities | None = None
     host_network: bool | None = None
     priority: int | None = None
     priority_class_name: str | None = None
@@ -95,10 +95,10 @@ class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
     conditions: tuple[Condition, ...] | None = None
     start_time: datetime | None = None
     nominated_node_name: str | None = None
-    container_statuses: tuple[Held, ...] | None = None
-    init_container_statuses: tuple[Held, ...] | None = None
+    container_statuses: tuple[ResourceStatus, ...] | None = None
+    init_container_statuses: tuple[ResourceStatus, ...] | None = None
     resources: Resources | None = None
-    allocated_resources: Given | None = None
+    allocated_resources: Quantities | None = None
 
 
 class GivenPod(Struct, frozen=True, gc=False):
@@ -144,7 +144,7 @@ class NodeSpec(Struct, frozen=True, gc=False):
 class NodeStatus(Struct, frozen=True, gc=False):
     """The status of a node."""
 
-    allocatable: Given | None = None
+    allocatable: Quantities | None = None
     conditions: tuple[Condition, ...] | None = None
 
 

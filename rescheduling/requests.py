@@ -32,7 +32,7 @@ _TOO_MUCH: Final = 2**63
 _EXACT: Final = Context(prec=1000)
 _REMEMBERED: Final = 4096
 
-Given: TypeAlias = dict[str, str | int | float]
+Quantities: TypeAlias = dict[str, str | int | float]
 """Quantities by resource, as they stand in JSON."""
 _Amounts: TypeAlias = dict[str, int]
 """The same in thousandths."""
@@ -42,8 +42,8 @@ _NONE: Final[_Amounts] = {}
 class Resources(Struct, frozen=True, gc=False):
     """What a container, or a pod as a whole, asks for and is limited to."""
 
-    requests: Given | None = None
-    limits: Given | None = None
+    requests: Quantities | None = None
+    limits: Quantities | None = None
 
 
 class Port(Struct, frozen=True, gc=False, rename="camel"):
@@ -69,12 +69,12 @@ class Container(Struct, frozen=True, gc=False, rename="camel"):
         return self.restart_policy == "Always"
 
 
-class Held(Struct, frozen=True, gc=False, rename="camel"):
+class ResourceStatus(Struct, frozen=True, gc=False, rename="camel"):
     """What a container, or a pod as a whole, has by its status, while or after it is resized."""
 
     name: str | None = None
     resources: Resources | None = None
-    allocated_resources: Given | None = None
+    allocated_resources: Quantities | None = None
 
 
 class Asking(Struct, frozen=True, gc=False):
@@ -86,9 +86,9 @@ class Asking(Struct, frozen=True, gc=False):
     containers: tuple[Container, ...] = ()
     inits: tuple[Container, ...] = ()
     whole: Resources | None = None
-    overhead: Given | None = None
-    held: tuple[Held, ...] = ()
-    held_whole: Held | None = None
+    overhead: Quantities | None = None
+    held: tuple[ResourceStatus, ...] = ()
+    held_whole: ResourceStatus | None = None
     is_infeasible: bool = False
 
 
@@ -105,7 +105,7 @@ def effective(asking: Asking) -> Requests:
     )
 
 
-def allocatable(given: Given | None) -> dict[str, int]:
+def allocatable(given: Quantities | None) -> dict[str, int]:
     """What a node has, in the units of the model. Raises MalformedError.
 
     What needs more than 64 bits is nothing to the scheduler.
@@ -121,7 +121,7 @@ def allocatable(given: Given | None) -> dict[str, int]:
     return found
 
 
-def _of_containers(asking: Asking, held: Mapping[str | None, Held]) -> _Amounts:
+def _of_containers(asking: Asking, held: Mapping[str | None, ResourceStatus]) -> _Amounts:
     running: _Amounts = {}
     for index, container in enumerate(asking.containers):
         at = f"spec.containers[{index}]"
@@ -145,7 +145,9 @@ def _of_containers(asking: Asking, held: Mapping[str | None, Held]) -> _Amounts:
     return running
 
 
-def _of_container(container: Container, at: str, asking: Asking, held: Held | None) -> _Amounts:
+def _of_container(
+    container: Container, at: str, asking: Asking, held: ResourceStatus | None
+) -> _Amounts:
     resources = container.resources
     spec = _defaulted(resources, f"{at}.resources") if resources else _NONE
     if held is None or held.resources is None:
@@ -172,7 +174,7 @@ def _take_whole(total: _Amounts, asking: Asking) -> None:
             total[name] = counted.get(name, 0)
 
 
-def _largest(spec: _Amounts, held: Held, asking: Asking, at: str) -> _Amounts:
+def _largest(spec: _Amounts, held: ResourceStatus, asking: Asking, at: str) -> _Amounts:
     """The most of what is asked for, granted and in use, while a pod is resized in place."""
     found: _Amounts = {} if asking.is_infeasible else dict(spec)
     in_use = held.resources.requests if held.resources else None
@@ -189,7 +191,7 @@ def _defaulted(resources: Resources, at: str) -> _Amounts:
     return {**_amounts(resources.limits, f"{at}.limits"), **requests}
 
 
-def _amounts(given: Given | None, at: str) -> _Amounts:
+def _amounts(given: Quantities | None, at: str) -> _Amounts:
     if not given:
         return _NONE
     found = {}

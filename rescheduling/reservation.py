@@ -29,7 +29,7 @@ _PATH: Final = f"{_ANNOTATIONS}/{escape(RESERVATIONS)}"
 _TAINTS: Final = "/spec/taints"
 
 
-class Doomed(Struct, frozen=True, gc=False, rename={"namespace": "ns"}):
+class RecordedVictim(Struct, frozen=True, gc=False, rename={"namespace": "ns"}):
     """A pod that is to go."""
 
     uid: str
@@ -51,7 +51,7 @@ class Reservation(Struct, frozen=True):
     deadline: str = ""
     attempt: int = 1
     tier: int = 3
-    victims: tuple[Doomed, ...] = ()
+    victims: tuple[RecordedVictim, ...] = ()
 
     @property
     def ends(self) -> float:

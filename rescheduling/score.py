@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harbourmaster.rescheduling.model import Node
-    from harbourmaster.rescheduling.plans import PlannerSettings, ScoreOrder, Term
+    from harbourmaster.rescheduling.plans import PlannerSettings, ScoreOrder, ScoreTerm
     from harbourmaster.rescheduling.resources import Scale
     from harbourmaster.rescheduling.victims import Choice
 
@@ -40,9 +40,9 @@ class Scorer:
         self._salt = f"{settings.seed}/{uid}/"
         self._scale = scale
 
-    def named(self, values: Values, stranded: int | None = None) -> tuple[Term, ...]:
+    def named(self, values: Values, stranded: int | None = None) -> tuple[ScoreTerm, ...]:
         """The terms in order, with the number of stranded victims if that counts."""
-        terms: list[Term] = list(zip(TERMS[self._order], values, strict=True))
+        terms: list[ScoreTerm] = list(zip(TERMS[self._order], values, strict=True))
         if stranded is not None:
             terms.insert(LEADING, (STRANDED, stranded))
         return tuple(terms)

@@ -43,7 +43,7 @@ from harbourmaster.rescheduling.projections import (
     PodSpec,
     PodStatus,
 )
-from harbourmaster.rescheduling.requests import Asking, Held, allocatable, effective
+from harbourmaster.rescheduling.requests import Asking, ResourceStatus, allocatable, effective
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -232,7 +232,7 @@ def _asking(spec: PodSpec, status: PodStatus | None) -> Asking:
         spec.resources,
         spec.overhead,
         held,
-        Held(resources=status.resources, allocated_resources=status.allocated_resources),
+        ResourceStatus(resources=status.resources, allocated_resources=status.allocated_resources),
         is_infeasible=resize is not None and resize.reason == "Infeasible",
     )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.kube.client import Client
     from harbourmaster.rescheduling.model import Criteria, Pod
-    from harbourmaster.rescheduling.plans import Given
+    from harbourmaster.rescheduling.plans import CircumstanceFields
 
 
 class UnreadableError(Exception):
@@ -67,7 +67,7 @@ class State:
         if reader is not None:
             reader(raw)
 
-    def around(self) -> Given:
+    def around(self) -> CircumstanceFields:
         """What is going on besides, as the annotations of nodes tell: rooms kept for others."""
         reserved: dict[str, list[Pod]] = {}
         departing: set[str] = set()

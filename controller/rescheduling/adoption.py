@@ -1,6 +1,6 @@
 """What stands on nodes, and what should: adopts, renews and removes reservations (6.3, 6.6).
 
-A node is judged by what is on it and by the courses of now, never by what was meant to be written:
+A node is judged by what is on it and by the flows of now, never by what was meant to be written:
 so a crash, a lost answer and a stranger's write all end the same way.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.controller.rescheduling.caches import bare
-from harbourmaster.controller.rescheduling.reservations import Written
-from harbourmaster.rescheduling.course import Course, Sight, State, sight
+from harbourmaster.controller.rescheduling.reservations import WriteResult
+from harbourmaster.rescheduling.flow import EvictionFlow, Observation, State, observe
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.rescheduling.reservation import arrange, is_legacy, is_ours, parse
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
@@ -18,25 +18,25 @@ from harbourmaster.rescheduling.taints import NO_SCHEDULE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harbourmaster.controller.rescheduling.board import Board
     from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.controller.rescheduling.planning import Planning
     from harbourmaster.controller.rescheduling.reservations import Reservations
     from harbourmaster.rescheduling.model import Node
     from harbourmaster.rescheduling.reservation import Held, Reservation
 
-_SETTLED: Final = frozenset((Written.DONE, Written.NOTHING, Written.GONE))
-_WAITING: Final = frozenset((Sight.WAITING, Sight.QUIET, Sight.NOMINATED))
+_SETTLED: Final = frozenset((WriteResult.DONE, WriteResult.NOTHING, WriteResult.GONE))
+_WAITING: Final = frozenset((Observation.WAITING, Observation.QUIET, Observation.NOMINATED))
 
 
 class Adoption:
-    """Keeps the reservations on nodes as the courses want them."""
+    """Keeps the reservations on nodes as the flows want them."""
 
     def __init__(
-        self, context: Context, board: Board, planning: Planning, reservations: Reservations
+        self, context: Context, flows: Flows, planning: Planning, reservations: Reservations
     ) -> None:
         self._context = context
-        self._board = board
+        self._flows = flows
         self._planning = planning
         self._reservations = reservations
 
@@ -47,7 +47,7 @@ class Adoption:
 
     def marked(self) -> Iterator[Node]:
         """The nodes with anything of ours, or of which we believe that."""
-        waiting = self._board.nodes() | {node for node, _ in self._board.released}
+        waiting = self._flows.nodes() | {node for node, _ in self._flows.released}
         for node in self._context.caches.cluster.nodes():
             if node.name in waiting or self.has_ours(node):
                 yield node
@@ -60,41 +60,41 @@ class Adoption:
             or (self._removes_legacy and self._has_legacy(node))
         )
 
-    def adopt(self, node: Node) -> list[Course]:
+    def adopt(self, node: Node) -> list[EvictionFlow]:
         """Go on with what a leader before us began on the node, where that is still wanted."""
         if not self.is_on:
             return []
-        courses = [
+        flows = [
             self._adopted(node, each)
             for each in parse(node.reservations)
-            if (node.name, each.uid) not in self._board.released
+            if (node.name, each.uid) not in self._flows.released
         ]
-        return [self._board.put(each, "adopted") for each in courses if each is not None]
+        return [self._flows.put(each, "adopted") for each in flows if each is not None]
 
-    async def settle(self, name: str) -> list[Course]:
+    async def settle(self, name: str) -> list[EvictionFlow]:
         """Bring a node to where it should be; returns what was adopted. Raises ApiError."""
-        board = self._board
+        flows = self._flows
         node = self._context.caches.cluster.node(name)
         if node is None:
-            board.note_gone(name, board.released_on(name), self._context.clock())
+            flows.note_gone(name, flows.released_on(name), self._context.clock())
             return []
         adopted = self.adopt(node)
         if self._is_right(node):
             return adopted
-        released = board.released_on(name)
+        released = flows.released_on(name)
         shown = {each.uid for each in parse(node.reservations)}
         extra = (shown | released.keys()) - self._kept(name).keys()
         is_stale = bool(extra - released.keys()) or (not shown and bool(self._owned(node)))
         written = await self._reservations.write(name, lambda held: self._arranged(held, extra))
         if written in _SETTLED:
-            board.note_gone(name, extra, self._context.clock())
-        if written is Written.DONE and (extra or is_stale):
+            flows.note_gone(name, extra, self._context.clock())
+        if written is WriteResult.DONE and (extra or is_stale):
             self._context.notices.removed(node, stale=is_stale)
         return adopted
 
     def _is_right(self, node: Node) -> bool:
         """Whether nothing is to be written, as far as the cache knows."""
-        released, kept = self._board.released_on(node.name), self._kept(node.name)
+        released, kept = self._flows.released_on(node.name), self._kept(node.name)
         if not all(released.values()):
             return False
         shown = {each.uid for each in parse(node.reservations)}
@@ -112,31 +112,31 @@ class Adoption:
         found = [each for each in held.reservations if each.uid in kept or each.uid not in extra]
         present = {each.uid for each in found}
         missing = [
-            self._planning.record(course)
-            for uid, course in kept.items()
-            if uid not in present and course.state is not State.RESERVE
+            self._planning.record(flow)
+            for uid, flow in kept.items()
+            if uid not in present and flow.state is not State.RESERVE
         ]
         settings = self._context.settings
         legacy = self._pending_keys() if self._removes_legacy else None
         return arrange(held, [*found, *missing], settings.taint_key, legacy=legacy)
 
-    def _kept(self, name: str) -> dict[str, Course]:
-        return {each.uid: each for each in self._board.on(name)} if self.is_on else {}
+    def _kept(self, name: str) -> dict[str, EvictionFlow]:
+        return {each.uid: each for each in self._flows.on(name)} if self.is_on else {}
 
-    def _adopted(self, node: Node, one: Reservation) -> Course | None:
+    def _adopted(self, node: Node, one: Reservation) -> EvictionFlow | None:
         context = self._context
         found = context.caches.pods.store.get(one.pod)
         pending = context.caches.pending(one.pod)
-        seen = sight(one.uid, None if found is None else bare(found), pending)
-        course = self._board.courses.get(one.pod)
-        if course is not None and course.uid != one.uid:
-            course = None
-        if pending is None or seen not in _WAITING or (course is not None and course.is_live):
+        seen = observe(one.uid, None if found is None else bare(found), pending)
+        flow = self._flows.by_key.get(one.pod)
+        if flow is not None and flow.uid != one.uid:
+            flow = None
+        if pending is None or seen not in _WAITING or (flow is not None and flow.is_live):
             return None
         now = context.clock()
-        context.ledger.attempts.recall(one.uid, one.attempt)
+        context.history.attempts.recall(one.uid, one.attempt)
         left = min(one.ends - context.now(), context.settings.pod_scheduled_timeout_seconds)
-        begun = Course(
+        begun = EvictionFlow(
             uid=one.uid,
             key=one.pod,
             owner=pending.pod.owner,
@@ -146,9 +146,9 @@ class Adoption:
             attempt=one.attempt,
         )
         if left <= 0:
-            if course is not None:
+            if flow is not None:
                 return None
-            pause = context.ledger.attempts.pause(one.uid, context.chance())
+            pause = context.history.attempts.pause(one.uid, context.chance())
             return begun.at(State.BACKOFF, now, retry_at=now + pause)
         gone = self._victims(node.name, one)
         return begun.at(

@@ -69,24 +69,24 @@ class Caches:
         self.pods: Reflector[Pod | PendingPod] = self._mirror(
             PODS,
             partial(decode_pod, criteria=criteria),
-            _Accounted(cluster.put_pod, lambda found: cluster.remove_pod(bare(found).uid), _uid),
+            _ClusterStore(cluster.put_pod, lambda found: cluster.remove_pod(bare(found).uid), _uid),
             name="all-pods",
             field_selector=UNFINISHED,
         )
         self.nodes: Reflector[Node] = self._mirror(
             NODES,
             decode_node,
-            _Accounted(cluster.put_node, lambda found: cluster.remove_node(found.name)),
+            _ClusterStore(cluster.put_node, lambda found: cluster.remove_node(found.name)),
         )
         self.budgets: Reflector[Budget] = self._mirror(
             DISRUPTION_BUDGETS,
             decode_budget,
-            _Accounted(cluster.put_budget, lambda found: cluster.remove_budget(found.key)),
+            _ClusterStore(cluster.put_budget, lambda found: cluster.remove_budget(found.key)),
         )
         self.namespaces: Reflector[tuple[str, dict[str, str]]] = self._mirror(
             NAMESPACES,
             decode_namespace,
-            _Accounted(
+            _ClusterStore(
                 lambda found: cluster.put_namespace(*found),
                 lambda found: cluster.remove_namespace(found[0]),
             ),
@@ -164,7 +164,7 @@ def _uid(found: Pod | PendingPod) -> str:
     return bare(found).uid
 
 
-class _Accounted(Store[T]):
+class _ClusterStore(Store[T]):
     """A store whose changes go into the account at once; another ``identity`` is another object."""
 
     def __init__(

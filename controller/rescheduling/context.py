@@ -29,7 +29,7 @@ MANY_BUSY: Final = 10
 """Answers in a minute by which the API server wants to be left alone, after which it is."""
 
 
-class Ledger:
+class History:
     """What was done lately; it outlives a term, for a term that ends gives nothing back."""
 
     def __init__(self, settings: ReschedulingSettings) -> None:
@@ -50,7 +50,7 @@ class Context:
     criteria: Criteria
     planning: PlannerSettings
     notices: Notices
-    ledger: Ledger
+    history: History
     clock: Callable[[], float]
     now: Callable[[], float]
     chance: Callable[[], float]
@@ -58,4 +58,4 @@ class Context:
 
     def often_evicted(self) -> frozenset[str]:
         """The owners whose pods have been evicted often enough lately."""
-        return self.ledger.of_owners.at_least(FAIR_SHARE, self.clock())
+        return self.history.of_owners.at_least(FAIR_SHARE, self.clock())

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api.resources import CONFIG_MAPS, NODES, PODS
 from harbourmaster.controller.job import Job
 from harbourmaster.controller.rescheduling.caches import Caches
-from harbourmaster.controller.rescheduling.context import Context, Ledger
+from harbourmaster.controller.rescheduling.context import Context, History
+from harbourmaster.controller.rescheduling.leader_term import NODE, POD, SWITCH, LeaderTerm, key_of
 from harbourmaster.controller.rescheduling.notices import Notices
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
-from harbourmaster.controller.rescheduling.term import NODE, POD, SWITCH, Term, key_of
 from harbourmaster.controller.settings import RESCHEDULING
 from harbourmaster.kube.caches import SharedCache
 from harbourmaster.kube.deadline import elapsed
@@ -82,7 +82,7 @@ class RescheduleController:
             criteria=criteria,
             planning=planning,
             notices=notices,
-            ledger=Ledger(settings),
+            history=History(settings),
             clock=elapsed,
             now=time.time,
             chance=random.random,
@@ -116,8 +116,8 @@ class RescheduleController:
         """The process is about to end."""
         self._is_stopping = True
 
-    def _start(self, queue: WorkQueue) -> Term:
-        return Term(self._context, queue, lambda: self._is_stopping)
+    def _start(self, queue: WorkQueue) -> LeaderTerm:
+        return LeaderTerm(self._context, queue, lambda: self._is_stopping)
 
     def _listener(self, kind: str) -> Callable[[frozenset[str]], None]:
         def changed(keys: frozenset[str]) -> None:

@@ -1,7 +1,4 @@
-"""How courses end, and what follows: the reservation goes, and it is told.
-
-See rescheduler-spec 6.4.
-"""
+"""How flows end, and what follows: the reservation goes, and it is told (rescheduler-spec 6.4)."""
 
 from __future__ import annotations
 
@@ -9,169 +6,169 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.controller.rescheduling import notices as told
-from harbourmaster.controller.rescheduling.board import SHORTLY, UNTRUSTED
-from harbourmaster.rescheduling.course import Action, State
+from harbourmaster.controller.rescheduling import notices as reasons
+from harbourmaster.controller.rescheduling.flows import SHORTLY, UNTRUSTED
+from harbourmaster.rescheduling.flow import Action, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.controller.rescheduling.board import Board
     from harbourmaster.controller.rescheduling.context import Context
-    from harbourmaster.rescheduling.course import Course, Next
+    from harbourmaster.controller.rescheduling.flows import Flows
+    from harbourmaster.rescheduling.flow import EvictionFlow, Step
 
 FREE_PLANS: Final = 5
 """Plans in a row that ended before an eviction, after which a pod waits as after one in vain."""
 
 
 class Endings:
-    """Ends courses; ``wake`` has a node, a pod or the plans looked at."""
+    """Ends flows; ``wake`` has a node, a pod or the plans looked at."""
 
-    def __init__(self, context: Context, board: Board, wake: Callable[..., None]) -> None:
+    def __init__(self, context: Context, flows: Flows, wake: Callable[..., None]) -> None:
         self._context = context
-        self._board = board
+        self._flows = flows
         self._wake = wake
         self._free: dict[str, int] = {}
 
-    def end(self, following: Next) -> float | None:
-        """Do what ends, or changes, a course; returns None for a look at once."""
-        course, why = following.course, following.why
+    def end(self, following: Step) -> float | None:
+        """Do what ends, or changes, a flow; returns None for a look at once."""
+        flow, why = following.flow, following.why
         match following.action:
             case Action.DONE:
-                self._done(course)
+                self._done(flow)
             case Action.CANCEL:
-                self._cancel(course, why)
+                self._cancel(flow, why)
             case Action.MISMATCH:
-                self._mismatch(course)
+                self._mismatch(flow)
             case Action.REPLAN:
-                self.replan(course, why)
+                self.replan(flow, why)
             case Action.MOVE:
-                self.move(course, why)
+                self.move(flow, why)
             case Action.FAIL:
-                self._fail(course, why)
+                self._fail(flow, why)
             case Action.LOST:
-                self._avoid_long(course, why)
-                self._give_up(course, why)
+                self._avoid_long(flow, why)
+                self._give_up(flow, why)
             case Action.TIMEOUT:
                 note = "no place was found for the pod in time"
-                self._context.notices.pod(course, told.TIMED_OUT, note, "Warning")
-                self._give_up(course, "out of time")
+                self._context.notices.pod(flow, reasons.TIMED_OUT, note, "Warning")
+                self._give_up(flow, "out of time")
             case _:
                 raise ValueError(f"{following.action} ends nothing")
         return None
 
-    def replan(self, course: Course, why: str, *, elsewhere: bool = True) -> None:
+    def replan(self, flow: EvictionFlow, why: str, *, elsewhere: bool = True) -> None:
         """It can't be done so; another plan may do at once, if this happens not too often.
 
         Not ``elsewhere``, other pods of the same node may do.
         """
         now = self._context.clock()
-        if course.accepted:
-            self._note_vain(course)
+        if flow.accepted:
+            self._record_failure(flow)
         if elsewhere:
-            self._board.avoid(course.uid, course.node, now + SHORTLY, why)
-        free = self._free[course.uid] = self._free.get(course.uid, 0) + 1
+            self._flows.avoid(flow.uid, flow.node, now + SHORTLY, why)
+        free = self._free[flow.uid] = self._free.get(flow.uid, 0) + 1
         if free >= FREE_PLANS:
-            self._free.pop(course.uid, None)
-            self._pause(course, why)
+            self._free.pop(flow.uid, None)
+            self._pause(flow, why)
             return
-        self._release(course)
-        self._board.put(_fresh(course, State.DETECTED, now), why)
+        self._release(flow)
+        self._flows.put(_fresh(flow, State.DETECTED, now), why)
 
-    def move(self, course: Course, why: str) -> None:
+    def move(self, flow: EvictionFlow, why: str) -> None:
         """The node can't be had for long; another one may do at once."""
-        self._avoid_long(course, why)
-        if course.accepted:
-            self._note_vain(course)
-        self._release(course)
-        self._board.put(_fresh(course, State.DETECTED, self._context.clock()), why)
+        self._avoid_long(flow, why)
+        if flow.accepted:
+            self._record_failure(flow)
+        self._release(flow)
+        self._flows.put(_fresh(flow, State.DETECTED, self._context.clock()), why)
 
-    def _done(self, course: Course) -> None:
+    def _done(self, flow: EvictionFlow) -> None:
         context = self._context
-        if course.is_live:
-            found = context.caches.pod(course.key)
+        if flow.is_live:
+            found = context.caches.pod(flow.key)
             node = found.node if found is not None else ""
-            context.notices.pod(course, told.SUCCEEDED, f"the pod has its place on {node}")
-            context.notices.bound(context.clock() - course.seen)
-            if course.accepted and node == course.node:
-                context.ledger.breaker.succeed()
-        self._drop(course, "done", "bound")
-        context.ledger.attempts.forget(course.uid)
+            context.notices.pod(flow, reasons.SUCCEEDED, f"the pod has its place on {node}")
+            context.notices.bound(context.clock() - flow.seen)
+            if flow.accepted and node == flow.node:
+                context.history.breaker.succeed()
+        self._drop(flow, "done", "bound")
+        context.history.attempts.forget(flow.uid)
 
-    def _cancel(self, course: Course, why: str) -> None:
-        self._drop(course, "cancelled", why)
-        found = self._context.caches.pod(course.key)
-        if found is None or found.uid != course.uid:
-            self._context.ledger.attempts.forget(course.uid)
+    def _cancel(self, flow: EvictionFlow, why: str) -> None:
+        self._drop(flow, "cancelled", why)
+        found = self._context.caches.pod(flow.key)
+        if found is None or found.uid != flow.uid:
+            self._context.history.attempts.forget(flow.uid)
         # It may be another pod of that name by now, or one that waits for something else.
-        self._wake("pod", course.key)
+        self._wake("pod", flow.key)
 
-    def _mismatch(self, course: Course) -> None:
+    def _mismatch(self, flow: EvictionFlow) -> None:
         """Believe the scheduler: what fits here does not fit there."""
-        self._tell_mismatch(course)
-        self._avoid_long(course, "the scheduler does not use it")
-        self._board.put(_fresh(course, State.PLAN, self._context.clock()))
+        self._report_mismatch(flow)
+        self._avoid_long(flow, "the scheduler does not use it")
+        self._flows.put(_fresh(flow, State.PLAN, self._context.clock()))
 
-    def _fail(self, course: Course, why: str) -> None:
-        self._tell_mismatch(course)
-        self._avoid_long(course, "the scheduler did not use the room")
-        self._give_up(course, why)
+    def _fail(self, flow: EvictionFlow, why: str) -> None:
+        self._report_mismatch(flow)
+        self._avoid_long(flow, "the scheduler did not use the room")
+        self._give_up(flow, why)
 
-    def _avoid_long(self, course: Course, why: str) -> None:
+    def _avoid_long(self, flow: EvictionFlow, why: str) -> None:
         until = self._context.clock() + UNTRUSTED
-        self._board.avoid(course.uid, course.node, until, why)
+        self._flows.avoid(flow.uid, flow.node, until, why)
 
-    def _give_up(self, course: Course, why: str) -> None:
-        if course.accepted:
-            self._note_vain(course)
-        self._pause(course, why)
+    def _give_up(self, flow: EvictionFlow, why: str) -> None:
+        if flow.accepted:
+            self._record_failure(flow)
+        self._pause(flow, why)
 
-    def _pause(self, course: Course, why: str) -> None:
+    def _pause(self, flow: EvictionFlow, why: str) -> None:
         """Leave the pod alone for a while."""
         context, now = self._context, self._context.clock()
-        self._release(course)
-        pause = context.ledger.attempts.pause(course.uid, context.chance())
-        self._board.put(replace(_fresh(course, State.BACKOFF, now), retry_at=now + pause), why)
+        self._release(flow)
+        pause = context.history.attempts.pause(flow.uid, context.chance())
+        self._flows.put(replace(_fresh(flow, State.BACKOFF, now), retry_at=now + pause), why)
 
-    def _note_vain(self, course: Course) -> None:
+    def _record_failure(self, flow: EvictionFlow) -> None:
         context, now = self._context, self._context.clock()
-        context.ledger.attempts.note(course.uid, course.owner, now)
-        if context.ledger.breaker.fail(now):
+        context.history.attempts.note(flow.uid, flow.owner, now)
+        if context.history.breaker.fail(now):
             note = "pods were evicted in vain several times in a row: nothing is begun for a while"
-            context.notices.pod(course, told.CIRCUIT, note, "Warning")
+            context.notices.pod(flow, reasons.CIRCUIT, note, "Warning")
 
-    def _tell_mismatch(self, course: Course) -> None:
-        note = f"the pod should fit on {course.node}, but the scheduler does not place it there"
-        if self._context.notices.pod(course, told.MISMATCH, note, "Warning", once=True):
+    def _report_mismatch(self, flow: EvictionFlow) -> None:
+        note = f"the pod should fit on {flow.node}, but the scheduler does not place it there"
+        if self._context.notices.pod(flow, reasons.MISMATCH, note, "Warning", once=True):
             self._context.notices.mismatched()
 
-    def _drop(self, course: Course, how: str, why: str) -> None:
-        if course.is_live:
-            self._context.notices.ended(course, how, why)
-        self._release(course)
-        self._board.drop(course)
-        self._board.forget(course.uid)
-        self._free.pop(course.uid, None)
+    def _drop(self, flow: EvictionFlow, how: str, why: str) -> None:
+        if flow.is_live:
+            self._context.notices.ended(flow, how, why)
+        self._release(flow)
+        self._flows.drop(flow)
+        self._flows.forget(flow.uid)
+        self._free.pop(flow.uid, None)
 
-    def _release(self, course: Course) -> None:
+    def _release(self, flow: EvictionFlow) -> None:
         """Have the node given back, and what was counted beforehand counted no more.
 
-        What becomes of the course is put, or dropped, right after this.
+        What becomes of the flow is put, or dropped, right after this.
         """
         context = self._context
-        context.ledger.breaker.drop(course.uid)
-        if not course.is_live:
+        context.history.breaker.drop(flow.uid)
+        if not flow.is_live:
             return
-        context.ledger.budgets.give_back(*course.tokens, context.clock())
-        self._board.released[course.node, course.uid] = None
-        self._wake("node", course.node)
+        context.history.budgets.give_back(*flow.tokens, context.clock())
+        self._flows.released[flow.node, flow.uid] = None
+        self._wake("node", flow.node)
         self._wake("plans")
 
 
-def _fresh(course: Course, state: State, now: float) -> Course:
+def _fresh(flow: EvictionFlow, state: State, now: float) -> EvictionFlow:
     """The same with nothing begun for it."""
     return replace(
-        course,
+        flow,
         state=state,
         since=now,
         node="",

@@ -1,4 +1,4 @@
-"""Evicts the victims of one course, one after the other, as far as the answers let it (6.5)."""
+"""Evicts the victims of one flow, one after the other, as far as the answers let it (6.5)."""
 
 from __future__ import annotations
 
@@ -7,89 +7,99 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import PODS
-from harbourmaster.controller.rescheduling.board import REFUSED, UNEVICTABLE
 from harbourmaster.controller.rescheduling.caches import bare
+from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.rescheduling.answers import Outcome, Stand, Way, follow, in_order, pause, read
+from harbourmaster.kube.resources import PODS
+from harbourmaster.rescheduling.answers import (
+    EvictionOutcome,
+    EvictionState,
+    NextStep,
+    follow,
+    in_order,
+    pause,
+    read,
+)
 from harbourmaster.rescheduling.classes import is_required
-from harbourmaster.rescheduling.course import Action, Course, State
+from harbourmaster.rescheduling.flow import Action, EvictionFlow, State
 from harbourmaster.rescheduling.victims import VIOLATING
 from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from harbourmaster.controller.rescheduling.board import Board
     from harbourmaster.controller.rescheduling.context import Context
     from harbourmaster.controller.rescheduling.evictions import Evictions
+    from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.rescheduling.answers import Reply
     from harbourmaster.rescheduling.plans import Victim
 
-_DELETED: Final = frozenset((Outcome.EVICTED, Outcome.BACKGROUND))
+_DELETED: Final = frozenset((EvictionOutcome.EVICTED, EvictionOutcome.BACKGROUND))
 
 
-class Evicted(Struct, frozen=True):
-    """How far it came: the course from here on; or why the node, or the pod, can't be had."""
+class EvictionResult(Struct, frozen=True):
+    """How far it came: the flow from here on; or why the node, or the pod, can't be had."""
 
-    course: Course
+    flow: EvictionFlow
     action: Action = Action.WAIT
     why: str = ""
 
 
 class Evicting:
-    """Carries out the evictions of courses."""
+    """Carries out the evictions of flows."""
 
-    def __init__(self, context: Context, board: Board, evictions: Evictions) -> None:
+    def __init__(self, context: Context, flows: Flows, evictions: Evictions) -> None:
         self._context = context
-        self._board = board
+        self._flows = flows
         self._evictions = evictions
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         """Victims that were told already; an eviction may take several tries."""
 
     def forget_but(self, uids: Collection[str]) -> None:
         """Forget what was told of any other pod."""
-        self._told.intersection_update(uids)
+        self._reported.intersection_update(uids)
 
-    async def evict(self, course: Course, may_go_on: Callable[[Course], bool]) -> Evicted:
+    async def evict(
+        self, flow: EvictionFlow, may_go_on: Callable[[EvictionFlow], bool]
+    ) -> EvictionResult:
         """Evict until a wait is due, or until all is done.
 
         ``may_go_on`` is asked before each call, for much may happen while another one is awaited.
         """
-        victims = {each.uid: each for each in course.victims}
-        budgeted = {each.uid for each in course.victims if each.budget or each.violates}
+        victims = {each.uid: each for each in flow.victims}
+        budgeted = {each.uid for each in flow.victims if each.budget or each.violates}
         for uid in in_order(budgeted, list(victims)):
-            if uid in course.accepted:
+            if uid in flow.accepted:
                 continue
-            if not may_go_on(course):
-                return Evicted(course)
-            ended = await self._one(course, victims[uid])
-            course = self._board.put(ended.course)
-            if ended.action is not Action.WAIT or course.retry_at > self._context.clock():
+            if not may_go_on(flow):
+                return EvictionResult(flow)
+            ended = await self._one(flow, victims[uid])
+            flow = self._flows.put(ended.flow)
+            if ended.action is not Action.WAIT or flow.retry_at > self._context.clock():
                 return ended
-            if course.state is not State.EVICT:
+            if flow.state is not State.EVICT:
                 return ended
-        return Evicted(course.at(State.DRAIN, self._context.clock()))
+        return EvictionResult(flow.at(State.DRAIN, self._context.clock()))
 
-    async def _one(self, course: Course, victim: Victim) -> Evicted:
+    async def _one(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
         found = self._context.caches.pod(victim.key)
         if found is None or found.uid != victim.uid or found.is_finished:
             if await self._is_over(victim):
-                return Evicted(_accepted(course, victim))
+                return EvictionResult(_accepted(flow, victim))
         elif found.deletion is not None:
             left = found.deletion - self._context.now()
             if not victim.is_leaving or left <= victim.new_grace:
-                return Evicted(_accepted(course, victim))
-            return await self._shorten(course, victim)
+                return EvictionResult(_accepted(flow, victim))
+            return await self._shorten(flow, victim)
         elif is_required(found, self._context.planning):
-            return Evicted(self._verified_again(course), why=f"{victim.key} is to stay by now")
-        if victim.uid not in self._told:
+            return EvictionResult(self._verified_again(flow), why=f"{victim.key} is to stay by now")
+        if victim.uid not in self._reported:
             # The object may vanish with its eviction, and an event about it must not be late.
-            self._told.add(victim.uid)
-            self._context.notices.victim(course, victim)
+            self._reported.add(victim.uid)
+            self._context.notices.victim(flow, victim)
         reply = await self._evictions.evict(victim)
         outcome = read(reply, in_background=victim.evicts_in_background)
-        return await self._after(course, victim, outcome, reply)
+        return await self._after(flow, victim, outcome, reply)
 
     async def _is_over(self, victim: Victim) -> bool:
         """Whether a pod that the watch does not show is gone, or has nothing of its node any more.
@@ -103,106 +113,113 @@ class Evicting:
         found = bare(decode_pod(raw, self._context.criteria))
         return found.uid != victim.uid or found.is_finished
 
-    async def _shorten(self, course: Course, victim: Victim) -> Evicted:
+    async def _shorten(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
         """Have a pod that goes already go sooner, never by an eviction (0, finding 3)."""
         reply = await self._evictions.delete(victim)
         outcome = read(reply)
-        way = follow(outcome, self._stand(course, victim))
-        if way in {Way.NEXT, Way.VERIFY}:
-            if outcome is Outcome.EVICTED:
+        step = follow(outcome, self._state_of(flow, victim))
+        if step in {NextStep.NEXT, NextStep.VERIFY}:
+            if outcome is EvictionOutcome.EVICTED:
                 self._context.notices.went(victim, violating=False)
-            return Evicted(_accepted(course, victim))
-        return self._later_or_without(course, victim, way, outcome, reply)
+            return EvictionResult(_accepted(flow, victim))
+        return self._later_or_without(flow, victim, step, outcome, reply)
 
     async def _after(
-        self, course: Course, victim: Victim, outcome: Outcome, reply: Reply | None
-    ) -> Evicted:
-        self._context.notices.answered(outcome, course.tier)
-        way = follow(outcome, self._stand(course, victim))
-        match way:
-            case Way.NEXT | Way.BACKGROUND:
-                return Evicted(self._gone(course, victim, outcome))
-            case Way.VERIFY:
-                return Evicted(_accepted(course, victim).at(State.VERIFY, self._context.clock()))
-            case Way.DELETE:
-                return await self._violate(course, victim)
-        return self._later_or_without(course, victim, way, outcome, reply)
+        self, flow: EvictionFlow, victim: Victim, outcome: EvictionOutcome, reply: Reply | None
+    ) -> EvictionResult:
+        self._context.notices.answered(outcome, flow.tier)
+        step = follow(outcome, self._state_of(flow, victim))
+        match step:
+            case NextStep.NEXT | NextStep.BACKGROUND:
+                return EvictionResult(self._gone(flow, victim, outcome))
+            case NextStep.VERIFY:
+                return EvictionResult(
+                    _accepted(flow, victim).at(State.VERIFY, self._context.clock())
+                )
+            case NextStep.DELETE:
+                return await self._violate(flow, victim)
+        return self._later_or_without(flow, victim, step, outcome, reply)
 
-    async def _violate(self, course: Course, victim: Victim) -> Evicted:
+    async def _violate(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
         """Delete a pod past its disruption budget, saying so on it before."""
-        note = f"deleted to make room for the critical pod {course.key}"
+        note = f"deleted to make room for the critical pod {flow.key}"
         reply = await self._evictions.mark(victim, note)
         if reply is None:
             reply = await self._evictions.delete(victim)
         outcome = read(reply)
-        way = follow(outcome, Stand(course.tier, busy=course.busy))
-        if way in {Way.NEXT, Way.VERIFY}:
-            if outcome is Outcome.EVICTED:
-                self._context.ledger.budgets.take(0, 0 if victim.violates else 1, self._now())
+        step = follow(outcome, EvictionState(flow.tier, busy=flow.busy))
+        if step in {NextStep.NEXT, NextStep.VERIFY}:
+            if outcome is EvictionOutcome.EVICTED:
+                self._context.history.budgets.take(0, 0 if victim.violates else 1, self._now())
                 self._context.notices.went(victim, violating=True)
                 self._note_owner(victim)
-            return Evicted(_accepted(course, victim))
-        return self._later_or_without(course, victim, way, outcome, reply)
+            return EvictionResult(_accepted(flow, victim))
+        return self._later_or_without(flow, victim, step, outcome, reply)
 
     def _later_or_without(
-        self, course: Course, victim: Victim, way: Way, outcome: Outcome, reply: Reply | None
-    ) -> Evicted:
+        self,
+        flow: EvictionFlow,
+        victim: Victim,
+        step: NextStep,
+        outcome: EvictionOutcome,
+        reply: Reply | None,
+    ) -> EvictionResult:
         """Try again later, or give up this node, this pod or this budget."""
         now = self._now()
         text = reply.message if reply is not None else outcome.value
         why = f"the eviction of {victim.key} is refused: {text}"
-        if way is Way.RETRY:
-            is_busy = outcome is Outcome.BUSY
+        if step is NextStep.RETRY:
+            is_busy = outcome is EvictionOutcome.BUSY
             if is_busy:
-                self._context.ledger.busy.note("", now)
+                self._context.history.busy.note("", now)
             asked = reply.retry_after if reply is not None else None
-            wait = pause(outcome, self._stand(course, victim), asked, self._context.chance())
-            refused_from = course.refused_from if is_busy else (course.refused_from or now)
-            return Evicted(
+            wait = pause(outcome, self._state_of(flow, victim), asked, self._context.chance())
+            refused_from = flow.refused_from if is_busy else (flow.refused_from or now)
+            return EvictionResult(
                 replace(
-                    course,
+                    flow,
                     retry_at=now + wait,
                     refused_from=refused_from,
-                    busy=course.busy + 1 if is_busy else course.busy,
+                    busy=flow.busy + 1 if is_busy else flow.busy,
                 )
             )
-        if way is Way.WITHOUT_BUDGET:
-            self._board.refuse(victim, now + REFUSED)
-        if way is Way.WITHOUT_POD:
-            self._board.spare(victim.uid, now + UNEVICTABLE)
-        if course.accepted and way is not Way.WITHOUT_NODE:
+        if step is NextStep.WITHOUT_BUDGET:
+            self._flows.refuse(victim, now + REFUSED)
+        if step is NextStep.WITHOUT_POD:
+            self._flows.spare(victim.uid, now + UNEVICTABLE)
+        if flow.accepted and step is not NextStep.WITHOUT_NODE:
             # Others of this node may do instead, and those that went are not gone in vain.
-            return Evicted(self._verified_again(course), why=why)
-        action = Action.MOVE if way is Way.WITHOUT_NODE else Action.REPLAN
-        return Evicted(course, action, why)
+            return EvictionResult(self._verified_again(flow), why=why)
+        action = Action.MOVE if step is NextStep.WITHOUT_NODE else Action.REPLAN
+        return EvictionResult(flow, action, why)
 
-    def _verified_again(self, course: Course) -> Course:
-        return course.at(State.VERIFY, self._now(), refused_from=None, busy=0, retry_at=0.0)
+    def _verified_again(self, flow: EvictionFlow) -> EvictionFlow:
+        return flow.at(State.VERIFY, self._now(), refused_from=None, busy=0, retry_at=0.0)
 
-    def _gone(self, course: Course, victim: Victim, outcome: Outcome) -> Course:
+    def _gone(self, flow: EvictionFlow, victim: Victim, outcome: EvictionOutcome) -> EvictionFlow:
         if outcome in _DELETED:
             self._context.notices.went(victim, violating=False)
             self._note_owner(victim)
-        found = _accepted(course, victim)
-        if outcome is Outcome.BACKGROUND:
+        found = _accepted(flow, victim)
+        if outcome is EvictionOutcome.BACKGROUND:
             return replace(found, background=found.background | {victim.uid})
         return found
 
     def _note_owner(self, victim: Victim) -> None:
         if victim.owner:
-            self._context.ledger.of_owners.note(victim.owner, self._now())
+            self._context.history.of_owners.note(victim.owner, self._now())
 
-    def _stand(self, course: Course, victim: Victim) -> Stand:
+    def _state_of(self, flow: EvictionFlow, victim: Victim) -> EvictionState:
         now = self._now()
         context = self._context
         # What was not planned to violate its budget must be affordable, too.
-        is_affordable = victim.violates or context.ledger.budgets.wait(0, 1, now) == 0
-        is_last_resort = course.tier >= VIOLATING and context.settings.allow_pdb_violation
-        return Stand(
-            course.tier,
+        is_affordable = victim.violates or context.history.budgets.wait(0, 1, now) == 0
+        is_last_resort = flow.tier >= VIOLATING and context.settings.allow_pdb_violation
+        return EvictionState(
+            flow.tier,
             may_violate=is_last_resort and is_affordable,
-            refused=0.0 if course.refused_from is None else now - course.refused_from,
-            busy=course.busy,
+            refused=0.0 if flow.refused_from is None else now - flow.refused_from,
+            busy=flow.busy,
             timeout=context.settings.evict_timeout_seconds,
         )
 
@@ -210,13 +227,13 @@ class Evicting:
         return self._context.clock()
 
 
-def _accepted(course: Course, victim: Victim) -> Course:
+def _accepted(flow: EvictionFlow, victim: Victim) -> EvictionFlow:
     """The same with one victim less to evict."""
-    evictions, violations = course.tokens
+    evictions, violations = flow.tokens
     return replace(
-        course,
+        flow,
         tokens=(max(evictions - 1, 0), max(violations - victim.violates, 0)),
-        accepted=course.accepted | {victim.uid},
+        accepted=flow.accepted | {victim.uid},
         refused_from=None,
         busy=0,
         retry_at=0.0,

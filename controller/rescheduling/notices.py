@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.kube.event_series import EventType
     from harbourmaster.kube.events import EventRecorder
-    from harbourmaster.rescheduling.answers import Outcome
-    from harbourmaster.rescheduling.course import Course
+    from harbourmaster.rescheduling.answers import EvictionOutcome
+    from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.model import Node
     from harbourmaster.rescheduling.plans import Plan, Victim
     from harbourmaster.telemetry.rescheduling_metrics import ReschedulingMetrics
@@ -59,26 +59,26 @@ class Notices:
         self._metrics = metrics
         self._clock = clock
         self._dry = "true" if dry_run else "false"
-        self._told = Recent(AGAIN)
+        self._reported = Recent(AGAIN)
         self._log = get_logger("rescheduling")
 
-    def state(self, course: Course, why: str = "") -> None:
+    def state(self, flow: EvictionFlow, why: str = "") -> None:
         """A pod is in another state than before."""
         self._log.info(
             "state",
-            pod=course.key,
-            uid=course.uid,
-            state=course.state.value,
-            node=course.node,
-            tier=course.tier,
-            attempt=course.attempt,
-            victims=[each.key for each in course.victims],
+            pod=flow.key,
+            uid=flow.uid,
+            state=flow.state.value,
+            node=flow.node,
+            tier=flow.tier,
+            attempt=flow.attempt,
+            victims=[each.key for each in flow.victims],
             **({"why": why} if why else {}),
         )
 
-    def ended(self, course: Course, how: str, why: str) -> None:
+    def ended(self, flow: EvictionFlow, how: str, why: str) -> None:
         """Nothing more is done for a pod, for now."""
-        self._log.info(how, pod=course.key, uid=course.uid, node=course.node, why=why)
+        self._log.info(how, pod=flow.key, uid=flow.uid, node=flow.node, why=why)
 
     def seen(self, k8s_app: str) -> None:
         """A critical pod is unschedulable."""
@@ -88,7 +88,7 @@ class Notices:
 
     def pod(
         self,
-        course: Course,
+        flow: EvictionFlow,
         reason: str,
         note: str,
         kind: EventType = "Normal",
@@ -96,9 +96,9 @@ class Notices:
         once: bool = False,
     ) -> bool:
         """Tell something of a critical pod; with ``once`` not again for ten minutes."""
-        if once and self._is_old(f"{course.uid} {reason}"):
+        if once and self._is_old(f"{flow.uid} {reason}"):
             return False
-        self._events.emit(_pod(course.key, course.uid), kind, reason, note, _ACTION)
+        self._events.emit(_pod(flow.key, flow.uid), kind, reason, note, _ACTION)
         return True
 
     def node(self, name: str, uid: str, reason: str, note: str) -> None:
@@ -106,28 +106,28 @@ class Notices:
         regarding = ObjectReference(NODES.api_version, NODES.kind, name, uid=uid)
         self._events.emit(regarding, "Normal", reason, note, _ACTION)
 
-    def started(self, course: Course) -> None:
+    def started(self, flow: EvictionFlow) -> None:
         """A node is kept for a pod."""
-        named = ", ".join(each.key for each in course.victims)
-        note = f"making room on {course.node} (tier {course.tier}) by evicting {named}"
-        self.pod(course, STARTED, note)
-        self.planned(course.tier, "reserved")
+        named = ", ".join(each.key for each in flow.victims)
+        note = f"making room on {flow.node} (tier {flow.tier}) by evicting {named}"
+        self.pod(flow, STARTED, note)
+        self.planned(flow.tier, "reserved")
 
-    def no_node(self, course: Course, plan: Plan) -> None:
+    def no_node(self, flow: EvictionFlow, plan: Plan) -> None:
         """A pod fits nowhere, whoever is evicted."""
         ranked = sorted(plan.reasons.items(), key=lambda each: (-each[1], each[0]))
         counted = [f"{reason} ({count})" for reason, count in ranked[:_SHOWN]]
         counted += ["…"] if len(ranked) > _SHOWN else []
         note = f"no node has room for the pod, whoever is evicted: {'; '.join(counted) or 'none'}"
-        self.pod(course, NO_NODE, note, "Warning", once=True)
+        self.pod(flow, NO_NODE, note, "Warning", once=True)
 
-    def victim(self, course: Course, victim: Victim) -> None:
+    def victim(self, flow: EvictionFlow, victim: Victim) -> None:
         """A pod is about to be evicted."""
         old, new = victim.grace, victim.new_grace
         grace = f"{old} s" if old == new else f"{new} s instead of {old} s"
         note = (
-            f"evicted to make room on {victim.node} for the critical pod {course.key} "
-            f"(tier {course.tier}), with a grace of {grace}"
+            f"evicted to make room on {victim.node} for the critical pod {flow.key} "
+            f"(tier {flow.tier}), with a grace of {grace}"
         )
         self._events.emit(
             _pod(victim.key, victim.uid),
@@ -135,7 +135,7 @@ class Notices:
             EVICTED,
             note,
             _ACTION,
-            related=_pod(course.key, course.uid),
+            related=_pod(flow.key, flow.uid),
         )
 
     def planned(self, tier: int | None, result: str) -> None:
@@ -147,12 +147,12 @@ class Notices:
         self._metrics.plan_duration_seconds.labels(self._dry).observe(seconds)
         self._metrics.nodes_evaluated.labels(self._dry).set(nodes)
 
-    def answered(self, outcome: Outcome, tier: int) -> None:
+    def answered(self, outcome: EvictionOutcome, tier: int) -> None:
         """An eviction was answered."""
         self._metrics.evictions_total.labels(outcome.value, str(tier), self._dry).inc()
 
     def went(self, victim: Victim, *, violating: bool) -> None:
-        """A pod is on its way."""
+        """A pod is on its step."""
         self._metrics.deleted_pods_total.labels(self._dry).inc()
         if violating:
             self._metrics.pdb_violations_total.labels(self._dry).inc()
@@ -180,10 +180,10 @@ class Notices:
             note = "the node is not kept for critical pods any more"
         self.node(node.name, node.uid, STALE if stale else RELEASED, note)
 
-    def standing(
+    def totals(
         self, waiting: int, nodes: int, budgets: Mapping[str, int], *, is_open: bool
     ) -> None:
-        """How things stand."""
+        """How things state."""
         metrics = self._metrics
         metrics.unschedulable_critical_pods.labels(self._dry).set(waiting)
         metrics.reservations.labels(self._dry).set(nodes)
@@ -197,9 +197,9 @@ class Notices:
 
     def _is_old(self, what: str) -> bool:
         now = self._clock()
-        if self._told.count(what, now):
+        if self._reported.count(what, now):
             return True
-        self._told.note(what, now)
+        self._reported.note(what, now)
         return False
 
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.patches import JsonPatch
-from harbourmaster.api.resources import LEASES, PODS
-from harbourmaster.controller.rescheduling import notices as told
+from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.context import MANY_BUSY
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from harbourmaster.kube.lease import decode_lease
@@ -19,7 +17,7 @@ from harbourmaster.rescheduling.wire import decode_pending
 
 if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.context import Context
-    from harbourmaster.rescheduling.course import Course
+    from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.model import PendingPod
 
 FRESH: Final = 60.0
@@ -59,7 +57,7 @@ class Qualifying:
         self.why_open = ""
         """Why nothing is begun for anybody; empty where something may be."""
 
-    async def wait(self, course: Course, pending: PendingPod) -> float | None:
+    async def wait(self, flow: EvictionFlow, pending: PendingPod) -> float | None:
         """Seconds until another look; None where a plan may be made. Raises ApiError."""
         context, now = self._context, self._context.clock()
         left = self._begun + context.settings.initial_delay_seconds - now
@@ -71,39 +69,39 @@ class Qualifying:
                 await self._inject(pending, key)
                 return LOOK_AGAIN
             note = f"nothing is done for a critical pod that does not tolerate the taint {key}"
-            context.notices.pod(course, told.MISSING_TOLERATION, note, "Warning", once=True)
+            context.notices.pod(flow, reasons.MISSING_TOLERATION, note, "Warning", once=True)
             return LATER
         if pending.unsupported:
             note = f"not judged, so nothing is done: {', '.join(pending.unsupported)}"
-            context.notices.pod(course, told.UNSUPPORTED, note, "Warning", once=True)
+            context.notices.pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
             return LATER
         owner = pending.pod.owner
-        left_of_attempts = context.ledger.attempts.wait(course.uid, owner, now)
+        left_of_attempts = context.history.attempts.wait(flow.uid, owner, now)
         if left_of_attempts is None:
             note = "the pod has been helped in vain too often, and is left alone"
-            context.notices.pod(course, told.DELAYED, note, "Warning", once=True)
+            context.notices.pod(flow, reasons.DELAYED, note, "Warning", once=True)
             return LATER
         if left_of_attempts > 0:
             return left_of_attempts
-        closed = await self._until_closed(course, now)
+        closed = await self._until_closed(flow, now)
         return closed if closed > 0 else None
 
-    async def _until_closed(self, course: Course, now: float) -> float:
+    async def _until_closed(self, flow: EvictionFlow, now: float) -> float:
         """Seconds until something may be begun for anybody; 0 for now."""
         context = self._context
         was_open, self.why_open = bool(self.why_open), ""
-        left = context.ledger.breaker.wait(course.uid, now)
+        left = context.history.breaker.wait(flow.uid, now)
         if left > 0:
             self.why_open = "pods were evicted in vain several times in a row"
         elif self._many_are_not_ready():
             left, self.why_open = FRESH, "many nodes are not ready"
-        elif context.ledger.busy.count("", now) >= MANY_BUSY:
+        elif context.history.busy.count("", now) >= MANY_BUSY:
             left, self.why_open = FRESH, "the API server is overloaded"
         elif not await self._scheduler_lives(now):
             left, self.why_open = LOOK_AGAIN, "the scheduler does not renew its Lease"
         if self.why_open and not was_open:
             note = f"nothing is begun for critical pods: {self.why_open}"
-            context.notices.pod(course, told.CIRCUIT, note, "Warning", once=True)
+            context.notices.pod(flow, reasons.CIRCUIT, note, "Warning", once=True)
         return left
 
     def _many_are_not_ready(self) -> bool:

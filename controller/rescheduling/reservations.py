@@ -22,7 +22,7 @@ FIRST_PAUSE: Final = 0.1
 """Seconds before the second try; each further pause is twice as long."""
 
 
-class Written(Enum):
+class WriteResult(Enum):
     """What became of a write."""
 
     DONE = "done"
@@ -48,7 +48,7 @@ class Reservations:
         change: Callable[[Held], list[dict[str, Any]]],
         *,
         accept: Callable[[bytes], bool] = lambda _raw: True,
-    ) -> Written:
+    ) -> WriteResult:
         """Apply the JSON Patch that ``change`` makes of the node as it is.
 
         ``accept`` gets the node's JSON and may decline to write. Raises ApiError where nobody can
@@ -60,28 +60,28 @@ class Reservations:
             written = await self._try(name, change, accept)
             if written is not None:
                 return written
-        return Written.BUSY
+        return WriteResult.BUSY
 
     async def _try(
         self,
         name: str,
         change: Callable[[Held], list[dict[str, Any]]],
         accept: Callable[[bytes], bool],
-    ) -> Written | None:
+    ) -> WriteResult | None:
         """One attempt; None where another was faster."""
         try:
             raw = await self._client.get(NODES, name)
             if not accept(raw):
-                return Written.DECLINED
+                return WriteResult.DECLINED
             operations = change(decode_held(raw))
             if not operations:
-                return Written.NOTHING
+                return WriteResult.NOTHING
             await self._client.patch(NODES, name, JsonPatch(operations))
         except NotFoundError:
-            return Written.GONE
+            return WriteResult.GONE
         except InvalidError as error:
             # A test that failed has no causes; what is invalid has.
-            return Written.REFUSED if error.causes else None
+            return WriteResult.REFUSED if error.causes else None
         except ConflictError:
             return None
-        return Written.DONE
+        return WriteResult.DONE

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from harbourmaster.rescheduling.course import Times
+from harbourmaster.rescheduling.flow import Times
 from harbourmaster.rescheduling.limits import Backoff, Limits
 from harbourmaster.rescheduling.model import TAINT_KEY
 from harbourmaster.rescheduling.plans import Mode, NonDrainable, ScoreOrder

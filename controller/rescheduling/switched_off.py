@@ -12,7 +12,7 @@ import msgspec
 
 from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
 from harbourmaster.controller.job import Job
-from harbourmaster.controller.rescheduling.reservations import Reservations, Written
+from harbourmaster.controller.rescheduling.reservations import Reservations, WriteResult
 from harbourmaster.controller.settings import RESCHEDULING
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.reading import log_skipped, readable
@@ -65,7 +65,7 @@ class SwitchedOff:
             return None
         for name in await self._kept():
             written = await self._reservations.write(name, self._emptied)
-            if written is Written.DONE:
+            if written is WriteResult.DONE:
                 self._log.info("node is not kept any more", node=name)
         return None
 

@@ -8,36 +8,42 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import PODS
-from harbourmaster.controller.rescheduling.board import REFUSED, UNEVICTABLE
 from harbourmaster.controller.rescheduling.caches import UNFINISHED, bare
+from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.reading import readable
 from harbourmaster.rescheduling import planner
-from harbourmaster.rescheduling.answers import Outcome, Stand, Way, follow_dry_run, pause, read
-from harbourmaster.rescheduling.course import Course, Sight, State, sight
+from harbourmaster.rescheduling.answers import (
+    EvictionOutcome,
+    EvictionState,
+    NextStep,
+    follow_dry_run,
+    pause,
+    read,
+)
+from harbourmaster.rescheduling.flow import EvictionFlow, Observation, State, observe
 from harbourmaster.rescheduling.model import PendingPod, Pod
 from harbourmaster.rescheduling.plans import Candidate
 from harbourmaster.rescheduling.victims import VIOLATING
 from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.rescheduling.board import Board
     from harbourmaster.controller.rescheduling.context import Context
     from harbourmaster.controller.rescheduling.evictions import Evictions
+    from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.kube.reading import Metadata
     from harbourmaster.rescheduling.answers import Reply
     from harbourmaster.rescheduling.plans import Victim
 
 BEHIND: Final = 1.0
 """Seconds for the watch to tell what the API knows."""
-_ENDED: Final = frozenset((Sight.BOUND, Sight.GONE, Sight.EXCUSED))
+_ENDED: Final = frozenset((Observation.BOUND, Observation.GONE, Observation.EXCUSED))
 
 
-class Checked(Struct, frozen=True):
-    """What came of a look: the course from here on, or why the node can't be had."""
+class CheckResult(Struct, frozen=True):
+    """What came of a look: the flow from here on, or why the node can't be had."""
 
-    course: Course
+    flow: EvictionFlow
     candidate: Candidate | None = None
     fault: str = ""
     elsewhere: bool = True
@@ -47,25 +53,25 @@ class Checked(Struct, frozen=True):
 class Verifying:
     """Looks again at one node."""
 
-    def __init__(self, context: Context, board: Board, evictions: Evictions) -> None:
+    def __init__(self, context: Context, flows: Flows, evictions: Evictions) -> None:
         self._context = context
-        self._board = board
+        self._flows = flows
         self._evictions = evictions
 
-    async def check(self, course: Course, pending: PendingPod) -> Checked:
+    async def check(self, flow: EvictionFlow, pending: PendingPod) -> CheckResult:
         """Plan once more with the pods that the API has on the node, and try the evictions.
 
         Raises ApiError where the API server gives no answer.
         """
         context = self._context
         unread: list[str] = []
-        pods = await self.pods_on(course.node, unread)
+        pods = await self.pods_on(flow.node, unread)
         if unread:
             # What they take there is not known.
-            return Checked(course, fault=f"pods on the node cannot be read: {', '.join(unread)}")
-        node = context.caches.cluster.node(course.node)
+            return CheckResult(flow, fault=f"pods on the node cannot be read: {', '.join(unread)}")
+        node = context.caches.cluster.node(flow.node)
         if node is None:
-            return Checked(course, fault="the node is gone")
+            return CheckResult(flow, fault="the node is gone")
         plan = planner.plan_on(
             context.caches.cluster,
             node,
@@ -73,47 +79,47 @@ class Verifying:
             pending,
             context.planning,
             context.now(),
-            **self._board.circumstances(course, context.clock(), context.often_evicted()),
+            **self._flows.circumstances(flow, context.clock(), context.often_evicted()),
         )
         candidate = plan.candidate
         if candidate is None:
             reasons = ", ".join(plan.reasons) or ", ".join(plan.unsupported)
-            return Checked(course, fault=f"the pod does not fit there any more: {reasons}")
-        if candidate.tier > course.tier:
+            return CheckResult(flow, fault=f"the pod does not fit there any more: {reasons}")
+        if candidate.tier > flow.tier:
             fault = f"making room on the node would take tier {candidate.tier} by now"
-            return Checked(course, fault=fault)
-        fresh = [each for each in candidate.victims if each.uid not in course.accepted]
-        known = [each for each in course.victims if each.uid in course.accepted]
+            return CheckResult(flow, fault=fault)
+        fresh = [each for each in candidate.victims if each.uid not in flow.accepted]
+        known = [each for each in flow.victims if each.uid in flow.accepted]
         most = context.settings.max_victims_per_pod
         if fresh and len(known) + len(fresh) > most:
-            return Checked(course, fault=f"more than {most} pods would have to move")
+            return CheckResult(flow, fault=f"more than {most} pods would have to move")
         # Where nobody went yet, less harm than planned binds, too.
-        tier = candidate.tier if fresh and not known else course.tier
-        checked = replace(course, tier=tier, victims=(*known, *fresh))
+        tier = candidate.tier if fresh and not known else flow.tier
+        checked = replace(flow, tier=tier, victims=(*known, *fresh))
         for victim in fresh:
             if victim.is_leaving:
                 continue
             found = await self._try(checked, victim)
             if found is not None:
                 return found
-        if await self._is_behind(course, pending):
-            return Checked(replace(course, retry_at=context.clock() + BEHIND))
-        return Checked(checked, candidate)
+        if await self._is_behind(flow, pending):
+            return CheckResult(replace(flow, retry_at=context.clock() + BEHIND))
+        return CheckResult(checked, candidate)
 
-    async def try_all(self, course: Course, victims: tuple[Victim, ...]) -> str:
+    async def try_all(self, flow: EvictionFlow, victims: tuple[Victim, ...]) -> str:
         """Try evictions for a dry run; returns what speaks against them."""
         found = [await self._evictions.evict(each, dry_run=True) for each in victims]
         outcomes = [read(each, in_background=False) for each in found]
         for outcome in outcomes:
-            self._context.notices.answered(outcome, course.tier)
+            self._context.notices.answered(outcome, flow.tier)
         return ", ".join(
             f"{victim.key}: {outcome.value}"
             for victim, outcome in zip(victims, outcomes, strict=True)
-            if outcome is not Outcome.EVICTED
+            if outcome is not EvictionOutcome.EVICTED
         )
 
-    async def _is_behind(self, course: Course, pending: PendingPod) -> bool:
-        """Whether the API knows of an end of the course that the watch has not told yet."""
+    async def _is_behind(self, flow: EvictionFlow, pending: PendingPod) -> bool:
+        """Whether the API knows of an end of the flow that the watch has not told yet."""
         context, pod = self._context, pending.pod
         try:
             raw = await context.client.get(PODS, pod.name, pod.namespace)
@@ -121,8 +127,8 @@ class Verifying:
             return True
         found = decode_pod(raw, context.criteria)
         waiting = found if isinstance(found, PendingPod) else None
-        seen = sight(course.uid, bare(found), waiting)
-        return seen in _ENDED or (seen is Sight.NOMINATED and not pending.nominated)
+        seen = observe(flow.uid, bare(found), waiting)
+        return seen in _ENDED or (seen is Observation.NOMINATED and not pending.nominated)
 
     async def pods_on(self, node: str, unread: list[str]) -> list[Pod]:
         """The pods on a node as the API has them now; ``unread`` gets what cannot be read."""
@@ -146,31 +152,31 @@ class Verifying:
             if not token:
                 return found
 
-    async def _try(self, course: Course, victim: Victim) -> Checked | None:
-        """Why the course can't go on with this victim, or when it can; None if it can now."""
+    async def _try(self, flow: EvictionFlow, victim: Victim) -> CheckResult | None:
+        """Why the flow can't go on with this victim, or when it can; None if it can now."""
         context, now = self._context, self._context.clock()
         reply: Reply | None = await self._evictions.evict(victim, dry_run=True)
         outcome = read(reply, in_background=victim.evicts_in_background)
-        stand = Stand(
-            course.tier,
-            may_violate=course.tier >= VIOLATING and context.settings.allow_pdb_violation,
-            busy=course.busy,
+        state = EvictionState(
+            flow.tier,
+            may_violate=flow.tier >= VIOLATING and context.settings.allow_pdb_violation,
+            busy=flow.busy,
         )
         why = f"{victim.key}: {reply.message if reply is not None else outcome.value}"
-        match follow_dry_run(outcome, stand):
-            case Way.NEXT:
+        match follow_dry_run(outcome, state):
+            case NextStep.NEXT:
                 return None
-            case Way.RETRY | Way.VERIFY:
+            case NextStep.RETRY | NextStep.VERIFY:
                 asked = reply.retry_after if reply is not None else None
-                wait = pause(outcome, stand, asked, context.chance())
-                if outcome is Outcome.BUSY:
-                    context.ledger.busy.note("", now)
-                later = replace(course, retry_at=now + wait, busy=course.busy + 1)
-                return Checked(later.at(State.VERIFY, course.since))
-            case Way.WITHOUT_BUDGET:
-                self._board.refuse(victim, now + REFUSED)
-            case Way.WITHOUT_POD:
-                self._board.spare(victim.uid, now + UNEVICTABLE)
+                wait = pause(outcome, state, asked, context.chance())
+                if outcome is EvictionOutcome.BUSY:
+                    context.history.busy.note("", now)
+                later = replace(flow, retry_at=now + wait, busy=flow.busy + 1)
+                return CheckResult(later.at(State.VERIFY, flow.since))
+            case NextStep.WITHOUT_BUDGET:
+                self._flows.refuse(victim, now + REFUSED)
+            case NextStep.WITHOUT_POD:
+                self._flows.spare(victim.uid, now + UNEVICTABLE)
             case _:
-                return Checked(course, fault=f"an eviction would be refused: {why}")
-        return Checked(course, fault=f"an eviction would be refused: {why}", elsewhere=False)
+                return CheckResult(flow, fault=f"an eviction would be refused: {why}")
+        return CheckResult(flow, fault=f"an eviction would be refused: {why}", elsewhere=False)

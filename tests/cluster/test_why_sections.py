@@ -10,7 +10,9 @@ import pytest
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.main import main
-from harbourmaster.rescheduling.reservation import Doomed, Reservation, render
+from harbourmaster.kube.patches import MergePatch
+from harbourmaster.kube.resources import NODES, PODS
+from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, render
 from helpers.cluster import fresh_namespace
 from helpers.controller import connected
 from helpers.member_planes import leave
@@ -118,7 +120,7 @@ async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane,
             uid=stored["dns"]["uid"],
             since="2026-03-01T12:00:00Z",
             deadline="2026-03-01T12:10:00Z",
-            victims=(Doomed(stored["v0"]["uid"], "shop", "v0"),),
+            victims=(RecordedVictim(stored["v0"]["uid"], "shop", "v0"),),
         )
         annotation = {"metadata": {"annotations": {RESERVATIONS: render([one])}}}
         await client.patch(NODES, "n1", MergePatch(annotation))

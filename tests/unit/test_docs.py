@@ -18,7 +18,7 @@ from harbourmaster.kube.events import AGGREGATED, CREATED, DROPS, UPDATED
 from harbourmaster.lifecycle.events import CREATIONS, LONG_NAMES, occasions
 from harbourmaster.lifecycle.gate_verdict import Code
 from harbourmaster.policies.merge import Note
-from harbourmaster.rescheduling.answers import Outcome
+from harbourmaster.rescheduling.answers import EvictionOutcome
 from harbourmaster.rescheduling.limits import Budgets, Limits
 from harbourmaster.serving.options import add_settings
 from harbourmaster.telemetry.api_calls import API_REQUEST_DURATION, NO_ANSWER, ApiCalls
@@ -197,7 +197,7 @@ def test_the_manual_of_the_cluster_names_every_value_of_a_label_that_is_ours():
     assert named["harbourmaster_api_requests_total"] == {NO_ANSWER}
     assert named["harbourmaster_certificate_expiry_seconds"] == set(CERTIFICATE_ROLES)
     named = named_values(RESCHEDULER, "metric of the rescheduler")
-    assert named["rescheduler_evictions_total"] == {each.value for each in Outcome}
+    assert named["rescheduler_evictions_total"] == {each.value for each in EvictionOutcome}
     assert named["rescheduler_budget_remaining"] == {*Budgets(Limits()).left(0.0)}
     named = named_values(SCHEDULER, "metric of the extender")
     assert named["harbourmaster_extender_answers_total"] == {*extender.VERBS, *extender.OUTCOMES}

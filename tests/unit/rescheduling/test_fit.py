@@ -23,6 +23,7 @@ from harbourmaster.rescheduling.fit import (
 )
 from harbourmaster.rescheduling.model import (
     AntiAffinityTerm,
+    FitVerdict,
     HostPort,
     Node,
     NodeTerm,
@@ -30,7 +31,6 @@ from harbourmaster.rescheduling.model import (
     Pod,
     Taint,
     Toleration,
-    Verdict,
 )
 
 HOST, ZONE = "kubernetes.io/hostname", "zone"
@@ -118,7 +118,7 @@ def test_the_taint_of_a_reservation_is_imagined(toleration, is_tolerated):
     expected = () if is_tolerated else (NOT_TOLERATING,)
     assert static_reasons(pending(toleration), node()) == expected
     assert static_reasons(pending(toleration), node(), reserving=False) == ()
-    assert fits(pending(toleration), node(), ()) == Verdict(True)
+    assert fits(pending(toleration), node(), ()) == FitVerdict(True)
 
 
 def test_the_taint_of_a_reservation_may_have_another_key():
@@ -159,7 +159,7 @@ def test_all_reasons_are_told_once():
     other = pod("a", requests=(("cpu", 900),), ports=(port,), anti_affinity=(term(),))
     new = pending(requests=(("cpu", 200),), ports=(port, port))
     found = fits(new, node(is_ready=False), [other, other])
-    assert found == Verdict(
+    assert found == FitVerdict(
         False, (NOT_READY, "too little cpu", "host port 80/TCP is taken", KEPT_APART)
     )
 
@@ -176,10 +176,12 @@ def test_the_pod_itself_and_finished_ones_do_not_count():
 
 def test_what_is_not_judged_is_told_unless_something_else_decides():
     new = pending(requests=(("cpu", 1000),), where={"unsupported": ("volumes", "pod affinity")})
-    assert fits(new, node(), ()) == Verdict(
+    assert fits(new, node(), ()) == FitVerdict(
         None, ("not judged: volumes", "not judged: pod affinity")
     )
-    assert fits(new, node(), [pod(requests=(("cpu", 1),))]) == Verdict(False, ("too little cpu",))
+    assert fits(new, node(), [pod(requests=(("cpu", 1),))]) == FitVerdict(
+        False, ("too little cpu",)
+    )
 
 
 TEAM = Matcher(one_of=(("team", frozenset(("a",))),))
@@ -214,20 +216,20 @@ def test_namespaces_that_are_not_known(selector, namespaces, expected):
 
 def test_a_doubt_is_told():
     other = pod("a", namespace="far", anti_affinity=(term(ZONE, EVERYTHING, (), TEAM),))
-    assert fits(pending(), node(), [other]) == Verdict(None, (UNKNOWN_NAMESPACE,))
+    assert fits(pending(), node(), [other]) == FitVerdict(None, (UNKNOWN_NAMESPACE,))
     certain = pod("b", anti_affinity=(term(),))
-    assert fits(pending(), node(), [other, certain]) == Verdict(False, (KEPT_APART,))
+    assert fits(pending(), node(), [other, certain]) == FitVerdict(False, (KEPT_APART,))
 
 
 def test_rivals_on_other_nodes_of_the_domain():
     apart = pod("a", anti_affinity=(term(ZONE),))
     finished = pod("b", anti_affinity=(term(ZONE),), phase="Failed")
     there = rivals(pod("new"), [(apart, node("n2"))], {})
-    assert fits(pending(), node(), (), rivals=there) == Verdict(False, (KEPT_APART_ELSEWHERE,))
+    assert fits(pending(), node(), (), rivals=there) == FitVerdict(False, (KEPT_APART_ELSEWHERE,))
     # On the node itself they may be moved.
-    assert fits(pending(), node("n2"), (), rivals=there) == Verdict(True)
+    assert fits(pending(), node("n2"), (), rivals=there) == FitVerdict(True)
     zoneless = Node(name="n3", allocatable={"pods": 1})
-    assert fits(pending(), zoneless, (), rivals=there) == Verdict(True)
+    assert fits(pending(), zoneless, (), rivals=there) == FitVerdict(True)
     assert not rivals(pod("new"), [(finished, node("n2"))], {}).are_elsewhere(node())
     assert not rivals(pod("a"), [(apart, node("n2"))], {}).are_elsewhere(node())
     by_host = rivals(pod("new"), [(pod("c", anti_affinity=(term(),)), node("n2"))], {})

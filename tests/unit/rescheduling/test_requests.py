@@ -7,8 +7,8 @@ from harbourmaster.api.decoding import MalformedError
 from harbourmaster.rescheduling.requests import (
     Asking,
     Container,
-    Held,
     Resources,
+    ResourceStatus,
     allocatable,
     effective,
 )
@@ -134,7 +134,7 @@ def test_a_node_has_nothing_of_what_can_not_be_counted():
 
 
 def test_a_pod_whose_resize_is_refused_has_what_it_holds_as_a_whole():
-    held = Held(resources=Resources({"cpu": "1"}))
+    held = ResourceStatus(resources=Resources({"cpu": "1"}))
     given = asking(whole={"requests": {"cpu": "3", "memory": "9"}}, cpu="2", memory="5")
     resized = replace(given, held_whole=held, is_infeasible=True)
     assert effective(resized) == (("cpu", 1000),)
@@ -143,7 +143,7 @@ def test_a_pod_whose_resize_is_refused_has_what_it_holds_as_a_whole():
 
 def test_only_what_is_in_use_by_name_counts():
     asked = Resources({"cpu": "1", "memory": "5"})
-    in_use = Held("main", Resources({"cpu": "2"}), {"memory": "7"})
+    in_use = ResourceStatus("main", Resources({"cpu": "2"}), {"memory": "7"})
     given = Asking((Container("main", asked), Container("more", asked)), held=(in_use,))
     assert effective(given) == (("cpu", 3000), ("memory", 12))
     infeasible = Asking(given.containers, held=given.held, is_infeasible=True)

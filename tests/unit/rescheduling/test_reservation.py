@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from harbourmaster.rescheduling.reservation import (
     RESERVATIONS,
-    Doomed,
     Held,
+    RecordedVictim,
     Reservation,
     arrange,
     clear,
@@ -164,7 +164,7 @@ def test_nothing_is_to_be_done_twice():
 def test_what_was_recorded_is_renewed():
     node = stored()
     kept = applied(node, reserve(held(node), one(), KEY))
-    more = one(victims=(Doomed("v", "ns", "name"),))
+    more = one(victims=(RecordedVictim("v", "ns", "name"),))
     again = applied(kept, reserve(held(kept), more, KEY))
     assert held(again).reservations == (more,)
     assert '"ns":"ns"' in again["metadata"]["annotations"][RESERVATIONS]
@@ -241,6 +241,8 @@ def test_others_keep_their_taints_whatever_we_do(taints, uids):
 
 
 def test_what_is_written_is_read_again():
-    found = one(since="s", deadline="d", attempt=3, tier=2, victims=(Doomed("v", "a", "b"),))
+    found = one(
+        since="s", deadline="d", attempt=3, tier=2, victims=(RecordedVictim("v", "a", "b"),)
+    )
     assert parse(render([found, one("u2")])) == (found, one("u2"))
     assert Held("n", "u").reservations == ()

@@ -33,9 +33,9 @@ def states(monkeypatch):
     found = []
     tell = Notices.state
 
-    def state(self, course, why=""):
-        found.append((course.state.value, why))
-        tell(self, course, why)
+    def state(self, flow, why=""):
+        found.append((flow.state.value, why))
+        tell(self, flow, why)
 
     monkeypatch.setattr(Notices, "state", state)
     return found
@@ -243,7 +243,7 @@ async def test_what_is_remembered_of_pods_goes_with_them(api, controlled):
     full(api)
     controller = controlled(bindTimeoutSeconds=0.1, backoffSeconds=60)
     async with leading(controller):
-        attempts = controller._context.ledger.attempts
+        attempts = controller._context.history.attempts
         uid = api.get(PODS, "c", "kube-system")["metadata"]["uid"]
         await until(api.evicted)
         api.remove(PODS, "v1", "default")

@@ -1,20 +1,20 @@
-"""The courses of one term of leading, and what follows from all of them for each new plan."""
+"""The flows of one term of leading, and what follows from all of them for each new plan."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.rescheduling.course import State
+from harbourmaster.rescheduling.flow import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from harbourmaster.controller.rescheduling.caches import Caches
     from harbourmaster.controller.rescheduling.notices import Notices
-    from harbourmaster.rescheduling.course import Course
+    from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.model import Pod
-    from harbourmaster.rescheduling.plans import Given, Victim
+    from harbourmaster.rescheduling.plans import CircumstanceFields, Victim
 
 UNTRUSTED: Final = 600.0
 """Seconds for which a pod avoids a node that it could not be helped on."""
@@ -29,13 +29,13 @@ REMEMBERED: Final = 60.0
 _ALL: Final = 1_000_000
 
 
-class Board:
+class Flows:
     """Courses by the key of their pod. Times are of the clock that nobody sets."""
 
     def __init__(self, caches: Caches, notices: Notices) -> None:
         self._caches = caches
         self._notices = notices
-        self.courses: dict[str, Course] = {}
+        self.by_key: dict[str, EvictionFlow] = {}
         self.released: dict[tuple[str, str], float | None] = {}
         """Reservations that are over, by node and uid: since when they are gone, None for not yet.
 
@@ -46,25 +46,25 @@ class Board:
         self._refusing: dict[str, float] = {}
         self._logged: dict[str, State] = {}
 
-    def put(self, course: Course, why: str = "") -> Course:
+    def put(self, flow: EvictionFlow, why: str = "") -> EvictionFlow:
         """Note how far a pod has come."""
-        self.courses[course.key] = course
+        self.by_key[flow.key] = flow
         # A plan that comes to the same as the last one is no news.
-        is_news = course.state is not State.PLAN
-        if is_news and self._logged.get(course.uid) is not course.state:
-            self._logged[course.uid] = course.state
-            self._notices.state(course, why)
-        return course
+        is_news = flow.state is not State.PLAN
+        if is_news and self._logged.get(flow.uid) is not flow.state:
+            self._logged[flow.uid] = flow.state
+            self._notices.state(flow, why)
+        return flow
 
-    def is_current(self, course: Course) -> bool:
+    def is_current(self, flow: EvictionFlow) -> bool:
         """Whether nobody has moved this pod on meanwhile."""
-        found = self.courses.get(course.key)
-        return found is not None and found.uid == course.uid and found.state is course.state
+        found = self.by_key.get(flow.key)
+        return found is not None and found.uid == flow.uid and found.state is flow.state
 
-    def drop(self, course: Course) -> None:
-        """Forget a course."""
-        self.courses.pop(course.key, None)
-        self._logged.pop(course.uid, None)
+    def drop(self, flow: EvictionFlow) -> None:
+        """Forget a flow."""
+        self.by_key.pop(flow.key, None)
+        self._logged.pop(flow.uid, None)
 
     def forget(self, uid: str) -> None:
         """A pod is gone, or has its place."""
@@ -82,19 +82,19 @@ class Board:
             if self.released.get((node, uid), now) is None:
                 self.released[node, uid] = now
 
-    def live(self) -> Iterator[Course]:
-        """The courses with a reservation."""
-        return (each for each in self.courses.values() if each.is_live)
+    def live(self) -> Iterator[EvictionFlow]:
+        """The flows with a reservation."""
+        return (each for each in self.by_key.values() if each.is_live)
 
-    def planning(self) -> list[Course]:
+    def planning(self) -> list[EvictionFlow]:
         """The pods that wait for a plan, the most important first (5.6)."""
-        found = [each for each in self.courses.values() if each.state is State.PLAN]
+        found = [each for each in self.by_key.values() if each.state is State.PLAN]
         return sorted(
             found, key=lambda each: (-self._priority(each), each.settled_from or 0, each.key)
         )
 
-    def on(self, node: str) -> list[Course]:
-        """The courses that keep a node."""
+    def on(self, node: str) -> list[EvictionFlow]:
+        """The flows that keep a node."""
         return [each for each in self.live() if each.node == node]
 
     def nodes(self) -> set[str]:
@@ -104,9 +104,9 @@ class Board:
     def of_victims(self) -> Mapping[str, set[str]]:
         """Who waits for which pod to go: the keys of critical pods by that of the pod."""
         found: dict[str, set[str]] = defaultdict(set)
-        for course in self.live():
-            for victim in course.victims:
-                found[victim.key].add(course.key)
+        for flow in self.live():
+            for victim in flow.victims:
+                found[victim.key].add(flow.key)
         return found
 
     def avoid(self, uid: str, node: str, until: float, reason: str) -> None:
@@ -128,15 +128,15 @@ class Board:
             self.spare(victim.uid, until)
 
     def circumstances(
-        self, course: Course, now: float, owners: frozenset[str], nominated: str = ""
-    ) -> Given:
+        self, flow: EvictionFlow, now: float, owners: frozenset[str], nominated: str = ""
+    ) -> CircumstanceFields:
         """What a plan for one pod has to take into account of all the others."""
         reserved: dict[str, list[Pod]] = defaultdict(list)
         departing: set[str] = set()
         claimed: dict[str, int] = defaultdict(int)
         for other in self.live():
             pending = self._caches.pending(other.key)
-            if other.uid == course.uid or pending is None or pending.pod.uid != other.uid:
+            if other.uid == flow.uid or pending is None or pending.pod.uid != other.uid:
                 continue
             reserved[other.node].append(pending.pod)
             for victim in other.victims:
@@ -152,7 +152,7 @@ class Board:
                 claimed[budget] += _ALL
         avoided = {
             node: reason
-            for node, (until, reason) in self._avoided.get(course.uid, {}).items()
+            for node, (until, reason) in self._avoided.get(flow.uid, {}).items()
             if until > now
         }
         if nominated:
@@ -184,6 +184,6 @@ class Board:
             else:
                 del self._avoided[uid]
 
-    def _priority(self, course: Course) -> int:
-        pending = self._caches.pending(course.key)
+    def _priority(self, flow: EvictionFlow) -> int:
+        pending = self._caches.pending(flow.key)
         return pending.pod.priority if pending is not None else 0

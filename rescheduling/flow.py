@@ -1,4 +1,4 @@
-"""The course of one critical pod, from the first sight to its place (rescheduler-spec 6.4): pure.
+"""The flow of one critical pod, from the first observe to its place (rescheduler-spec 6.4): pure.
 
 State and what is seen give what is to be done. Times are seconds of a clock that nobody sets.
 """
@@ -33,7 +33,7 @@ MAX_REPLANS: Final = 2
 
 
 class State(Enum):
-    """Where a pod is on its course; what is passed through within one look is no state."""
+    """Where a pod is on its flow; what is passed through within one look is no state."""
 
     DETECTED = "DETECTED"
     PLAN = "PLAN"
@@ -51,7 +51,7 @@ LIVE: Final = frozenset((State.RESERVE, State.VERIFY, State.EVICT, State.DRAIN, 
 """Those with a reservation, or one that is being written."""
 
 
-class Sight(Enum):
+class Observation(Enum):
     """What the API says of the pod."""
 
     WAITING = "unschedulable, and the scheduler knows no way"
@@ -97,7 +97,7 @@ class Times(Struct, frozen=True, gc=False):
     overall: float = 600.0
 
 
-class Course(Struct, frozen=True, kw_only=True):
+class EvictionFlow(Struct, frozen=True, kw_only=True):
     """How far it has come with one pod. ``since`` is when its state began."""
 
     uid: str
@@ -138,15 +138,15 @@ class Course(Struct, frozen=True, kw_only=True):
         """Whether a node is kept for it."""
         return self.state in LIVE
 
-    def at(self, state: State, now: float, **changes: object) -> Course:
+    def at(self, state: State, now: float, **changes: object) -> EvictionFlow:
         """The same in another state."""
         return replace(self, state=state, since=now, **changes)
 
 
-class Seen(Struct, frozen=True):
+class Inputs(Struct, frozen=True):
     """What is known at a moment. The victims are given by uid."""
 
-    sight: Sight
+    observe: Observation
     is_on: bool = True
     node_is_there: bool = True
     node_is_open: bool = True
@@ -161,27 +161,27 @@ class Seen(Struct, frozen=True):
     """Whether the preemption under way for it gets nowhere."""
 
 
-class Next(Struct, frozen=True):
-    """What follows: the course from here on, what to do, and when to look again at the latest."""
+class Step(Struct, frozen=True):
+    """What follows: the flow from here on, what to do, and when to look again at the latest."""
 
-    course: Course
+    flow: EvictionFlow
     action: Action = Action.WAIT
     wait: float | None = None
     why: str = ""
 
 
-def sight(uid: str, pod: Pod | None, pending: PendingPod | None) -> Sight:
+def observe(uid: str, pod: Pod | None, pending: PendingPod | None) -> Observation:
     """What is seen of the pod with this uid; a namesake is another."""
     found = pending.pod if pending is not None else pod
     if found is None or found.uid != uid or found.deletion is not None or found.is_finished:
-        return Sight.GONE
+        return Observation.GONE
     if found.node:
-        return Sight.BOUND
+        return Observation.BOUND
     if pending is None or not found.is_critical or pending.is_gated:
-        return Sight.EXCUSED
+        return Observation.EXCUSED
     if pending.nominated:
-        return Sight.NOMINATED
-    return Sight.WAITING if pending.is_unschedulable else Sight.QUIET
+        return Observation.NOMINATED
+    return Observation.WAITING if pending.is_unschedulable else Observation.QUIET
 
 
 def preemption_is_stuck(
@@ -196,119 +196,121 @@ def preemption_is_stuck(
     return seconds >= STUCK_SECONDS and bool(found) and all(now - end > overdue for end in found)
 
 
-def advance(course: Course, seen: Seen, now: float, times: Times) -> Next:
+def advance(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
     """What is to be done for the pod now."""
-    ended = _ended(course, seen)
+    ended = _ended(flow, seen)
     if ended is not None:
         return ended
-    if course.is_live:
-        return _advance_live(course, seen, now, times)
-    return _advance_waiting(course, seen, now, times)
+    if flow.is_live:
+        return _advance_live(flow, seen, now, times)
+    return _advance_waiting(flow, seen, now, times)
 
 
-def _ended(course: Course, seen: Seen) -> Next | None:
-    if seen.sight is Sight.BOUND:
-        return Next(course, Action.DONE)
+def _ended(flow: EvictionFlow, seen: Inputs) -> Step | None:
+    if seen.observe is Observation.BOUND:
+        return Step(flow, Action.DONE)
     if not seen.is_on:
-        return Next(course, Action.CANCEL, why="rescheduling is switched off")
-    if seen.sight is Sight.GONE:
-        return Next(course, Action.CANCEL, why="the pod is gone")
-    if seen.sight is Sight.EXCUSED:
-        return Next(course, Action.CANCEL, why="the pod is gated, or not critical any more")
+        return Step(flow, Action.CANCEL, why="rescheduling is switched off")
+    if seen.observe is Observation.GONE:
+        return Step(flow, Action.CANCEL, why="the pod is gone")
+    if seen.observe is Observation.EXCUSED:
+        return Step(flow, Action.CANCEL, why="the pod is gated, or not critical any more")
     return None
 
 
-def _advance_waiting(course: Course, seen: Seen, now: float, times: Times) -> Next:
-    is_triggered = seen.sight is Sight.WAITING or (seen.sight is Sight.NOMINATED and seen.is_stuck)
+def _advance_waiting(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
+    is_triggered = seen.observe is Observation.WAITING or (
+        seen.observe is Observation.NOMINATED and seen.is_stuck
+    )
     if not is_triggered:
-        if seen.sight is Sight.QUIET and course.settled_from is None:
-            return Next(course)
+        if seen.observe is Observation.QUIET and flow.settled_from is None:
+            return Step(flow)
         # What the scheduler does now makes whatever was found out before it old.
-        return Next(course.at(State.DETECTED, now, settled_from=None))
-    if course.settled_from is None:
-        course = replace(course, settled_from=now)
-    left = (course.settled_from or 0.0) + times.settle - now
+        return Step(flow.at(State.DETECTED, now, settled_from=None))
+    if flow.settled_from is None:
+        flow = replace(flow, settled_from=now)
+    left = (flow.settled_from or 0.0) + times.settle - now
     if left > 0 and not seen.is_stuck:
-        return Next(course, wait=left)
-    if course.state is State.BACKOFF and now < course.retry_at:
-        return Next(course, wait=course.retry_at - now)
-    if course.state is State.NOFIT:
-        return Next(course)
-    if course.state is State.WAIT_FIT:
-        left = (course.since if course.fits_from is None else course.fits_from) - now
+        return Step(flow, wait=left)
+    if flow.state is State.BACKOFF and now < flow.retry_at:
+        return Step(flow, wait=flow.retry_at - now)
+    if flow.state is State.NOFIT:
+        return Step(flow)
+    if flow.state is State.WAIT_FIT:
+        left = (flow.since if flow.fits_from is None else flow.fits_from) - now
         left += WAIT_FIT_SECONDS
-        return Next(course, wait=left) if left > 0 else Next(course, Action.MISMATCH)
-    if course.state is State.PLAN:
-        return Next(course, Action.PLAN)
-    return Next(course, Action.QUALIFY)
+        return Step(flow, wait=left) if left > 0 else Step(flow, Action.MISMATCH)
+    if flow.state is State.PLAN:
+        return Step(flow, Action.PLAN)
+    return Step(flow, Action.QUALIFY)
 
 
-def _advance_live(course: Course, seen: Seen, now: float, times: Times) -> Next:
+def _advance_live(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
     if not seen.node_is_there:
-        return Next(course, Action.REPLAN, why="the node is gone")
-    if seen.sight is Sight.NOMINATED and not course.accepted and not seen.is_stuck:
-        return Next(course, Action.CANCEL, why="the scheduler preempts for the pod")
-    left = (course.deadline or now) - now
+        return Step(flow, Action.REPLAN, why="the node is gone")
+    if seen.observe is Observation.NOMINATED and not flow.accepted and not seen.is_stuck:
+        return Step(flow, Action.CANCEL, why="the scheduler preempts for the pod")
+    left = (flow.deadline or now) - now
     if left <= 0:
-        return Next(course, Action.TIMEOUT)
-    found = _LIVE_STATES[course.state](course, seen, now, times)
+        return Step(flow, Action.TIMEOUT)
+    found = _LIVE_STATES[flow.state](flow, seen, now, times)
     if found.action is Action.WAIT and (found.wait is None or found.wait > left):
         return replace(found, wait=left)
     return found
 
 
-def _verify(course: Course, _seen: Seen, now: float, times: Times) -> Next:
-    left = max(course.since + times.verify, course.retry_at) - now
-    return Next(course, wait=left) if left > 0 else Next(course, Action.VERIFY)
+def _verify(flow: EvictionFlow, _seen: Inputs, now: float, times: Times) -> Step:
+    left = max(flow.since + times.verify, flow.retry_at) - now
+    return Step(flow, wait=left) if left > 0 else Step(flow, Action.VERIFY)
 
 
-def _evict(course: Course, seen: Seen, now: float, times: Times) -> Next:
-    if seen.sight is Sight.NOMINATED:
+def _evict(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
+    if seen.observe is Observation.NOMINATED:
         # The scheduler helps itself by now; what goes already is all that goes.
-        return _drain(course.at(State.DRAIN, now), seen, now, times)
+        return _drain(flow.at(State.DRAIN, now), seen, now, times)
     if not seen.node_is_open:
-        return Next(course, Action.REPLAN, why="the node takes the pod no more")
-    left = course.retry_at - now
-    return Next(course, wait=left) if left > 0 else Next(course, Action.EVICT)
+        return Step(flow, Action.REPLAN, why="the node takes the pod no more")
+    left = flow.retry_at - now
+    return Step(flow, wait=left) if left > 0 else Step(flow, Action.EVICT)
 
 
-def _drain(course: Course, seen: Seen, now: float, times: Times) -> Next:
-    here = (seen.staying | seen.leaving) & course.accepted
+def _drain(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
+    here = (seen.staying | seen.leaving) & flow.accepted
     if not here:
-        return _bind(course.at(State.BIND, now), seen, now, times)
-    limit = _gone_limit(course, here, times)
-    left = course.since + limit - now
+        return _bind(flow.at(State.BIND, now), seen, now, times)
+    limit = _gone_limit(flow, here, times)
+    left = flow.since + limit - now
     if left > 0:
-        return Next(course, wait=left)
-    return Next(course, Action.MOVE, why="pods did not go in time")
+        return Step(flow, wait=left)
+    return Step(flow, Action.MOVE, why="pods did not go in time")
 
 
-def _gone_limit(course: Course, here: frozenset[str], times: Times) -> float:
-    if here & course.background:
+def _gone_limit(flow: EvictionFlow, here: frozenset[str], times: Times) -> float:
+    if here & flow.background:
         return BACKGROUND_SECONDS
     if not times.adds_grace:
         return times.gone
-    graces = [each.new_grace for each in course.victims if each.uid in here]
+    graces = [each.new_grace for each in flow.victims if each.uid in here]
     return times.gone + max(graces, default=0)
 
 
-def _bind(course: Course, seen: Seen, now: float, times: Times) -> Next:
-    waited = now - course.since
+def _bind(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
+    waited = now - flow.since
     if seen.has_room is False and waited >= LOST_SECONDS:
-        if course.replans < MAX_REPLANS:
-            again = course.at(State.VERIFY, now, replans=course.replans + 1, retry_at=0.0)
+        if flow.replans < MAX_REPLANS:
+            again = flow.at(State.VERIFY, now, replans=flow.replans + 1, retry_at=0.0)
             return _verify(again, seen, now, times)
-        return Next(course, Action.LOST, why="the room was taken by others")
+        return Step(flow, Action.LOST, why="the room was taken by others")
     if waited >= times.bind:
-        return Next(course, Action.FAIL, why="the scheduler does not use the room")
+        return Step(flow, Action.FAIL, why="the scheduler does not use the room")
     wait = times.bind - waited
     if seen.has_room is False:
         wait = min(wait, LOST_SECONDS - waited)
-    return Next(course, wait=wait)
+    return Step(flow, wait=wait)
 
 
-def _reserve(course: Course, _seen: Seen, _now: float, _times: Times) -> Next:
-    return Next(course, Action.RESERVE)
+def _reserve(flow: EvictionFlow, _seen: Inputs, _now: float, _times: Times) -> Step:
+    return Step(flow, Action.RESERVE)
 
 
 _LIVE_STATES: Final = {

@@ -1,4 +1,4 @@
-"""The course of a critical pod: what is seen, and what is to be done."""
+"""The flow of a critical pod: what is seen, and what is to be done."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harbourmaster.rescheduling.course import (
+from harbourmaster.rescheduling.flow import (
     LIVE,
     Action,
-    Course,
-    Seen,
-    Sight,
+    EvictionFlow,
+    Inputs,
+    Observation,
     State,
     Times,
     advance,
+    observe,
     preemption_is_stuck,
-    sight,
 )
 from harbourmaster.rescheduling.model import PendingPod, Pod
 from harbourmaster.rescheduling.plans import Victim
@@ -28,64 +28,69 @@ VICTIMS = tuple(
 )
 
 
-def course(state, since=0.0, **changes):
-    begun = Course(uid="u", key="kube-system/c", since=since, seen=0.0, settled_from=0.0)
+def flow(state, since=0.0, **changes):
+    begun = EvictionFlow(uid="u", key="kube-system/c", since=since, seen=0.0, settled_from=0.0)
     if state in LIVE:
         begun = replace(begun, node="n1", tier=1, victims=VICTIMS, deadline=600.0)
     return replace(begun, state=state, **changes)
 
 
-def seen(found=Sight.WAITING, **changes):
-    return Seen(found, **changes)
+def seen(found=Observation.WAITING, **changes):
+    return Inputs(found, **changes)
 
 
 def action(state, found, now=100.0, **changes):
-    return advance(course(state, **changes), found, now, TIMES).action
+    return advance(flow(state, **changes), found, now, TIMES).action
 
 
 @pytest.mark.parametrize("state", State)
 def test_a_pod_that_is_bound_is_done_with(state):
-    assert action(state, seen(Sight.BOUND)) is Action.DONE
+    assert action(state, seen(Observation.BOUND)) is Action.DONE
 
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize(
     "found",
-    [seen(Sight.GONE), seen(Sight.EXCUSED), seen(is_on=False), seen(Sight.GONE, is_on=False)],
+    [
+        seen(Observation.GONE),
+        seen(Observation.EXCUSED),
+        seen(is_on=False),
+        seen(Observation.GONE, is_on=False),
+    ],
 )
 def test_whatever_was_begun_ends_with_its_reason(state, found):
     assert action(state, found) is Action.CANCEL
 
 
 def test_the_delay_counts_from_our_own_first_sight():
-    first = advance(course(State.DETECTED, settled_from=None), seen(), 50.0, TIMES)
-    assert (first.action, first.wait, first.course.settled_from) == (Action.WAIT, 10, 50)
-    assert advance(first.course, seen(), 59.9, TIMES).action is Action.WAIT
-    assert advance(first.course, seen(), 60.0, TIMES).action is Action.QUALIFY
+    first = advance(flow(State.DETECTED, settled_from=None), seen(), 50.0, TIMES)
+    assert (first.action, first.wait, first.flow.settled_from) == (Action.WAIT, 10, 50)
+    assert advance(first.flow, seen(), 59.9, TIMES).action is Action.WAIT
+    assert advance(first.flow, seen(), 60.0, TIMES).action is Action.QUALIFY
 
 
-@pytest.mark.parametrize("found", [Sight.NOMINATED, Sight.QUIET])
+@pytest.mark.parametrize("found", [Observation.NOMINATED, Observation.QUIET])
 @pytest.mark.parametrize("state", sorted(set(State) - LIVE, key=str))
 def test_the_delay_begins_anew_when_the_scheduler_does_something(state, found):
-    before = advance(course(state), seen(found), 100.0, TIMES)
+    before = advance(flow(state), seen(found), 100.0, TIMES)
     assert before.action is Action.WAIT
-    assert (before.course.state, before.course.settled_from) == (State.DETECTED, None)
-    assert advance(before.course, seen(), 101.0, TIMES).wait == 10
+    assert (before.flow.state, before.flow.settled_from) == (State.DETECTED, None)
+    assert advance(before.flow, seen(), 101.0, TIMES).wait == 10
 
 
 def test_a_preemption_that_is_stuck_is_as_good_as_none():
-    assert action(State.DETECTED, seen(Sight.NOMINATED, is_stuck=True)) is Action.QUALIFY
+    assert action(State.DETECTED, seen(Observation.NOMINATED, is_stuck=True)) is Action.QUALIFY
 
 
 @pytest.mark.parametrize("state", [State.RESERVE, State.VERIFY, State.EVICT])
 def test_a_preemption_before_the_first_eviction_ends_ours(state):
-    assert action(state, seen(Sight.NOMINATED)) is Action.CANCEL
+    assert action(state, seen(Observation.NOMINATED)) is Action.CANCEL
 
 
 def test_a_preemption_after_it_ends_only_the_evictions():
-    found = seen(Sight.NOMINATED, staying=frozenset("b"), leaving=frozenset("a"))
-    after = advance(course(State.EVICT, accepted=frozenset("a")), found, 10.0, TIMES)
-    assert (after.action, after.course.state) == (Action.WAIT, State.DRAIN)
+    found = seen(Observation.NOMINATED, staying=frozenset("b"), leaving=frozenset("a"))
+    after = advance(flow(State.EVICT, accepted=frozenset("a")), found, 10.0, TIMES)
+    assert (after.action, after.flow.state) == (Action.WAIT, State.DRAIN)
 
 
 @pytest.mark.parametrize("state", sorted(LIVE, key=str))
@@ -101,7 +106,7 @@ def test_nobody_goes_from_a_node_that_takes_the_pod_no_more():
 def test_nothing_lasts_longer_than_the_deadline(state):
     found = seen(leaving=frozenset("a"))
     assert action(state, found, now=600.0, accepted=frozenset("a")) is Action.TIMEOUT
-    before = advance(course(state, since=599.5, accepted=frozenset("a")), found, 599.5, TIMES)
+    before = advance(flow(state, since=599.5, accepted=frozenset("a")), found, 599.5, TIMES)
     if before.action is Action.WAIT:
         assert before.wait is not None
         assert before.wait <= 0.5
@@ -130,41 +135,41 @@ def test_what_is_due_in_each_state(state, changes, expected):
 
 
 def test_those_that_were_evicted_are_waited_for():
-    draining = course(State.DRAIN, accepted=frozenset("ab"), since=0.0)
+    draining = flow(State.DRAIN, accepted=frozenset("ab"), since=0.0)
     waiting = advance(draining, seen(leaving=frozenset("a")), 39.0, TIMES)
     assert (waiting.action, waiting.wait) == (Action.WAIT, 1)
     assert advance(draining, seen(leaving=frozenset("a")), 40.0, TIMES).action is Action.MOVE
     gone = advance(draining, seen(), 39.0, TIMES)
-    assert (gone.action, gone.course.state, gone.course.since) == (Action.WAIT, State.BIND, 39)
+    assert (gone.action, gone.flow.state, gone.flow.since) == (Action.WAIT, State.BIND, 39)
 
 
 def test_one_that_moves_by_itself_has_more_time():
-    moving = course(State.DRAIN, accepted=frozenset("a"), background=frozenset("a"), deadline=9e9)
+    moving = flow(State.DRAIN, accepted=frozenset("a"), background=frozenset("a"), deadline=9e9)
     assert advance(moving, seen(staying=frozenset("a")), 599.0, TIMES).action is Action.WAIT
     assert advance(moving, seen(staying=frozenset("a")), 600.0, TIMES).action is Action.MOVE
 
 
 def test_where_graces_are_pods_own_they_come_on_top():
     times = Times(gone=30, adds_grace=True)
-    draining = course(State.DRAIN, accepted=frozenset("a"))
+    draining = flow(State.DRAIN, accepted=frozenset("a"))
     assert advance(draining, seen(leaving=frozenset("a")), 34.0, times).action is Action.WAIT
     assert advance(draining, seen(leaving=frozenset("a")), 35.0, times).action is Action.MOVE
 
 
 def test_room_that_is_lost_is_made_again_twice_and_no_more():
-    at, now = course(State.BIND, accepted=frozenset("ab")), 0.0
+    at, now = flow(State.BIND, accepted=frozenset("ab")), 0.0
     for replans in (1, 2):
         early = advance(at, seen(has_room=False), now + 0.5, TIMES)
         assert (early.action, early.wait) == (Action.WAIT, 0.5)
         again = advance(at, seen(has_room=False), now + 1.0, TIMES)
-        assert (again.course.state, again.course.replans) == (State.VERIFY, replans)
+        assert (again.flow.state, again.flow.replans) == (State.VERIFY, replans)
         now += 5.0
-        at = again.course.at(State.BIND, now)
+        at = again.flow.at(State.BIND, now)
     assert advance(at, seen(has_room=False), now + 1.0, TIMES).action is Action.LOST
 
 
 def test_room_that_nobody_uses_is_given_up():
-    binding = course(State.BIND, accepted=frozenset("ab"))
+    binding = flow(State.BIND, accepted=frozenset("ab"))
     assert advance(binding, seen(has_room=True), 59.0, TIMES).wait == 1
     assert advance(binding, seen(has_room=True), 60.0, TIMES).action is Action.FAIL
 
@@ -179,21 +184,21 @@ def pending(**changes):
 @pytest.mark.parametrize(
     ("pod", "waits", "expected"),
     [
-        (None, None, Sight.GONE),
-        (CRITICAL, pending(), Sight.WAITING),
-        (CRITICAL, pending(nominated="n"), Sight.NOMINATED),
-        (CRITICAL, replace(pending(), is_unschedulable=False), Sight.QUIET),
-        (CRITICAL, pending(is_gated=True), Sight.EXCUSED),
-        (replace(CRITICAL, uid="v"), None, Sight.GONE),
-        (replace(CRITICAL, node="n"), None, Sight.BOUND),
-        (replace(CRITICAL, node="n", deletion=1.0), None, Sight.GONE),
-        (replace(CRITICAL, phase="Failed"), None, Sight.GONE),
-        (CRITICAL, PendingPod(pod=replace(CRITICAL, is_critical=False)), Sight.EXCUSED),
-        (CRITICAL, PendingPod(pod=replace(CRITICAL, uid="v")), Sight.GONE),
+        (None, None, Observation.GONE),
+        (CRITICAL, pending(), Observation.WAITING),
+        (CRITICAL, pending(nominated="n"), Observation.NOMINATED),
+        (CRITICAL, replace(pending(), is_unschedulable=False), Observation.QUIET),
+        (CRITICAL, pending(is_gated=True), Observation.EXCUSED),
+        (replace(CRITICAL, uid="v"), None, Observation.GONE),
+        (replace(CRITICAL, node="n"), None, Observation.BOUND),
+        (replace(CRITICAL, node="n", deletion=1.0), None, Observation.GONE),
+        (replace(CRITICAL, phase="Failed"), None, Observation.GONE),
+        (CRITICAL, PendingPod(pod=replace(CRITICAL, is_critical=False)), Observation.EXCUSED),
+        (CRITICAL, PendingPod(pod=replace(CRITICAL, uid="v")), Observation.GONE),
     ],
 )
 def test_what_is_seen_of_a_pod(pod, waits, expected):
-    assert sight("u", pod, waits) is expected
+    assert observe("u", pod, waits) is expected
 
 
 @pytest.mark.parametrize(
@@ -211,7 +216,7 @@ def test_a_preemption_is_stuck_when_all_its_victims_are_overdue(ends, seconds, e
 
 @given(
     st.sampled_from(State),
-    st.sampled_from(Sight),
+    st.sampled_from(Observation),
     st.booleans(),
     st.booleans(),
     st.sets(st.sampled_from("ab")),
@@ -222,8 +227,8 @@ def test_a_preemption_is_stuck_when_all_its_victims_are_overdue(ends, seconds, e
 def test_nothing_is_evicted_but_for_a_pod_that_waits(  # noqa: PLR0913, PLR0917 - all that is seen
     state, found, is_on, is_there, accepted, here, has_room, now
 ):
-    at = course(state, accepted=frozenset(accepted))
-    given_sight = Seen(
+    at = flow(state, accepted=frozenset(accepted))
+    given_sight = Inputs(
         found,
         is_on=is_on,
         node_is_there=is_there,
@@ -235,16 +240,16 @@ def test_nothing_is_evicted_but_for_a_pod_that_waits(  # noqa: PLR0913, PLR0917 
     if after.action is Action.EVICT:
         assert is_on
         assert is_there
-        assert found in {Sight.WAITING, Sight.QUIET}
+        assert found in {Observation.WAITING, Observation.QUIET}
         assert at.state is State.EVICT
     if after.action in {Action.PLAN, Action.QUALIFY}:
-        assert found is Sight.WAITING
-    if after.action is Action.WAIT and after.course.is_live:
+        assert found is Observation.WAITING
+    if after.action is Action.WAIT and after.flow.is_live:
         assert after.wait is not None
         assert 0 < after.wait <= 600
-    assert after.course.accepted == at.accepted
+    assert after.flow.accepted == at.accepted
     # To look again at the same moment changes nothing more.
     if after.action is Action.WAIT:
-        again = advance(after.course, given_sight, now, TIMES)
+        again = advance(after.flow, given_sight, now, TIMES)
         assert again.action is Action.WAIT
-        assert again.course.state is after.course.state
+        assert again.flow.state is after.flow.state

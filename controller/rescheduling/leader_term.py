@@ -1,4 +1,4 @@
-"""One term of leading: takes each critical pod along its course, by events and timers (6.4)."""
+"""One term of leading: takes each critical pod along its flow, by events and timers (6.4)."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.controller.rescheduling.adoption import Adoption
-from harbourmaster.controller.rescheduling.board import Board
 from harbourmaster.controller.rescheduling.endings import Endings
 from harbourmaster.controller.rescheduling.evicting import Evicting
 from harbourmaster.controller.rescheduling.evictions import Evictions
+from harbourmaster.controller.rescheduling.flows import Flows
+from harbourmaster.controller.rescheduling.observer import Observer
 from harbourmaster.controller.rescheduling.planning import Planning, costs
 from harbourmaster.controller.rescheduling.qualifying import Qualifying
 from harbourmaster.controller.rescheduling.reservations import Reservations
 from harbourmaster.controller.rescheduling.shortening import Shortening
-from harbourmaster.controller.rescheduling.sights import Sights
 from harbourmaster.controller.rescheduling.verifying import Verifying
-from harbourmaster.rescheduling.course import Action, Course, Sight, State, advance
+from harbourmaster.rescheduling.flow import Action, EvictionFlow, Observation, State, advance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from harbourmaster.controller.rescheduling.context import Context
     from harbourmaster.kube.workqueue import WorkQueue
-    from harbourmaster.rescheduling.course import Next
+    from harbourmaster.rescheduling.flow import Step
     from harbourmaster.rescheduling.model import PendingPod
 
 POD: Final = "pod"
@@ -36,8 +36,8 @@ PLANS: Final = "plans"
 HOUSEKEEPING: Final = "housekeeping"
 CLOSING: Final = 2.0
 """Seconds for giving back, at the end, what no pod was evicted for."""
-STANDING: Final = 1.0
-"""Seconds between two counts of all courses, of which there may be one for each node."""
+REPORT_SECONDS: Final = 1.0
+"""Seconds between two counts of all flows, of which there may be one for each node."""
 _SETTLED: Final = frozenset((State.NOFIT, State.WAIT_FIT))
 """States that only a change of the cluster ends."""
 _STEPS: Final = 32
@@ -49,29 +49,29 @@ def key_of(kind: str, name: str = "") -> str:
     return f"{kind} {name}"
 
 
-class Term:
+class LeaderTerm:
     """The reconciler. What it knows of earlier terms stands on the nodes."""
 
     def __init__(self, context: Context, queue: WorkQueue, is_stopping: Callable[[], bool]) -> None:
         self._context = context
         self._is_stopping = is_stopping
         self._queue = queue
-        self._board = Board(context.caches, context.notices)
-        self._sights = Sights(context, self._board)
+        self._flows = Flows(context.caches, context.notices)
+        self._observer = Observer(context, self._flows)
         evictions = Evictions(context.client)
         reservations = Reservations(context.client, context.sleep)
-        self._verifying = Verifying(context, self._board, evictions)
+        self._verifying = Verifying(context, self._flows, evictions)
         self._shortening = Shortening(context, evictions)
-        self._evicting = Evicting(context, self._board, evictions)
+        self._evicting = Evicting(context, self._flows, evictions)
         self._planning = Planning(
-            context, self._board, reservations, self._verifying, self._wake_pod
+            context, self._flows, reservations, self._verifying, self._wake_pod
         )
-        self._planning.nominated = self._sights.stuck_on
-        self._adoption = Adoption(context, self._board, self._planning, reservations)
+        self._planning.nominated = self._observer.stuck_on
+        self._adoption = Adoption(context, self._flows, self._planning, reservations)
         self._qualifying = Qualifying(context, context.clock())
         self._planning.qualify = self._qualifying.wait
-        self._endings = Endings(context, self._board, self._wake)
-        self._told_at = -STANDING
+        self._endings = Endings(context, self._flows, self._wake)
+        self._reported_at = -REPORT_SECONDS
         self._counted: set[str] = set()
         """The uids of the pods that were counted as unschedulable."""
 
@@ -80,8 +80,8 @@ class Term:
         if keys is None:
             yield from self._everything()
             return
-        victims = self._board.of_victims()
-        kept = self._board.nodes()
+        victims = self._flows.of_victims()
+        kept = self._flows.nodes()
         for key in keys:
             kind, _, name = key.partition(" ")
             if kind == POD:
@@ -97,12 +97,12 @@ class Term:
         if kind == POD:
             return await self._pod(name)
         if kind == NODE:
-            for course in await self._adoption.settle(name):
-                self._wake_pod(course.key)
+            for flow in await self._adoption.settle(name):
+                self._wake_pod(flow.key)
         elif kind == PLANS:
             await self._planning.plan_all()
         elif kind == HOUSEKEEPING:
-            return self._keep_house()
+            return self._housekeep()
         return None
 
     async def close(self) -> None:
@@ -112,13 +112,13 @@ class Term:
         """
         if not self._is_stopping():
             return
-        for course in list(self._board.live()):
-            if not course.accepted:
-                self._board.drop(course)
-                self._board.released[course.node, course.uid] = None
+        for flow in list(self._flows.live()):
+            if not flow.accepted:
+                self._flows.drop(flow)
+                self._flows.released[flow.node, flow.uid] = None
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSING):
-                for name in {node for (node, _), gone in self._board.released.items() if not gone}:
+                for name in {node for (node, _), gone in self._flows.released.items() if not gone}:
                     await self._adoption.settle(name)
 
     def _everything(self) -> Iterator[str]:
@@ -128,14 +128,14 @@ class Term:
         for pending in list(self._context.caches.cluster.pending.values()):
             if pending.pod.is_critical:
                 yield key_of(POD, pending.pod.key)
-        for key in list(self._board.courses):
+        for key in list(self._flows.by_key):
             yield key_of(POD, key)
         yield key_of(HOUSEKEEPING)
 
     def _due_of_pod(self, name: str, waiting: Iterable[str], kept: set[str]) -> Iterator[str]:
         for key in waiting:
             yield key_of(POD, key)
-        if name in self._board.courses:
+        if name in self._flows.by_key:
             yield key_of(POD, name)
             return
         pending = self._context.caches.pending(name)
@@ -145,107 +145,107 @@ class Term:
             return
         pod = self._context.caches.pod(name)
         if pod is not None and pod.node in kept:
-            for course in self._board.on(pod.node):
-                yield key_of(POD, course.key)
+            for flow in self._flows.on(pod.node):
+                yield key_of(POD, flow.key)
         if pod is not None and pod.deletion is not None:
-            for key in self._sights.nominated_to(pod.node):
+            for key in self._observer.nominated_to(pod.node):
                 yield key_of(POD, key)
 
     def _due_of_node(self, name: str, kept: set[str]) -> Iterator[str]:
         node = self._context.caches.cluster.node(name)
         if name in kept:
-            for course in self._board.on(name):
-                yield key_of(POD, course.key)
-        is_released = any(each == name for each, _ in self._board.released)
+            for flow in self._flows.on(name):
+                yield key_of(POD, flow.key)
+        is_released = any(each == name for each, _ in self._flows.released)
         if name in kept or is_released or (node is not None and self._adoption.has_ours(node)):
             yield key_of(NODE, name)
 
     async def _pod(self, key: str) -> float | None:
         try:
             for _ in range(_STEPS):
-                course = self._course(key)
-                if course is None:
+                flow = self._flow(key)
+                if flow is None:
                     return None
                 following = advance(
-                    course,
-                    self._sights.look(course),
+                    flow,
+                    self._observer.look(flow),
                     self._context.clock(),
                     self._context.settings.times,
                 )
-                self._board.put(following.course)
+                self._flows.put(following.flow)
                 if following.action is Action.WAIT:
-                    await self._shorten(following.course)
+                    await self._shorten(following.flow)
                     return following.wait
                 wait = await self._act(following)
                 if wait is not None:
                     return wait
         finally:
-            if self._context.clock() - self._told_at >= STANDING:
-                self._tell_standing()
+            if self._context.clock() - self._reported_at >= REPORT_SECONDS:
+                self._report_totals()
         return 0.0
 
-    def _course(self, key: str) -> Course | None:
-        """The course of the pod of that name; a new one where it is unschedulable and critical."""
+    def _flow(self, key: str) -> EvictionFlow | None:
+        """The flow of the pod of that name; a new one where it is unschedulable and critical."""
         pending = self._context.caches.pending(key)
-        course = self._board.courses.get(key)
-        if course is not None:
-            return course
-        if pending is None or not self._sights.is_wanted(pending):
+        flow = self._flows.by_key.get(key)
+        if flow is not None:
+            return flow
+        if pending is None or not self._observer.is_wanted(pending):
             return None
         now, pod = self._context.clock(), pending.pod
         if pod.uid not in self._counted:
             self._counted.add(pod.uid)
             self._context.notices.seen(pending.k8s_app)
-        begun = Course(uid=pod.uid, key=key, owner=pod.owner, since=now, seen=now)
-        return self._board.put(begun)
+        begun = EvictionFlow(uid=pod.uid, key=key, owner=pod.owner, since=now, seen=now)
+        return self._flows.put(begun)
 
-    async def _act(self, following: Next) -> float | None:
+    async def _act(self, following: Step) -> float | None:
         """Do what is due; returns seconds to wait, or None for the next step at once."""
-        course, now = following.course, self._context.clock()
-        pending = self._context.caches.pending(course.key)
+        flow, now = following.flow, self._context.clock()
+        pending = self._context.caches.pending(flow.key)
         match following.action:
             case Action.QUALIFY if pending is not None:
-                wait = await self._qualifying.wait(course, pending)
-                if wait is None and self._board.is_current(course):
-                    self._board.put(course.at(State.PLAN, now))
+                wait = await self._qualifying.wait(flow, pending)
+                if wait is None and self._flows.is_current(flow):
+                    self._flows.put(flow.at(State.PLAN, now))
                 return wait
             case Action.PLAN:
                 self._queue.add(key_of(PLANS))
                 return self._context.settings.housekeeping_interval_seconds
             case Action.RESERVE:
-                why = await self._planning.reserve(course)
+                why = await self._planning.reserve(flow)
                 if why:
-                    self._endings.replan(course, why)
+                    self._endings.replan(flow, why)
             case Action.VERIFY if pending is not None:
-                await self._verify(course, pending)
+                await self._verify(flow, pending)
             case Action.EVICT:
-                await self._evict(course)
+                await self._evict(flow)
             case Action.QUALIFY | Action.VERIFY:
                 return self._context.settings.housekeeping_interval_seconds
             case _:
                 return self._endings.end(following)
         return None
 
-    async def _shorten(self, course: Course) -> None:
+    async def _shorten(self, flow: EvictionFlow) -> None:
         """Help the scheduler's preemption on, where it is at work and that is wanted."""
-        pending = self._context.caches.pending(course.key)
-        is_its = self._sights.of(course) is Sight.NOMINATED and not course.is_live
+        pending = self._context.caches.pending(flow.key)
+        is_its = self._observer.of(flow) is Observation.NOMINATED and not flow.is_live
         if self._context.settings.shorten_preemption and is_its and pending is not None:
             await self._shortening.shorten(pending)
 
-    async def _verify(self, course: Course, pending: PendingPod) -> None:
+    async def _verify(self, flow: EvictionFlow, pending: PendingPod) -> None:
         context = self._context
-        checked = await self._verifying.check(course, pending)
+        checked = await self._verifying.check(flow, pending)
         now = context.clock()
-        if not self._board.is_current(course):
+        if not self._flows.is_current(flow):
             return
         if checked.fault:
-            self._endings.replan(course, checked.fault, elsewhere=checked.elsewhere)
+            self._endings.replan(flow, checked.fault, elsewhere=checked.elsewhere)
             return
         if checked.candidate is None:
-            self._board.put(checked.course)
+            self._flows.put(checked.flow)
             return
-        found, budgets = checked.course, context.ledger.budgets
+        found, budgets = checked.flow, context.history.budgets
         fresh = replace(
             checked.candidate,
             victims=tuple(
@@ -253,68 +253,66 @@ class Term:
             ),
         )
         wanted = costs(fresh)
-        budgets.give_back(*course.tokens, now)
+        budgets.give_back(*flow.tokens, now)
         wait = budgets.wait(*wanted, now)
         if wait is None or wait > 0:
-            spent = replace(course, tokens=(0, 0))
+            spent = replace(flow, tokens=(0, 0))
             self._endings.replan(spent, "more pods would have to go than may be evicted now")
             return
         budgets.take(*wanted, now)
         found = replace(found, tokens=wanted, busy=0, retry_at=0.0)
-        if {each.uid for each in found.victims} != {each.uid for each in course.victims}:
+        if {each.uid for each in found.victims} != {each.uid for each in flow.victims}:
             # Who follows us must know of them before they go.
-            self._board.put(found)
+            self._flows.put(found)
             await self._planning.renew(found)
-            if not self._board.is_current(found):
+            if not self._flows.is_current(found):
                 return
-        self._board.put(found.at(State.EVICT, context.clock()))
+        self._flows.put(found.at(State.EVICT, context.clock()))
 
-    async def _evict(self, course: Course) -> None:
-        def may_go_on(at: Course) -> bool:
-            seen = self._sights.look(at)
+    async def _evict(self, flow: EvictionFlow) -> None:
+        def may_go_on(at: EvictionFlow) -> bool:
+            seen = self._observer.look(at)
             following = advance(at, seen, self._context.clock(), self._context.settings.times)
             return following.action is Action.EVICT
 
-        ended = await self._evicting.evict(course, may_go_on)
+        ended = await self._evicting.evict(flow, may_go_on)
         if ended.action is Action.REPLAN:
-            self._endings.replan(ended.course, ended.why, elsewhere=False)
+            self._endings.replan(ended.flow, ended.why, elsewhere=False)
         elif ended.action is Action.MOVE:
-            self._endings.move(ended.course, ended.why)
+            self._endings.move(ended.flow, ended.why)
         else:
-            self._board.put(ended.course, ended.why)
+            self._flows.put(ended.flow, ended.why)
 
-    def _keep_house(self) -> float:
+    def _housekeep(self) -> float:
         """The safety net: what an event was missed for, and what only time brings."""
-        context, board = self._context, self._board
+        context, flows = self._context, self._flows
         now = context.clock()
-        board.sweep(now)
-        for course in list(board.courses.values()):
-            if course.state in _SETTLED and self._planning.is_old(course):
-                board.put(replace(course, state=State.PLAN))
-        self._planning.forget_but({each.uid for each in board.courses.values()})
-        self._evicting.forget_but(
-            {victim.uid for course in board.live() for victim in course.victims}
-        )
+        flows.sweep(now)
+        for flow in list(flows.by_key.values()):
+            if flow.state in _SETTLED and self._planning.is_old(flow):
+                flows.put(replace(flow, state=State.PLAN))
+        self._planning.forget_but({each.uid for each in flows.by_key.values()})
+        self._evicting.forget_but({victim.uid for flow in flows.live() for victim in flow.victims})
         self._shortening.sweep()
         waiting = context.caches.cluster.pending.keys()
         self._counted &= waiting
-        context.ledger.attempts.forget_but(waiting)
+        context.history.attempts.forget_but(waiting)
         for key in self._everything():
             if key != key_of(HOUSEKEEPING):
                 self._queue.add(key)
-        self._tell_standing()
+        self._report_totals()
         return context.settings.housekeeping_interval_seconds
 
-    def _tell_standing(self) -> None:
+    def _report_totals(self) -> None:
         context, now = self._context, self._context.clock()
-        self._told_at = now
+        self._reported_at = now
         waiting = sum(
-            self._sights.of(each) in {Sight.WAITING, Sight.NOMINATED}
-            for each in self._board.courses.values()
+            self._observer.of(each) in {Observation.WAITING, Observation.NOMINATED}
+            for each in self._flows.by_key.values()
         )
-        is_open = context.ledger.breaker.is_open(now) or bool(self._qualifying.why_open)
-        context.notices.standing(
-            waiting, len(self._board.nodes()), context.ledger.budgets.left(now), is_open=is_open
+        is_open = context.history.breaker.is_open(now) or bool(self._qualifying.why_open)
+        context.notices.totals(
+            waiting, len(self._flows.nodes()), context.history.budgets.left(now), is_open=is_open
         )
 
     def _wake(self, kind: str, name: str = "") -> None:
