@@ -1,4 +1,4 @@
-"""What the API server answers to an eviction, and what follows (rescheduler-spec 6.5): pure."""
+"""What the API server answers to an eviction, and the next step (rescheduler-spec 6.5): pure."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class EvictionOutcome(Enum):
     REPLACED = "replaced"
     BUDGET = "budget"
     UNSETTLED = "unsettled"
-    """A disruption budget of which nobody has counted the pods since it was changed."""
+    """A disruption budget whose status is older than its spec."""
     BACKGROUND = "background"
     BUSY = "busy"
     TWO_BUDGETS = "two_budgets"
     REFUSED = "refused"
     UNKNOWN = "unknown"
-    """A dry run that nobody can answer."""
+    """A dry run that an admission webhook does not support."""
 
 
 class NextStep(Enum):
-    """How it goes on."""
+    """The step after an answer."""
 
     NEXT = "next"
     BACKGROUND = "background"
@@ -54,7 +54,7 @@ class NextStep(Enum):
 
 
 class Reply(Struct, frozen=True, gc=False):
-    """An answer that is no success; ``status`` is 0 where none came."""
+    """An error answer; ``status`` is 0 where none came."""
 
     status: int
     reason: str = ""
@@ -64,7 +64,7 @@ class Reply(Struct, frozen=True, gc=False):
 
 
 class EvictionState(Struct, frozen=True, gc=False):
-    """Where an eviction stands: in which tier, how long a budget has refused it, and the rest."""
+    """The state of an eviction: its tier, how long a budget has refused it, and the rest."""
 
     tier: int
     may_violate: bool = False
@@ -73,7 +73,7 @@ class EvictionState(Struct, frozen=True, gc=False):
     busy: int = 0
     timeout: float = 60.0
     in_background: bool = False
-    """Whether the pod wants to be asked only, and moves by itself."""
+    """Whether the pod is evicted in the background by another controller."""
 
 
 def read(reply: Reply | None, *, in_background: bool = False) -> EvictionOutcome:
@@ -109,7 +109,7 @@ _PASSING: Final = frozenset((HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT
 
 
 def follow(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
-    """How it goes on after an eviction; a refusal by admission is never got round."""
+    """The step after an eviction; a refusal by admission is never bypassed."""
     match outcome:
         case EvictionOutcome.EVICTED | EvictionOutcome.GONE | EvictionOutcome.UNKNOWN:
             return NextStep.NEXT
@@ -132,7 +132,7 @@ def follow(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
 
 
 def follow_dry_run(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
-    """How it goes on after an eviction that was only tried: nothing has happened yet."""
+    """The step after a dry run of an eviction."""
     if outcome in _OF_BUDGETS:
         if state.may_violate:
             return NextStep.NEXT

@@ -1,4 +1,4 @@
-"""Who may be moved from a node, and what is lost with it (rescheduler-spec 5.1)."""
+"""Which pods may be evicted from a node, and what that costs (rescheduler-spec 5.1)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.plans import PlannerSettings
 
 SHORT: Final = 8
-"""Of the flags of a pod: it would get less grace than it asks for."""
+"""Flag of a pod: it would get less than its own grace period."""
 BARE: Final = 4
-"""Nobody makes a new one."""
+"""No controller replaces it."""
 NON_DRAINABLE: Final = 2
 RUNNING: Final = 1
 _DAEMON_SET: Final = "DaemonSet"
@@ -21,7 +21,7 @@ _HIGHEST: Final = 2**31
 
 
 def is_required(pod: Pod, settings: PlannerSettings) -> bool:
-    """Whether the pod must stay."""
+    """Whether the pod must not be evicted."""
     return (
         pod.is_mirror
         or pod.is_critical
@@ -39,7 +39,7 @@ def is_non_drainable(pod: Pod, settings: PlannerSettings) -> bool:
 
 
 def flags_of(pod: Pod, settings: PlannerSettings) -> int:
-    """What speaks against moving the pod."""
+    """The reasons against evicting the pod, as flags."""
     found = SHORT if pod.grace > settings.long_grace else 0
     if not pod.controller_kind:
         found |= BARE
@@ -64,7 +64,7 @@ def born(pod: Pod) -> float:
 
 
 def is_as_good_as_gone(pod: Pod, settings: PlannerSettings, now: float) -> bool:
-    """Whether the pod leaves soon enough; where graces are nobody's business, whenever it does."""
+    """Whether the pod terminates soon enough; without a grace limit, any terminating pod does."""
     if pod.deletion is None:
         return False
     return settings.grace_limit < 0 or pod.deletion - now <= settings.long_grace

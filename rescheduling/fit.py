@@ -1,6 +1,6 @@
 """Whether a pod may run on a node beside the pods that are there (rescheduler-spec 4.2, 4.3).
 
-Nothing here is more permissive than the scheduler; what it is not sure of, it says.
+Nothing here is more permissive than the scheduler; what cannot be judged is reported.
 """
 
 from __future__ import annotations

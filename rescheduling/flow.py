@@ -1,6 +1,6 @@
-"""The flow of one critical pod, from the first observe to its place (rescheduler-spec 6.4): pure.
+"""The flow of one critical pod, from unschedulable to bound (rescheduler-spec 6.4): pure.
 
-State and what is seen give what is to be done. Times are seconds of a clock that nobody sets.
+The state and what is observed decide the next action. Times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_REPLANS: Final = 2
 
 
 class State(Enum):
-    """Where a pod is on its flow; what is passed through within one look is no state."""
+    """The state of a flow."""
 
     DETECTED = "DETECTED"
     PLAN = "PLAN"
@@ -48,13 +48,13 @@ class State(Enum):
 
 
 LIVE: Final = frozenset((State.RESERVE, State.VERIFY, State.EVICT, State.DRAIN, State.BIND))
-"""Those with a reservation, or one that is being written."""
+"""States with a reservation, or with one that is being written."""
 
 
 class Observation(Enum):
-    """What the API says of the pod."""
+    """What the API says about the pod."""
 
-    WAITING = "unschedulable, and the scheduler knows no way"
+    WAITING = "unschedulable"
     NOMINATED = "the scheduler preempts for it"
     QUIET = "not known to be unschedulable"
     EXCUSED = "not critical, or gated"
@@ -63,7 +63,7 @@ class Observation(Enum):
 
 
 class Action(Enum):
-    """What is to be done now."""
+    """The next action."""
 
     WAIT = "wait"
     QUALIFY = "qualify"
@@ -73,32 +73,32 @@ class Action(Enum):
     VERIFY = "verify"
     EVICT = "evict"
     MOVE = "move"
-    """Leave the node alone for a while, and plan anew."""
+    """Avoid the node for a while and plan again."""
     REPLAN = "replan"
-    """The node can't be had; plan anew."""
+    """The node cannot be used; plan again."""
     FAIL = "fail"
     LOST = "lost"
-    """Others took the room, as often as it was made."""
+    """Other pods took the room each time."""
     DONE = "done"
     CANCEL = "cancel"
     TIMEOUT = "timeout"
 
 
 class Times(Struct, frozen=True, gc=False):
-    """The settings that are times, in seconds."""
+    """The settings that are durations, in seconds."""
 
     settle: float = 10.0
     verify: float = 1.0
     evict: float = 60.0
     gone: float = 40.0
     adds_grace: bool = False
-    """Whether each victim's own grace comes on top of ``gone``."""
+    """Whether each victim's own grace period is added to ``gone``."""
     bind: float = 60.0
     overall: float = 600.0
 
 
 class EvictionFlow(Struct, frozen=True, kw_only=True):
-    """How far it has come with one pod. ``since`` is when its state began."""
+    """The progress for one critical pod. ``since`` is when its state began."""
 
     uid: str
     key: str
@@ -108,34 +108,34 @@ class EvictionFlow(Struct, frozen=True, kw_only=True):
     seen: float
     """When it was first seen without a node."""
     settled_from: float | None = None
-    """When it was first seen unschedulable without a preemption that is under way."""
+    """When it was first seen unschedulable without a preemption in progress."""
     deadline: float | None = None
     attempt: int = 0
     node: str = ""
     tier: int = 0
     victims: tuple[Victim, ...] = ()
     accepted: frozenset[str] = frozenset()
-    """The victims of ours that are on their way, or gone."""
+    """The victims whose eviction was accepted."""
     background: frozenset[str] = frozenset()
-    """Those of them that go when another part has moved them."""
+    """Those of them that another controller evicts in the background."""
     retry_at: float = 0.0
     refused_from: float | None = None
-    """Since when a disruption budget has refused the next victim."""
+    """Since when a disruption budget has refused the eviction of the next victim."""
     busy: int = 0
-    """Answers in a row by which the API server wanted to be left alone."""
+    """Consecutive answers that said that the API server is overloaded."""
     replans: int = 0
     tokens: tuple[int, int] = (0, 0)
-    """The evictions and violations that were counted for it beforehand."""
+    """The evictions and violations that are taken from the limits in advance."""
     fits_from: float | None = None
-    """Since when it fits on its node as it is, and the scheduler does not see that."""
+    """Since when it fits on its node without evictions and the scheduler does not place it."""
     recorded_from: str = ""
-    """When its reservation was first written, as it says itself."""
+    """When its reservation was first written, as recorded there."""
     dry_note: str = ""
-    """What a dry run told last."""
+    """What the last dry run reported."""
 
     @property
     def is_live(self) -> bool:
-        """Whether a node is kept for it."""
+        """Whether a node is reserved for it."""
         return self.state in LIVE
 
     def at(self, state: State, now: float, **changes: object) -> EvictionFlow:
@@ -144,25 +144,25 @@ class EvictionFlow(Struct, frozen=True, kw_only=True):
 
 
 class Inputs(Struct, frozen=True):
-    """What is known at a moment. The victims are given by uid."""
+    """What a decision depends on. Victims are given by UID."""
 
-    observe: Observation
+    observation: Observation
     is_on: bool = True
     node_is_there: bool = True
     node_is_open: bool = True
-    """Whether the node takes the pod, leaving aside who is on it."""
+    """Whether the node accepts the pod, regardless of the pods on it."""
     staying: frozenset[str] = frozenset()
-    """Victims that are there and not on their way."""
+    """Victims that run and are not terminating."""
     leaving: frozenset[str] = frozenset()
-    """Victims on their way."""
+    """Victims that are terminating."""
     has_room: bool | None = None
-    """Whether the pod fits on its node now; None where that was not looked at."""
+    """Whether the pod fits on its node now; None if that was not checked."""
     is_stuck: bool = False
-    """Whether the preemption under way for it gets nowhere."""
+    """Whether the preemption in progress for it is stuck."""
 
 
 class Step(Struct, frozen=True):
-    """What follows: the flow from here on, what to do, and when to look again at the latest."""
+    """The flow after a decision, the action, and the seconds until it must be decided again."""
 
     flow: EvictionFlow
     action: Action = Action.WAIT
@@ -171,7 +171,7 @@ class Step(Struct, frozen=True):
 
 
 def observe(uid: str, pod: Pod | None, pending: PendingPod | None) -> Observation:
-    """What is seen of the pod with this uid; a namesake is another."""
+    """What is observed of the pod with this UID; one that only has its name does not count."""
     found = pending.pod if pending is not None else pod
     if found is None or found.uid != uid or found.deletion is not None or found.is_finished:
         return Observation.GONE
@@ -187,7 +187,7 @@ def observe(uid: str, pod: Pod | None, pending: PendingPod | None) -> Observatio
 def preemption_is_stuck(
     ends: Iterable[float], seconds: float, now: float, *, overdue: float = STUCK_OVERDUE
 ) -> bool:
-    """Whether the pods of which a preemption waits should all be gone for long (3.8, rule 3).
+    """Whether all pods that a preemption waits for are long overdue (3.8, rule 3).
 
     ``ends`` are when the graces of those on the nominated node end, ``now`` is of the same clock;
     ``seconds`` says how long the node has been nominated.
@@ -197,7 +197,7 @@ def preemption_is_stuck(
 
 
 def advance(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
-    """What is to be done for the pod now."""
+    """The next step for the pod."""
     ended = _ended(flow, seen)
     if ended is not None:
         return ended
@@ -207,25 +207,25 @@ def advance(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
 
 
 def _ended(flow: EvictionFlow, seen: Inputs) -> Step | None:
-    if seen.observe is Observation.BOUND:
+    if seen.observation is Observation.BOUND:
         return Step(flow, Action.DONE)
     if not seen.is_on:
         return Step(flow, Action.CANCEL, why="rescheduling is switched off")
-    if seen.observe is Observation.GONE:
+    if seen.observation is Observation.GONE:
         return Step(flow, Action.CANCEL, why="the pod is gone")
-    if seen.observe is Observation.EXCUSED:
-        return Step(flow, Action.CANCEL, why="the pod is gated, or not critical any more")
+    if seen.observation is Observation.EXCUSED:
+        return Step(flow, Action.CANCEL, why="the pod is gated or no longer critical")
     return None
 
 
 def _advance_waiting(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
-    is_triggered = seen.observe is Observation.WAITING or (
-        seen.observe is Observation.NOMINATED and seen.is_stuck
+    is_triggered = seen.observation is Observation.WAITING or (
+        seen.observation is Observation.NOMINATED and seen.is_stuck
     )
     if not is_triggered:
-        if seen.observe is Observation.QUIET and flow.settled_from is None:
+        if seen.observation is Observation.QUIET and flow.settled_from is None:
             return Step(flow)
-        # What the scheduler does now makes whatever was found out before it old.
+        # The scheduler acts now, which makes earlier results stale.
         return Step(flow.at(State.DETECTED, now, settled_from=None))
     if flow.settled_from is None:
         flow = replace(flow, settled_from=now)
@@ -248,7 +248,7 @@ def _advance_waiting(flow: EvictionFlow, seen: Inputs, now: float, times: Times)
 def _advance_live(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
     if not seen.node_is_there:
         return Step(flow, Action.REPLAN, why="the node is gone")
-    if seen.observe is Observation.NOMINATED and not flow.accepted and not seen.is_stuck:
+    if seen.observation is Observation.NOMINATED and not flow.accepted and not seen.is_stuck:
         return Step(flow, Action.CANCEL, why="the scheduler preempts for the pod")
     left = (flow.deadline or now) - now
     if left <= 0:
@@ -265,11 +265,11 @@ def _verify(flow: EvictionFlow, _seen: Inputs, now: float, times: Times) -> Step
 
 
 def _evict(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
-    if seen.observe is Observation.NOMINATED:
-        # The scheduler helps itself by now; what goes already is all that goes.
+    if seen.observation is Observation.NOMINATED:
+        # The scheduler helps itself by now; what already terminates is all that goes.
         return _drain(flow.at(State.DRAIN, now), seen, now, times)
     if not seen.node_is_open:
-        return Step(flow, Action.REPLAN, why="the node takes the pod no more")
+        return Step(flow, Action.REPLAN, why="the node no longer accepts the pod")
     left = flow.retry_at - now
     return Step(flow, wait=left) if left > 0 else Step(flow, Action.EVICT)
 
@@ -282,7 +282,7 @@ def _drain(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
     left = flow.since + limit - now
     if left > 0:
         return Step(flow, wait=left)
-    return Step(flow, Action.MOVE, why="pods did not go in time")
+    return Step(flow, Action.MOVE, why="pods did not terminate in time")
 
 
 def _gone_limit(flow: EvictionFlow, here: frozenset[str], times: Times) -> float:
@@ -302,7 +302,7 @@ def _bind(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
             return _verify(again, seen, now, times)
         return Step(flow, Action.LOST, why="the room was taken by others")
     if waited >= times.bind:
-        return Step(flow, Action.FAIL, why="the scheduler does not use the room")
+        return Step(flow, Action.FAIL, why="the scheduler does not place the pod there")
     wait = times.bind - waited
     if seen.has_room is False:
         wait = min(wait, LOST_SECONDS - waited)

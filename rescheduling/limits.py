@@ -1,6 +1,6 @@
-"""How much may be done for critical add-ons, and when nothing may (rescheduler-spec 6.1, 7).
+"""Limits of what is done for critical add-ons, and when nothing is (rescheduler-spec 6.1, 7).
 
-All times are seconds of one clock that nobody sets; every question gives it.
+All times are seconds of one monotonic clock, given with every call.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ EVICTIONS_PER_MINUTE: Final = "evictions_per_minute"
 EVICTIONS_PER_HOUR: Final = "evictions_per_hour"
 VIOLATIONS_PER_HOUR: Final = "pdb_violations_per_hour"
 FAIR_SHARE: Final = 3
-"""Evictions of one owner's pods in an hour, after which they are left alone if possible."""
+"""Evictions of one owner's pods in an hour, after which they are avoided if possible."""
+FAILURES: Final = 3
+"""Evictions in a row that did not help, after which the circuit opens."""
+PAUSE: Final = 600.0
+"""Seconds for which the circuit stays open."""
 _MAX_EXPONENT: Final = 30
 _SWEEP: Final = 4096
-"""Keys after which those that say nothing any more are forgotten."""
+"""Number of keys at which expired ones are removed."""
 
 
 class Limits(Struct, frozen=True, gc=False):
-    """What may be done, as the settings say; no budget is ever above its number."""
+    """The limits as configured."""
 
     evictions_per_minute: int = 20
     evictions_per_hour: int = 60
@@ -38,7 +42,7 @@ class Limits(Struct, frozen=True, gc=False):
 
 
 class Backoff(Struct, frozen=True, gc=False):
-    """Waits after attempts in vain: ``first`` doubled each time up to ``limit``, ± ``jitter``."""
+    """Delays after failed attempts: ``first`` doubled each time up to ``limit``, ± ``jitter``."""
 
     first: float = 30.0
     limit: float = 600.0
@@ -114,7 +118,7 @@ class Budgets:
             self._buckets[kind].take(count, now)
 
     def give_back(self, evictions: int, violations: int, now: float) -> None:
-        """Count no more what a plan did not do after all."""
+        """Return what a plan did not use."""
         for kind, count in self._counts(evictions, violations):
             self._buckets[kind].give_back(count, now)
 
@@ -172,7 +176,7 @@ class Recent:
 
 
 class Attempts:
-    """Plans that were begun, by pod and by owner, and when the next one may be."""
+    """Plans that were started, by pod and by owner, and when the next one may start."""
 
     def __init__(self, limits: Limits, backoff: Backoff) -> None:
         self._limits = limits
@@ -192,7 +196,7 @@ class Attempts:
         return self._of_pods[uid]
 
     def recall(self, uid: str, attempt: int) -> None:
-        """Take over the count of a leader before us."""
+        """Take over the count of the previous leader."""
         self._of_pods[uid] = max(self.begun(uid), attempt)
 
     def wait(self, uid: str, owner: str, now: float) -> float | None:
@@ -204,22 +208,22 @@ class Attempts:
         return self._of_owners.wait(owner, self._limits.attempts_per_owner, now)
 
     def pause(self, uid: str, chance: float) -> float:
-        """Seconds between an attempt in vain and the next one."""
+        """Seconds between a failed attempt and the next one."""
         return self._backoff.delay(max(self.begun(uid) - 1, 0), chance)
 
     def forget(self, uid: str) -> None:
-        """The pod is gone, or has its place."""
+        """The pod is deleted or bound."""
         self._of_pods.pop(uid, None)
 
     def forget_but(self, uids: Collection[str]) -> None:
-        """None but these pods wait for a node."""
+        """Keep only the counts of these pods."""
         self._of_pods = {uid: count for uid, count in self._of_pods.items() if uid in uids}
 
 
 class Breaker:
-    """Opens after plans that evicted in vain, in a row, and lets one try after a while."""
+    """Opens after evictions in a row that did not help, then allows one trial."""
 
-    def __init__(self, failures: int = 3, seconds: float = 600.0) -> None:
+    def __init__(self, failures: int = FAILURES, seconds: float = PAUSE) -> None:
         self._limit = failures
         self._seconds = seconds
         self._failures = 0
@@ -239,16 +243,16 @@ class Breaker:
         return self._until is not None and (now < self._until or bool(self._trying))
 
     def begin(self, uid: str, now: float) -> None:
-        """A plan begins to evict; after the pause it is the one that tells."""
+        """A plan starts to evict; after the pause it is the trial."""
         if self._until is not None and now >= self._until and not self._trying:
             self._trying = uid
 
     def succeed(self) -> None:
-        """A pod for which pods were evicted has its place."""
+        """A pod for which others were evicted is bound."""
         self._failures, self._until, self._trying = 0, None, ""
 
     def fail(self, now: float) -> bool:
-        """One has none, though pods were evicted for it; tells whether this opened the circuit."""
+        """Evictions did not help a pod; returns whether this opened the circuit."""
         self._failures += 1
         if self._failures < self._limit:
             return False
@@ -257,16 +261,16 @@ class Breaker:
         return not was_open
 
     def drop(self, uid: str) -> None:
-        """A plan ended without an answer: the next one is the one that tells."""
+        """The trial ended without a result: the next plan is the trial."""
         if self._trying == uid:
             self._trying = ""
 
 
 class Renewals:
-    """Whether somebody renews a Lease, as told by its text.
+    """Whether a Lease is renewed, judged by its renew time.
 
-    A text that changes between two looks is a renewal whatever time it says: clocks differ, and are
-    set. Only one after a long time of no look has to be taken at its word.
+    A change between two checks is a renewal whatever time it says: clocks differ, and are
+    set. Only after a long time without a check does the time itself count.
     """
 
     def __init__(self, seconds: float) -> None:

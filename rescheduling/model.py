@@ -17,7 +17,7 @@ DOMAIN: Final = "rescheduler.harbourmaster.dev"
 RESERVATIONS: Final = f"{DOMAIN}/reservations"
 """The annotation of a node that says for whom it is reserved."""
 NEVER_EVICT: Final = f"{DOMAIN}/never-evict"
-"""A label or an annotation of pods that nobody shall move; ``false`` takes it back."""
+"""A label or annotation of pods that must not be evicted; ``false`` revokes it."""
 TAINT_KEY: Final = "CriticalAddonsOnly"
 
 Requests: TypeAlias = tuple[tuple[str, int], ...]
@@ -25,7 +25,7 @@ Requests: TypeAlias = tuple[tuple[str, int], ...]
 
 
 class Toleration(Struct, frozen=True, gc=False):
-    """What a pod puts up with; an empty field is one that is absent."""
+    """A toleration; an empty field is one that is absent."""
 
     key: str = ""
     operator: str = ""
@@ -34,7 +34,7 @@ class Toleration(Struct, frozen=True, gc=False):
 
 
 class Taint(Struct, frozen=True, gc=False):
-    """What keeps pods away from a node."""
+    """A taint of a node."""
 
     key: str
     value: str = ""
@@ -130,7 +130,7 @@ class PendingPod(Struct, frozen=True, gc=False, kw_only=True):
     """A pod without a node, with all that says where it may go.
 
     ``node_terms`` is None where it has no required node affinity. ``unsupported`` has, in words,
-    the constraints that nobody here judges.
+    the constraints that are not supported.
     """
 
     pod: Pod

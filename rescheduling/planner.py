@@ -1,6 +1,6 @@
-"""Where a critical pod should go, and who has to move for it (rescheduler-spec 5.5-5.7).
+"""Which node a critical pod should get, and which pods are evicted (rescheduler-spec 5.5-5.7).
 
-All nodes are looked at. Every plan also comes in slices, as a generator that returns it: between
+All nodes are judged. Every plan also comes in slices, as a generator that returns it: between
 two of them the cluster may change.
 """
 
@@ -126,7 +126,7 @@ def queued(pendings: Iterable[PendingPod], first_seen: Mapping[str, float]) -> l
 
 
 def after(around: Circumstances, done: Plan, pod: Pod) -> Circumstances:
-    """What is going on once a plan for ``pod`` is accepted."""
+    """The circumstances once a plan for ``pod`` is accepted."""
     candidate = done.candidate
     if candidate is None:
         return around

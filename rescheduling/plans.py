@@ -1,4 +1,4 @@
-"""What the planner is told, and what it answers (rescheduler-spec 5, 6.1)."""
+"""The planner's settings, inputs and results (rescheduler-spec 5, 6.1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING: Final[Mapping[str, int]] = {}
 class PlannerSettings(Struct, frozen=True, kw_only=True):
     """The part of the settings that plans depend on.
 
-    ``grace_limit`` -1 leaves every pod its own grace. ``mode`` is the controller's business.
+    ``grace_limit`` -1 keeps each pod's own grace period. ``mode`` only concerns the controller.
     """
 
     allow_pdb_violation: bool = True
@@ -45,7 +45,7 @@ class PlannerSettings(Struct, frozen=True, kw_only=True):
 
 
 class Circumstances(Struct, frozen=True, kw_only=True):
-    """What is going on besides.
+    """Other plans in progress, and exclusions.
 
     ``reserved``: by node, the pods that other plans make room for; they count as present.
     ``departing``: UIDs of the pods that other plans evict; they count as gone. ``claimed``: by key,
@@ -115,7 +115,7 @@ class Plan(Struct, frozen=True, gc=False, kw_only=True):
     """The best node for a pod, the next best ones, and why the others are out of the question.
 
     ``reasons`` counts nodes by reason, a node once by each of its reasons. ``unsupported`` has, in
-    words, what nobody here judges; then there is no candidate.
+    words, the constraints that are not supported; then there is no candidate.
     """
 
     pod_uid: str

@@ -119,7 +119,7 @@ class Search:
         return self._judge(node, pods, against)
 
     def is_gone(self, pod: Pod) -> bool:
-        """Whether the pod counts no more: it goes soon, or another plan evicts it."""
+        """Whether the pod no longer counts: it terminates soon, or another plan evicts it."""
         return pod.uid in self._around.departing or is_as_good_as_gone(
             pod, self._settings, self._now
         )

@@ -1,6 +1,4 @@
-"""Taints: which of them keep a pod away, and which nodes are never used.
-
-See rescheduler-spec 4.2, 6.2.
+"""Which taints keep a pod away, and which nodes are never used (rescheduler-spec 4.2, 6.2).
 
 The comparing operators ``Gt`` and ``Lt`` of tolerations match nothing: they are alpha.
 """
@@ -28,7 +26,7 @@ EXCLUDING: Final = frozenset(
         "node.kubernetes.io/out-of-service",
     )
 )
-"""Keys of nodes that are about to go; a toleration makes no difference."""
+"""Taint keys of nodes that are about to be removed; a toleration makes no difference."""
 DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
 
 

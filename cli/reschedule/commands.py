@@ -33,13 +33,13 @@ def add_parser(commands: Commands) -> None:
     """Add ``reschedule`` with its actions."""
     reschedule = commands.add_parser(
         "reschedule",
-        help="show how room would be made for a critical add-on; nothing is changed",
+        help="show how room would be made for a critical add-on, without changing anything",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = reschedule.add_subparsers(title="actions", required=True, metavar="ACTION")
     plan = actions.add_parser(
-        "plan", help="show which node a waiting pod would get, and who would have to move"
+        "plan", help="show which node a waiting pod would get and which pods would be evicted"
     )
     plan.add_argument("--pod", type=_pod, required=True, metavar="NAMESPACE/POD")
     add_connection(plan)
@@ -47,20 +47,20 @@ def add_parser(commands: Commands) -> None:
         "--dump",
         type=Path,
         metavar="FILE|-",
-        help="in place of a cluster: what kubectl get pods,nodes,pdb,namespaces "
-        "--all-namespaces -o json (or yaml) printed",
+        help="read this output of kubectl get pods,nodes,pdb,namespaces --all-namespaces "
+        "-o json (or yaml) instead of a cluster",
     )
     plan.add_argument(
         "-o",
         "--output",
         choices=("text", "json"),
         default="text",
-        help="how to print it [text]",
+        help="output format [text]",
     )
     add_settings(plan, PlanSettings)
     plan.set_defaults(command="harbourmaster.cli.reschedule.plan:plan", settings_type=PlanSettings)
     fit = actions.add_parser(
-        "fit", help="say whether pods fit on nodes, one JSON object a line, without a cluster"
+        "fit", help="check whether pods fit on nodes, one JSON object per line, without a cluster"
     )
     fit.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
     fit.set_defaults(command="harbourmaster.cli.reschedule.fit:fit", settings_type=None)
@@ -69,5 +69,5 @@ def add_parser(commands: Commands) -> None:
 def _pod(text: str) -> tuple[str, str]:
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name:
-        raise argparse.ArgumentTypeError(f"{text} is no pod: give it as NAMESPACE/POD")
+        raise argparse.ArgumentTypeError(f'invalid pod "{text}": expected NAMESPACE/NAME')
     return namespace, name

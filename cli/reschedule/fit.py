@@ -1,7 +1,7 @@
 """``harbourmaster reschedule fit``: whether a pod may run on a node, without a cluster.
 
-Only what a case gives is judged: of the pods of other nodes nothing is known, so a topology domain
-is as large as the node.
+Only the pods of the case are judged. Pods of other nodes are unknown, so a topology domain is one
+node.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def fit(arguments: Arguments) -> int:
-    """Answer each case of a JSON Lines file with one line; 1 where a line was no case."""
+    """Answer each case of a JSON Lines file with one line; 1 if a line was invalid."""
     failed = False
     with _opened(arguments.file) as stream:
         for line in judged(stream):
@@ -82,10 +82,10 @@ def judged(lines: Iterable[bytes]) -> Iterator[_Result | _Failure]:
 
 
 def judge(line: bytes) -> _Result | _Failure:
-    """Answer one case, or say why it is none."""
+    """Answer one case, or report why it is invalid."""
     try:
         case = decode(_case_decoder, line, "")
-        # Nobody writes the conditions of a node that is made up.
+        # A made-up node rarely has conditions.
         node = _read(partial(decode_node, is_bare_ready=True), case.node, "node")
         pending = _read(decode_pending, case.pod, "pod")
         present = [
@@ -110,7 +110,7 @@ def _read(read: Callable[[Raw], Decoded], given: Raw, at: str) -> Decoded:
 
 
 def _is_on(pod: Pod, node: Node) -> bool:
-    """Whether a pod that was given as one of the node's is; one that names no node is, too."""
+    """Whether a given pod is on the node; one without a node name is."""
     return pod.node in {"", node.name}
 
 

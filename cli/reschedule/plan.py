@@ -1,6 +1,6 @@
-"""``harbourmaster reschedule plan``: whom a critical add-on that waits would have moved, and why.
+"""``harbourmaster reschedule plan``: which pods would be evicted for a critical add-on, and why.
 
-It only reads, by the caller's rights, and needs nothing of ours to run in the cluster.
+It only reads, with the caller's permissions, and works without our controller in the cluster.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.plans import Victim
 
 _FREE: Final = 0
-"""The tier of a node on which the pod fits as it is."""
+"""The tier of a node on which the pod fits without evictions."""
 
 
 class Shown(Struct, frozen=True):
     """What ``--output json`` prints: ``reasons`` and ``nodes`` count nodes.
 
-    ``notes`` say what would keep the controller from doing it now.
+    ``notes`` say what keeps the controller from doing it now.
     """
 
     pod: str
@@ -53,7 +53,7 @@ class Shown(Struct, frozen=True):
 
 
 def plan(arguments: Arguments) -> int:
-    """Show the plan; 0 there is one, 1 there is none or nobody can tell, 2 nothing to read."""
+    """Show the plan; returns 0 with a plan, 1 without one, 2 for unreadable input."""
     settings: ReschedulingSettings = arguments.settings.rescheduling
     faults = validate(ControllerSettings(rescheduling=settings))
     if faults:
@@ -74,7 +74,7 @@ async def _live(arguments: Arguments, state: State, client: Client) -> int:
     try:
         await survey(client, state)
     except ForbiddenError as error:
-        complain(f"no plan, for you may not read all of it: {error.message}")
+        complain(f"no plan: missing permission: {error.message}")
         return LEFT
     except ApiError as error:
         complain(f"no plan: {error}")
@@ -121,7 +121,7 @@ def report_of(state: State, settings: ReschedulingSettings, shown: str) -> Shown
 def why_not(asked: Pod | PendingPod | None, settings: ReschedulingSettings) -> str:
     """Why there is nothing to plan for a pod; empty where there is."""
     if asked is None:
-        return "there is no such pod"
+        return "pod not found"
     pod = asked.pod if isinstance(asked, PendingPod) else asked
     if pod.is_finished:
         return f"it does not wait for a node: its phase is {pod.phase}"
@@ -142,7 +142,7 @@ def why_not(asked: Pod | PendingPod | None, settings: ReschedulingSettings) -> s
 
 
 def tolerating(asked: PendingPod, key: str) -> PendingPod:
-    """The pod with the toleration that it must have in the end, however it gets it."""
+    """The pod with the toleration that it needs, however it gets it."""
     if asked.tolerates_reservation:
         return asked
     added = Toleration(key=key, operator="Exists")
@@ -152,14 +152,14 @@ def tolerating(asked: PendingPod, key: str) -> PendingPod:
 
 
 def notes(asked: PendingPod, settings: ReschedulingSettings) -> list[str]:
-    """What would keep the controller from doing now what the plan says."""
+    """What keeps the controller from carrying out the plan now."""
     found = []
     if asked.is_gated:
-        found.append("it waits at a scheduling gate: nothing is done before that is gone")
+        found.append("it has a scheduling gate: nothing is done until that is removed")
     elif not asked.is_unschedulable:
-        found.append("its scheduler has not said that it is unschedulable: nothing is done yet")
+        found.append("its scheduler has not reported it as unschedulable: nothing is done yet")
     if asked.nominated:
-        found.append(f"its scheduler makes room on {asked.nominated}: that is left to it")
+        found.append(f"its scheduler preempts pods on {asked.nominated}: nothing else is done")
     if not asked.tolerates_reservation and not settings.inject_toleration:
         found.append(
             f"it does not tolerate {settings.taint_key}:NoSchedule: nothing is done for it; add "
@@ -181,14 +181,14 @@ def lines(shown: Shown) -> list[str]:
 
 
 def summary(shown: Shown) -> str:
-    """What the plan comes to."""
+    """The plan in one line."""
     if shown.unsupported:
-        return f"no plan, for nobody here judges {', '.join(shown.unsupported)}"
+        return f"no plan: unsupported constraints: {', '.join(shown.unsupported)}"
     if not shown.candidates:
-        return f"there is no node of {shown.nodes} on which room can be made"
+        return f"room cannot be made on any of {shown.nodes} nodes"
     best = shown.candidates[0]
     if best.tier == _FREE:
-        return f"it fits on {best.node}, and nobody has to move"
+        return f"it fits on {best.node}, and no pod has to move"
     return f"{many(len(best.victims), 'pod')} would have to move from {best.node}"
 
 
@@ -210,7 +210,7 @@ def _row(victim: Victim) -> tuple[str, str, str, str, str]:
     if victim.new_grace != victim.grace:
         grace += f" -> {victim.new_grace}s"
     remarks = {
-        "goes already": victim.is_leaving,
+        "already terminating": victim.is_leaving,
         "violates its budget": victim.violates,
         "has no controller": victim.is_bare,
         "not drainable": victim.is_non_drainable,

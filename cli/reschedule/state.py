@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class UnreadableError(Exception):
-    """A dump that is none; the text is one line with the file and what is wrong with it."""
+    """An invalid dump; the text is one line with the file and what is wrong with it."""
 
 
 class _Object(Struct, frozen=True):
@@ -62,13 +62,13 @@ class State:
         }
 
     def read(self, raw: Raw, kind: str) -> None:
-        """Take over an object; of other kinds nothing. Raises MalformedError."""
+        """Add an object; other kinds are ignored. Raises MalformedError."""
         reader = self._readers.get(kind)
         if reader is not None:
             reader(raw)
 
     def around(self) -> CircumstanceFields:
-        """What is going on besides, as the annotations of nodes tell: rooms kept for others."""
+        """The reservations for other pods, as the annotations of nodes say."""
         reserved: dict[str, list[Pod]] = {}
         departing: set[str] = set()
         asked = self.asked.pod.uid if isinstance(self.asked, PendingPod) else ""
@@ -121,7 +121,7 @@ def load(file: Path, state: State) -> None:
     missing = [each.plural for each in (NODES, PODS) if each.kind not in seen]
     if missing:
         raise UnreadableError(
-            f"{file}: no {' and no '.join(missing)} in it: make it by kubectl get "
+            f"{file}: contains no {' and no '.join(missing)}: create it with kubectl get "
             "pods,nodes,pdb,namespaces --all-namespaces -o json"
         )
 

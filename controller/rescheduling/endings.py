@@ -1,4 +1,4 @@
-"""How flows end, and what follows: the reservation goes, and it is told (rescheduler-spec 6.4)."""
+"""How flows end: the reservation is released, and the end is reported (rescheduler-spec 6.4)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.flows import SHORTLY, UNTRUSTED
 from harbourmaster.rescheduling.flow import Action, State
+from harbourmaster.rescheduling.limits import FAILURES, MINUTE, PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.flow import EvictionFlow, Step
 
 FREE_PLANS: Final = 5
-"""Plans in a row that ended before an eviction, after which a pod waits as after one in vain."""
+"""Plans in a row without an eviction, after which a pod waits as after a failed attempt."""
 
 
 class Endings:
-    """Ends flows; ``wake`` has a node, a pod or the plans looked at."""
+    """Ends flows; ``wake`` queues a node, a pod or the plans."""
 
     def __init__(self, context: Context, flows: Flows, wake: Callable[..., None]) -> None:
         self._context = context
@@ -31,7 +32,7 @@ class Endings:
         self._free: dict[str, int] = {}
 
     def end(self, following: Step) -> float | None:
-        """Do what ends, or changes, a flow; returns None for a look at once."""
+        """End or reset a flow; returns None to look at it at once."""
         flow, why = following.flow, following.why
         match following.action:
             case Action.DONE:
@@ -50,17 +51,17 @@ class Endings:
                 self._avoid_long(flow, why)
                 self._give_up(flow, why)
             case Action.TIMEOUT:
-                note = "no place was found for the pod in time"
+                note = "the pod was not scheduled in time"
                 self._context.notices.pod(flow, reasons.TIMED_OUT, note, "Warning")
                 self._give_up(flow, "out of time")
             case _:
-                raise ValueError(f"{following.action} ends nothing")
+                raise ValueError(f"not an action that ends an attempt: {following.action}")
         return None
 
     def replan(self, flow: EvictionFlow, why: str, *, elsewhere: bool = True) -> None:
-        """It can't be done so; another plan may do at once, if this happens not too often.
+        """Plan again at once, or after a pause if that happened too often.
 
-        Not ``elsewhere``, other pods of the same node may do.
+        Without ``elsewhere``, the same node may be used again.
         """
         now = self._context.clock()
         if flow.accepted:
@@ -76,7 +77,7 @@ class Endings:
         self._flows.put(_fresh(flow, State.DETECTED, now), why)
 
     def move(self, flow: EvictionFlow, why: str) -> None:
-        """The node can't be had for long; another one may do at once."""
+        """Avoid the node for long and plan for another one at once."""
         self._avoid_long(flow, why)
         if flow.accepted:
             self._record_failure(flow)
@@ -88,7 +89,7 @@ class Endings:
         if flow.is_live:
             found = context.caches.pod(flow.key)
             node = found.node if found is not None else ""
-            context.notices.pod(flow, reasons.SUCCEEDED, f"the pod has its place on {node}")
+            context.notices.pod(flow, reasons.SUCCEEDED, f"the pod was scheduled on {node}")
             context.notices.bound(context.clock() - flow.seen)
             if flow.accepted and node == flow.node:
                 context.history.breaker.succeed()
@@ -100,18 +101,18 @@ class Endings:
         found = self._context.caches.pod(flow.key)
         if found is None or found.uid != flow.uid:
             self._context.history.attempts.forget(flow.uid)
-        # It may be another pod of that name by now, or one that waits for something else.
+        # By now it may be another pod of that name, or one that waits for something else.
         self._wake("pod", flow.key)
 
     def _mismatch(self, flow: EvictionFlow) -> None:
-        """Believe the scheduler: what fits here does not fit there."""
+        """Trust the scheduler, which does not place a pod that fits by our rules."""
         self._report_mismatch(flow)
-        self._avoid_long(flow, "the scheduler does not use it")
+        self._avoid_long(flow, "the scheduler does not place the pod there")
         self._flows.put(_fresh(flow, State.PLAN, self._context.clock()))
 
     def _fail(self, flow: EvictionFlow, why: str) -> None:
         self._report_mismatch(flow)
-        self._avoid_long(flow, "the scheduler did not use the room")
+        self._avoid_long(flow, "the scheduler did not place the pod there")
         self._give_up(flow, why)
 
     def _avoid_long(self, flow: EvictionFlow, why: str) -> None:
@@ -134,7 +135,10 @@ class Endings:
         context, now = self._context, self._context.clock()
         context.history.attempts.note(flow.uid, flow.owner, now)
         if context.history.breaker.fail(now):
-            note = "pods were evicted in vain several times in a row: nothing is begun for a while"
+            minutes = int(PAUSE // MINUTE)
+            note = (
+                f"eviction did not make room {FAILURES} times in a row; backing off for {minutes}m"
+            )
             context.notices.pod(flow, reasons.CIRCUIT, note, "Warning")
 
     def _report_mismatch(self, flow: EvictionFlow) -> None:
@@ -151,9 +155,9 @@ class Endings:
         self._free.pop(flow.uid, None)
 
     def _release(self, flow: EvictionFlow) -> None:
-        """Have the node given back, and what was counted beforehand counted no more.
+        """Release the node, and return what the plan did not use of the limits.
 
-        What becomes of the flow is put, or dropped, right after this.
+        The caller puts or drops the flow right after this.
         """
         context = self._context
         context.history.breaker.drop(flow.uid)
@@ -166,7 +170,7 @@ class Endings:
 
 
 def _fresh(flow: EvictionFlow, state: State, now: float) -> EvictionFlow:
-    """The same with nothing begun for it."""
+    """The same flow without a plan."""
     return replace(
         flow,
         state=state,

@@ -92,7 +92,9 @@ class Evicting:
                 return EvictionResult(_accepted(flow, victim))
             return await self._shorten(flow, victim)
         elif is_required(found, self._context.planning):
-            return EvictionResult(self._verified_again(flow), why=f"{victim.key} is to stay by now")
+            return EvictionResult(
+                self._verified_again(flow), why=f"{victim.key} must no longer be evicted"
+            )
         if victim.uid not in self._reported:
             # The object may vanish with its eviction, and an event about it must not be late.
             self._reported.add(victim.uid)
@@ -114,7 +116,7 @@ class Evicting:
         return found.uid != victim.uid or found.is_finished
 
     async def _shorten(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
-        """Have a pod that goes already go sooner, never by an eviction (0, finding 3)."""
+        """Have a pod that already terminates go sooner, never by an eviction (0, finding 3)."""
         reply = await self._evictions.delete(victim)
         outcome = read(reply)
         step = follow(outcome, self._state_of(flow, victim))

@@ -156,7 +156,7 @@ class Flows:
             if until > now
         }
         if nominated:
-            avoided[nominated] = "the scheduler's preemption gets nowhere there"
+            avoided[nominated] = "the scheduler's preemption there is stuck"
         return {
             "reserved": dict(reserved),
             "departing": frozenset(departing),

@@ -257,7 +257,9 @@ class LeaderTerm:
         wait = budgets.wait(*wanted, now)
         if wait is None or wait > 0:
             spent = replace(flow, tokens=(0, 0))
-            self._endings.replan(spent, "more pods would have to go than may be evicted now")
+            self._endings.replan(
+                spent, "more pods would have to be evicted than the limits allow now"
+            )
             return
         budgets.take(*wanted, now)
         found = replace(found, tokens=wanted, busy=0, retry_at=0.0)

@@ -118,7 +118,8 @@ class Notices:
         ranked = sorted(plan.reasons.items(), key=lambda each: (-each[1], each[0]))
         counted = [f"{reason} ({count})" for reason, count in ranked[:_SHOWN]]
         counted += ["…"] if len(ranked) > _SHOWN else []
-        note = f"no node has room for the pod, whoever is evicted: {'; '.join(counted) or 'none'}"
+        why = "; ".join(counted) or "there are no nodes"
+        note = f"no node has room for the pod, whichever pods are evicted: {why}"
         self.pod(flow, NO_NODE, note, "Warning", once=True)
 
     def victim(self, flow: EvictionFlow, victim: Victim) -> None:
@@ -175,9 +176,9 @@ class Notices:
         """Something of ours went from a node."""
         if stale:
             self._metrics.stale_taints_removed_total.labels(self._dry).inc()
-            note = "removed a reservation that no rescheduler works on"
+            note = "removed a reservation that no rescheduler uses"
         else:
-            note = "the node is not kept for critical pods any more"
+            note = "the node is no longer reserved for critical pods"
         self.node(node.name, node.uid, STALE if stale else RELEASED, note)
 
     def totals(

@@ -53,7 +53,7 @@ class Observer:
             if pod is not None and pod.uid == victim.uid:
                 (staying if pod.deletion is None else leaving).add(victim.uid)
         return Inputs(
-            observe=seen,
+            observation=seen,
             is_on=caches.is_on,
             node_is_there=not flow.is_live or caches.cluster.node(flow.node) is not None,
             node_is_open=flow.state is not State.EVICT or self._is_open(flow),

@@ -90,7 +90,7 @@ class Planning:
         now, candidate = context.clock(), plan.candidate
         if plan.unsupported:
             context.notices.planned(None, "unsupported")
-            note = f"not judged, so nothing is done: {', '.join(plan.unsupported)}"
+            note = f"unsupported constraints, so no plan is made: {', '.join(plan.unsupported)}"
             context.notices.pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
             self._flows.put(flow.at(State.NOFIT, now))
         elif candidate is None:
@@ -171,7 +171,7 @@ class Planning:
         wait = context.history.budgets.wait(count, violations, now)
         if wait is None or wait > 0:
             context.notices.planned(candidate.tier, "budget")
-            note = f"{count} pods would have to go, and so many were evicted lately: later"
+            note = f"{count} pods would have to be evicted, more than the eviction limits allow now"
             context.notices.pod(flow, reasons.DELAYED, note, "Warning", once=True)
             # What can never be afforded may cost less once the cluster has changed.
             state = State.NOFIT if wait is None else State.BACKOFF
@@ -218,7 +218,7 @@ class Planning:
         context.notices.started(flow)
         node = context.caches.cluster.node(flow.node)
         if node is not None:
-            note = f"kept for the critical pod {flow.key}"
+            note = f"reserved for the critical pod {flow.key}"
             context.notices.node(node.name, node.uid, reasons.RESERVED, note)
         self._flows.put(flow.at(State.VERIFY, context.clock()))
         return ""
@@ -277,7 +277,7 @@ class Planning:
         if not self._flows.is_current(flow):
             return
         named = ", ".join(each.key for each in candidate.victims)
-        note = f"would be helped on {candidate.node} (tier {candidate.tier}) by evicting {named}"
+        note = f"would make room on {candidate.node} (tier {candidate.tier}) by evicting {named}"
         if against:
             note = f"{note}; refused: {against}"
         if note != flow.dry_note:

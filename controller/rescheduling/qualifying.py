@@ -68,17 +68,17 @@ class Qualifying:
             if context.settings.inject_toleration and not context.settings.dry_run:
                 await self._inject(pending, key)
                 return LOOK_AGAIN
-            note = f"nothing is done for a critical pod that does not tolerate the taint {key}"
+            note = f"the critical pod does not tolerate the taint {key}: add a toleration for it"
             context.notices.pod(flow, reasons.MISSING_TOLERATION, note, "Warning", once=True)
             return LATER
         if pending.unsupported:
-            note = f"not judged, so nothing is done: {', '.join(pending.unsupported)}"
+            note = f"unsupported constraints, so no plan is made: {', '.join(pending.unsupported)}"
             context.notices.pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
             return LATER
         owner = pending.pod.owner
         left_of_attempts = context.history.attempts.wait(flow.uid, owner, now)
         if left_of_attempts is None:
-            note = "the pod has been helped in vain too often, and is left alone"
+            note = "too many attempts for this pod did not help: no further attempt is made"
             context.notices.pod(flow, reasons.DELAYED, note, "Warning", once=True)
             return LATER
         if left_of_attempts > 0:
@@ -92,7 +92,7 @@ class Qualifying:
         was_open, self.why_open = bool(self.why_open), ""
         left = context.history.breaker.wait(flow.uid, now)
         if left > 0:
-            self.why_open = "pods were evicted in vain several times in a row"
+            self.why_open = "eviction did not make room several times in a row"
         elif self._many_are_not_ready():
             left, self.why_open = FRESH, "many nodes are not ready"
         elif context.history.busy.count("", now) >= MANY_BUSY:
@@ -100,7 +100,7 @@ class Qualifying:
         elif not await self._scheduler_lives(now):
             left, self.why_open = LOOK_AGAIN, "the scheduler does not renew its Lease"
         if self.why_open and not was_open:
-            note = f"nothing is begun for critical pods: {self.why_open}"
+            note = f"rescheduling paused: {self.why_open}"
             context.notices.pod(flow, reasons.CIRCUIT, note, "Warning", once=True)
         return left
 

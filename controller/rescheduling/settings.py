@@ -1,4 +1,4 @@
-"""Settings of the rescheduler: what is critical, and what may be done to other pods for it."""
+"""Settings of the rescheduler: which pods are critical, and what may be done to others for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harbourmaster.rescheduling.model import TAINT_KEY
 from harbourmaster.rescheduling.plans import Mode, NonDrainable, ScoreOrder
 
 _SPARE: Final = 30.0
-"""Seconds that a pod may take beyond its grace."""
+"""Seconds that a pod may take beyond its grace period."""
 
 
 class ReschedulingSettings(
@@ -205,11 +205,11 @@ class ReschedulingSettings(
     ] = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a grace of none at all."""
+        """Raise ValueError for a grace period of 0."""
         if self.grace_period_limit_seconds == 0:
             raise ValueError(
-                "gracePeriodLimitSeconds: 0 kills pods before their node is free: write 1 or "
-                "more, or -1 for each pod's own grace"
+                "gracePeriodLimitSeconds: must be at least 1, or -1 to keep each pod's own grace "
+                "period: 0 kills pods before their node is free"
             )
 
     @property
@@ -241,5 +241,5 @@ class ReschedulingSettings(
 
     @property
     def backoff(self) -> Backoff:
-        """How long to wait after an attempt in vain."""
+        """How long to wait after a failed attempt."""
         return Backoff(first=self.backoff_seconds, limit=max(600.0, self.backoff_seconds))

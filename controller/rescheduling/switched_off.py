@@ -66,7 +66,7 @@ class SwitchedOff:
         for name in await self._kept():
             written = await self._reservations.write(name, self._emptied)
             if written is WriteResult.DONE:
-                self._log.info("node is not kept any more", node=name)
+                self._log.info("released node", node=name)
         return None
 
     def _start(self, _queue: WorkQueue) -> SwitchedOff:
@@ -98,7 +98,7 @@ class SwitchedOff:
             try:
                 answer = _decode_review(await self._client.create(SELF_ACCESS_REVIEWS, review))
             except (ApiError, msgspec.DecodeError) as error:
-                self._log.debug("rights are not known", error=str(error))
+                self._log.debug("permissions unknown", error=str(error))
                 return False
             if not answer.status.allowed:
                 return False

@@ -84,9 +84,9 @@ class Verifying:
         candidate = plan.candidate
         if candidate is None:
             reasons = ", ".join(plan.reasons) or ", ".join(plan.unsupported)
-            return CheckResult(flow, fault=f"the pod does not fit there any more: {reasons}")
+            return CheckResult(flow, fault=f"the pod no longer fits there: {reasons}")
         if candidate.tier > flow.tier:
-            fault = f"making room on the node would take tier {candidate.tier} by now"
+            fault = f"making room on the node now takes tier {candidate.tier}"
             return CheckResult(flow, fault=fault)
         fresh = [each for each in candidate.victims if each.uid not in flow.accepted]
         known = [each for each in flow.victims if each.uid in flow.accepted]

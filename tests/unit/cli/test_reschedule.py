@@ -119,7 +119,7 @@ def test_a_budget_is_named_and_its_violation_said(run):
     assert "violates its budget" in out
     code, out, _ = run(items, "--rescheduling-allow-pdb-violation=false")
     assert code == 1
-    assert out.startswith("kube-system/c: there is no node of 1 on which room can be made")
+    assert out.startswith("kube-system/c: room cannot be made on any of 1 nodes")
 
 
 def test_nodes_that_are_out_of_the_question_are_counted_by_their_reasons(run):
@@ -128,7 +128,7 @@ def test_nodes_that_are_out_of_the_question_are_counted_by_their_reasons(run):
     code, out, _ = run([*items, waiting(cpu=4)])
     lines = out.splitlines()
     assert code == 1
-    assert lines[0] == "kube-system/c: there is no node of 4 on which room can be made"
+    assert lines[0] == "kube-system/c: room cannot be made on any of 4 nodes"
     at = lines.index("Why not on other nodes:")
     assert lines[at + 1].startswith("  3 nodes: ")
     assert lines[at + 2].startswith("  1 node: ")
@@ -137,7 +137,7 @@ def test_nodes_that_are_out_of_the_question_are_counted_by_their_reasons(run):
 def test_a_pod_that_fits_needs_nobody_to_move(run):
     code, out, _ = run(cluster(waiting(), stored(node("n3", 2))))
     assert code == 0
-    assert out.startswith("kube-system/c: it fits on n3, and nobody has to move\n")
+    assert out.startswith("kube-system/c: it fits on n3, and no pod has to move\n")
 
 
 def test_room_that_is_kept_for_another_one_is_taken_into_account(run):
@@ -159,15 +159,15 @@ def test_what_nobody_judges_is_said(run):
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     code, out, _ = run(cluster(topologySpreadConstraints=[spread]))
     assert code == 1
-    assert out == "kube-system/c: no plan, for nobody here judges topology spread\n"
+    assert out == "kube-system/c: no plan: unsupported constraints: topology spread\n"
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"tolerant": False}, "note: it does not tolerate CriticalAddonsOnly:NoSchedule: "),
-        ({"conditions": ()}, "note: its scheduler has not said that it is unschedulable: "),
-        ({"schedulingGates": [{"name": "a"}]}, "note: it waits at a scheduling gate: "),
+        ({"conditions": ()}, "note: its scheduler has not reported it as unschedulable: "),
+        ({"schedulingGates": [{"name": "a"}]}, "note: it has a scheduling gate: "),
     ],
 )
 def test_what_would_keep_us_from_doing_it_is_noted(run, options, text):
@@ -180,7 +180,7 @@ def test_a_preemption_under_way_is_noted(run):
     found = waiting()
     found["status"]["nominatedNodeName"] = "n2"
     _, out, _ = run(cluster(found))
-    assert "note: its scheduler makes room on n2: that is left to it\n" in out
+    assert "note: its scheduler preempts pods on n2: nothing else is done\n" in out
 
 
 def finished():
@@ -201,7 +201,7 @@ def going():
 @pytest.mark.parametrize(
     ("found", "asked", "text"),
     [
-        (waiting(), "kube-system/other", "kube-system/other: there is no such pod"),
+        (waiting(), "kube-system/other", "kube-system/other: pod not found"),
         (placed(), POD, "kube-system/c: it does not wait for a node: it is on n1"),
         (finished(), POD, "kube-system/c: it does not wait for a node: its phase is Succeeded"),
         (going(), POD, "kube-system/c: it does not wait for a node: it is being deleted"),
@@ -251,11 +251,11 @@ def test_settings_that_the_controller_refuses(run, selector):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "no nodes and no pods in it: make it by kubectl get"),
+        ("", "contains no nodes and no pods: create it with kubectl get"),
         ("[", "document 1: line"),
         ("kind: List\nitems: [1]", "document 1: items[0]: expected an object"),
         ('{"kind": "List", "items": [1]}', "items[0]: expected object"),
-        (json.dumps(dumped([stored(node("n1"))])), "no pods in it"),
+        (json.dumps(dumped([stored(node("n1"))])), "contains no pods"),
         (
             '{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": 5}}]}',
             "items[0]: metadata.name: expected string, got integer",
@@ -294,7 +294,7 @@ def test_a_pod_is_named_with_its_namespace(capsys, asked):
     with pytest.raises(SystemExit) as ended:
         main(["reschedule", "plan", f"--pod={asked}"])
     assert ended.value.code == 2
-    assert f"{asked} is no pod: give it as NAMESPACE/POD" in capsys.readouterr().err
+    assert f'invalid pod "{asked}": expected NAMESPACE/NAME' in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -346,7 +346,7 @@ async def test_without_the_rights_that_is_said(api, live):
     api.forbid("list", NODES)
     code, out, err = await live()
     assert (code, out) == (1, "")
-    assert err.startswith("harbourmaster: no plan, for you may not read all of it: ")
+    assert err.startswith("harbourmaster: no plan: missing permission: ")
     assert 'cannot list resource "nodes"' in err
     assert len(err.splitlines()) == 1
 

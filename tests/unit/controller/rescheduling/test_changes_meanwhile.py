@@ -229,7 +229,7 @@ async def test_how_things_stand_is_not_counted_anew_for_each_of_many_pods(
     api, controlled, monkeypatch
 ):
     counts = []
-    monkeypatch.setattr(Notices, "standing", lambda *given, **_: counts.append(given[1]))
+    monkeypatch.setattr(Notices, "totals", lambda *given, **_: counts.append(given[1]))
     api.add_node(cpu="500m")
     for number in range(50):
         api.add_critical(f"c{number}")

@@ -25,7 +25,9 @@ def test_installing_us_evicts_nobody():
 
 
 def test_no_grace_at_all_is_refused():
-    with pytest.raises(msgspec.ValidationError, match="gracePeriodLimitSeconds: 0 kills pods"):
+    with pytest.raises(
+        msgspec.ValidationError, match="gracePeriodLimitSeconds: must be at least 1"
+    ):
         settings(gracePeriodLimitSeconds=0)
     assert settings(gracePeriodLimitSeconds=-1).rescheduling.times.adds_grace
 
