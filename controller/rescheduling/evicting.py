@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.controller.rescheduling.caches import bare
 from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.resources import PODS
 from harbourmaster.rescheduling.answers import (
     EvictionOutcome,
     EvictionState,

@@ -6,11 +6,12 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import PODS
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.caches import bare
 from harbourmaster.controller.rescheduling.flows import UNTRUSTED
 from harbourmaster.controller.rescheduling.reservations import WriteResult
-from harbourmaster.api.times import stamp
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.fit import static_reasons

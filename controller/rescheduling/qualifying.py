@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import LEASES, PODS
 from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.context import MANY_BUSY
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.controller.rescheduling.caches import UNFINISHED, bare
 from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
 from harbourmaster.kube.errors import NotFoundError

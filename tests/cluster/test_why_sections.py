@@ -10,8 +10,6 @@ import pytest
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.main import main
-from harbourmaster.kube.patches import MergePatch
-from harbourmaster.kube.resources import NODES, PODS
 from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, render
 from helpers.cluster import fresh_namespace
 from helpers.controller import connected
