@@ -17,12 +17,11 @@ from harbourmaster.rescheduling.score import LEADING
 from harbourmaster.rescheduling.search import Search
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
-    from typing import Unpack
+    from collections.abc import Generator, Iterable
 
     from harbourmaster.rescheduling.cluster import Cluster
     from harbourmaster.rescheduling.model import Node, PendingPod, Pod
-    from harbourmaster.rescheduling.plans import CircumstanceFields, PlannerSettings
+    from harbourmaster.rescheduling.plans import PlannerSettings
     from harbourmaster.rescheduling.search import Found
     from harbourmaster.rescheduling.victims import Movable
 
@@ -30,6 +29,7 @@ _SHOWN: Final = 6
 """The best node, and five others."""
 _COMPARED: Final = 20
 """The best ones, whose victims are asked where they may go."""
+_NOTHING: Final = Circumstances()
 _Answer = TypeVar("_Answer")
 
 
@@ -38,10 +38,10 @@ def plan(
     pending: PendingPod,
     settings: PlannerSettings,
     now: float,
-    **around: Unpack[CircumstanceFields],
+    around: Circumstances = _NOTHING,
 ) -> Plan:
-    """The plan for one pod; the keywords are the fields of Circumstances."""
-    return _finished(plan_in_slices(cluster, pending, settings, now, **around))
+    """The plan for one pod."""
+    return _finished(plan_in_slices(cluster, pending, settings, now, around))
 
 
 def plan_in_slices(
@@ -49,13 +49,13 @@ def plan_in_slices(
     pending: PendingPod,
     settings: PlannerSettings,
     now: float,
-    **around: Unpack[CircumstanceFields],
+    around: Circumstances = _NOTHING,
 ) -> Generator[None, None, Plan]:
     """The same in slices; a node that changes between them is looked at again."""
     unanswered = Plan(pod_uid=pending.pod.uid, pod_key=pending.pod.key)
     if pending.unsupported:
         return replace(unanswered, unsupported=pending.unsupported)
-    search = Search(cluster, pending, settings, now, Circumstances(**around))
+    search = Search(cluster, pending, settings, now, around)
     found = yield from search.run()
     if settings.prefer_relocatable and settings.score_order != "random":
         candidates = yield from _by_stranded(cluster, search, found[:_COMPARED], settings)
@@ -70,14 +70,14 @@ def plan_in_slices(
     )
 
 
-def plan_on(
+def plan_on(  # noqa: PLR0913, PLR0917 - a plan, and what was just read of one node
     cluster: Cluster,
     node: Node,
     pods: Iterable[Pod],
     pending: PendingPod,
     settings: PlannerSettings,
     now: float,
-    **around: Unpack[CircumstanceFields],
+    around: Circumstances = _NOTHING,
 ) -> Plan:
     """The plan for one pod on one node with just these pods on it, as they were just read.
 
@@ -87,71 +87,10 @@ def plan_on(
     if pending.unsupported:
         return replace(answer, unsupported=pending.unsupported)
     present = [pod for pod in pods if not pod.is_finished and pod.uid != pending.pod.uid]
-    search = Search(cluster, pending, settings, now, Circumstances(**around))
+    search = Search(cluster, pending, settings, now, around)
     found = search.on(node, present)
     candidate = None if found is None else _candidate(search, found, settings)
     return replace(answer, candidate=candidate, reasons=search.reasons, evaluated=search.evaluated)
-
-
-def plan_all(
-    cluster: Cluster,
-    pendings: Iterable[PendingPod],
-    settings: PlannerSettings,
-    now: float,
-    *,
-    first_seen: Mapping[str, float] | None = None,
-    **around: Unpack[CircumstanceFields],
-) -> list[Plan]:
-    """A plan for each pod, in the order of the queue, every one as if those before were done.
-
-    ``first_seen``: by UID; else a pod was first seen when it was made.
-    """
-    plans = []
-    given = Circumstances(**around)
-    for pending in queued(pendings, first_seen or {}):
-        found = plan(cluster, pending, settings, now, **_fields(given))
-        plans.append(found)
-        given = after(given, found, pending.pod)
-    return plans
-
-
-def queued(pendings: Iterable[PendingPod], first_seen: Mapping[str, float]) -> list[PendingPod]:
-    """Pods in the order in which they are planned for."""
-
-    def place(each: PendingPod) -> tuple[int, float, str]:
-        pod = each.pod
-        return -pod.priority, first_seen.get(pod.uid, pod.created), pod.key
-
-    return sorted(pendings, key=place)
-
-
-def after(around: Circumstances, done: Plan, pod: Pod) -> Circumstances:
-    """The circumstances once a plan for ``pod`` is accepted."""
-    candidate = done.candidate
-    if candidate is None:
-        return around
-    claimed = dict(around.claimed)
-    for victim in candidate.victims:
-        if victim.budget:
-            claimed[victim.budget] = claimed.get(victim.budget, 0) + 1
-    beside = around.reserved.get(candidate.node, ())
-    return replace(
-        around,
-        reserved={**around.reserved, candidate.node: (*beside, pod)},
-        departing=around.departing.union(each.uid for each in candidate.victims),
-        claimed=claimed,
-    )
-
-
-def _fields(around: Circumstances) -> CircumstanceFields:
-    return {
-        "reserved": around.reserved,
-        "departing": around.departing,
-        "claimed": around.claimed,
-        "excluded_nodes": around.excluded_nodes,
-        "excluded_pods": around.excluded_pods,
-        "spared_owners": around.spared_owners,
-    }
 
 
 def _finished(steps: Generator[None, None, _Answer]) -> _Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, TypeAlias, TypedDict
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -60,17 +60,6 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     excluded_nodes: Mapping[str, str] = {}
     excluded_pods: frozenset[str] = frozenset()
     spared_owners: frozenset[str] = frozenset()
-
-
-class CircumstanceFields(TypedDict, total=False):
-    """The fields of Circumstances, as keywords."""
-
-    reserved: Mapping[str, Iterable[Pod]]
-    departing: frozenset[str]
-    claimed: Mapping[str, int]
-    excluded_nodes: Mapping[str, str]
-    excluded_pods: frozenset[str]
-    spared_owners: frozenset[str]
 
 
 class Victim(Struct, frozen=True, gc=False, kw_only=True):

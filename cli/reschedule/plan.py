@@ -106,7 +106,7 @@ def report_of(state: State, settings: ReschedulingSettings, shown: str) -> Shown
         tolerating(asked, settings.taint_key),
         planner_settings(settings, DEFAULT_NAMESPACE),
         time.time(),
-        **state.around(),
+        state.around(),
     )
     return Shown(
         pod=shown,

@@ -14,6 +14,7 @@ from harbourmaster.cli.cluster import collect
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.model import PendingPod
+from harbourmaster.rescheduling.plans import Circumstances
 from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 from harbourmaster.serving.documents import Problem, parse_documents
 from harbourmaster.telemetry.text import reason
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from harbourmaster.kube.client import Client
     from harbourmaster.rescheduling.model import Criteria, Pod
-    from harbourmaster.rescheduling.plans import CircumstanceFields
 
 
 class UnreadableError(Exception):
@@ -67,7 +67,7 @@ class State:
         if reader is not None:
             reader(raw)
 
-    def around(self) -> CircumstanceFields:
+    def around(self) -> Circumstances:
         """The reservations for other pods, as the annotations of nodes say."""
         reserved: dict[str, list[Pod]] = {}
         departing: set[str] = set()
@@ -79,7 +79,7 @@ class State:
                     continue
                 reserved.setdefault(node.name, []).append(waiting.pod)
                 departing.update(victim.uid for victim in each.victims)
-        return {"reserved": reserved, "departing": frozenset(departing)}
+        return Circumstances(reserved=reserved, departing=frozenset(departing))
 
     def _node(self, raw: Raw) -> None:
         self.cluster.put_node(decode_node(raw))

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.rescheduling.flow import State
+from harbourmaster.rescheduling.plans import Circumstances
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.notices import Notices
     from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.model import Pod
-    from harbourmaster.rescheduling.plans import CircumstanceFields, Victim
+    from harbourmaster.rescheduling.plans import Victim
 
 UNTRUSTED: Final = 600.0
 """Seconds for which a pod avoids a node that it could not be helped on."""
@@ -129,7 +130,7 @@ class Flows:
 
     def circumstances(
         self, flow: EvictionFlow, now: float, owners: frozenset[str], nominated: str = ""
-    ) -> CircumstanceFields:
+    ) -> Circumstances:
         """What a plan for one pod has to take into account of all the others."""
         reserved: dict[str, list[Pod]] = defaultdict(list)
         departing: set[str] = set()
@@ -157,16 +158,14 @@ class Flows:
         }
         if nominated:
             avoided[nominated] = "the scheduler's preemption there is stuck"
-        return {
-            "reserved": dict(reserved),
-            "departing": frozenset(departing),
-            "claimed": dict(claimed),
-            "excluded_nodes": avoided,
-            "excluded_pods": frozenset(
-                uid for uid, until in self._unevictable.items() if until > now
-            ),
-            "spared_owners": owners,
-        }
+        return Circumstances(
+            reserved=dict(reserved),
+            departing=frozenset(departing),
+            claimed=dict(claimed),
+            excluded_nodes=avoided,
+            excluded_pods=frozenset(uid for uid, until in self._unevictable.items() if until > now),
+            spared_owners=owners,
+        )
 
     def sweep(self, now: float) -> None:
         """Forget what has run out."""

@@ -128,7 +128,7 @@ class Planning:
             pending,
             context.planning,
             context.now(),
-            **self._flows.circumstances(flow, begun, context.often_evicted(), self.nominated(flow)),
+            self._flows.circumstances(flow, begun, context.often_evicted(), self.nominated(flow)),
         )
         plan: Plan | None = None
         while plan is None:

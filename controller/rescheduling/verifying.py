@@ -80,7 +80,7 @@ class Verifying:
             pending,
             context.planning,
             context.now(),
-            **self._flows.circumstances(flow, context.clock(), context.often_evicted()),
+            self._flows.circumstances(flow, context.clock(), context.often_evicted()),
         )
         candidate = plan.candidate
         if candidate is None:

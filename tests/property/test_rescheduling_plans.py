@@ -33,9 +33,9 @@ def some(part):
         yield seed, random_case(seed)
 
 
-def planned(case, account=None, **around):
+def planned(case, account=None):
     account = account or cluster(*case.objects)
-    return plan(account, case.pending, case.settings, NOW, **around)
+    return plan(account, case.pending, case.settings, NOW)
 
 
 def without(pods, victims):

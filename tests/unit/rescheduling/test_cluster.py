@@ -12,8 +12,8 @@ def names(account, where="n1"):
     return sorted(each.name for each in account.pods_on(where))
 
 
-def victims(account, pending=None, **around):
-    found = plan(account, pending or critical(), SETTINGS, NOW, **around).candidate
+def victims(account, pending=None):
+    found = plan(account, pending or critical(), SETTINGS, NOW).candidate
     return found and sorted(each.name for each in found.victims)
 
 

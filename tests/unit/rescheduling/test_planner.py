@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.selectors import Matcher
 from harbourmaster.rescheduling.model import AntiAffinityTerm
-from harbourmaster.rescheduling.planner import after, plan, plan_all, plan_on
+from harbourmaster.rescheduling.planner import plan, plan_on
 from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings
 from helpers.planning import (
     NOW,
@@ -24,6 +24,10 @@ from helpers.planning import (
 )
 
 
+def plan_around(account, wanted, settings=SETTINGS, **fields):
+    return plan(account, wanted, settings, NOW, Circumstances(**fields))
+
+
 def going(found):
     return found.candidate and [each.name for each in found.candidate.victims]
 
@@ -35,78 +39,70 @@ def four():
 def test_reserved_pods_are_present_and_their_victims_gone():
     account = cluster(node("n1"), *four())
     first = plan(account, critical("c"), SETTINGS, NOW)
-    around = after(Circumstances(), first, critical("c").pod)
-    second = plan(
-        account, critical("d"), SETTINGS, NOW, reserved=around.reserved, departing=around.departing
+    around = Circumstances(
+        reserved={"n1": [critical("c").pod]}, departing=frozenset(("default-v3",))
     )
+    second = plan(account, critical("d"), SETTINGS, NOW, around)
     assert (going(first), going(second)) == (["v3"], ["v2"])
 
 
 def test_each_victim_of_a_budget_is_counted():
     account = cluster(node("n1"), *four(), budget("b", 2))
-    wanted = critical(cpu=2)
-    found = plan(account, wanted, SETTINGS, NOW)
-    assert going(found) == ["v2", "v3"]
-    assert after(Circumstances(), found, wanted.pod).claimed == {"default/b": 2}
+    found = plan(account, critical(cpu=2), SETTINGS, NOW).candidate
+    assert [(each.name, each.budget) for each in found.victims] == [
+        ("v2", "default/b"),
+        ("v3", "default/b"),
+    ]
 
 
 def test_a_pods_own_reservation_is_not_counted_twice():
     account = cluster(node("n1"), *four())
     wanted = critical()
-    assert going(plan(account, wanted, SETTINGS, NOW, reserved={"n1": [wanted.pod]})) == ["v3"]
+    assert going(plan_around(account, wanted, reserved={"n1": [wanted.pod]})) == ["v3"]
 
 
 def test_a_reserved_pod_that_has_come_is_not_counted_twice():
     other = critical("other").pod
     account = cluster(node("n1", 5), *four(), replace(other, node="n1"))
-    assert going(plan(account, critical(), SETTINGS, NOW, reserved={"n1": [other]})) == ["v3"]
+    assert going(plan_around(account, critical(), reserved={"n1": [other]})) == ["v3"]
 
 
 def test_what_may_not_be_evicted_stays():
     account = cluster(node("n1"), *four())
-    found = plan(account, critical(), SETTINGS, NOW, excluded_pods=frozenset(("default-v3",)))
+    found = plan(
+        account, critical(), SETTINGS, NOW, Circumstances(excluded_pods=frozenset(("default-v3",)))
+    )
     assert going(found) == ["v2"]
 
 
 def test_excluded_nodes_are_counted_by_their_reason():
     account = cluster(node("n1"))
-    found = plan(account, critical(), SETTINGS, NOW, excluded_nodes={"n1": "backed off"})
+    found = plan(
+        account, critical(), SETTINGS, NOW, Circumstances(excluded_nodes={"n1": "backed off"})
+    )
     assert (found.candidate, found.reasons) == (None, {"backed off": 1})
 
 
 def test_owners_that_suffered_are_spared_if_it_can_be():
     account = cluster(node("n1"), *four()[:3], pod("w", owner="other", priority=5))
-    found = plan(account, critical(), SETTINGS, NOW, spared_owners=frozenset(("uid-of-owner",)))
+    found = plan(
+        account,
+        critical(),
+        SETTINGS,
+        NOW,
+        Circumstances(spared_owners=frozenset(("uid-of-owner",))),
+    )
     assert going(found) == ["w"]
     forbidding = PlannerSettings(non_drainable="forbid")
     both = frozenset(("uid-of-owner", "other"))
-    assert plan(account, critical(), forbidding, NOW, spared_owners=both).candidate is None
+    assert plan_around(account, critical(), forbidding, spared_owners=both).candidate is None
 
 
 def test_claims_of_live_plans_are_taken_off_the_budget():
     account = cluster(node("n1"), *four(), budget("pdb", 1))
     assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
     claimed = {"default/pdb": 1}
-    assert plan(account, critical(), SETTINGS, NOW, claimed=claimed).candidate.tier == 3
-
-
-def test_plans_in_a_row_share_the_budget():
-    account = cluster(node("n1"), *four(), node("n2"), pod("a", "n2", cpu=4, grace=60))
-    account.put_budget(budget("pdb", 1, {"app": "v"}))
-    for each in four():
-        account.put_pod(replace(each, labels={"app": "v"}))
-    found = plan_all(account, [critical("c", cpu=1), critical("d", cpu=1)], SETTINGS, NOW)
-    assert [(each.candidate.node, each.candidate.tier) for each in found] == [("n1", 1), ("n2", 2)]
-
-
-def test_the_queue_is_by_priority_then_by_time():
-    account = cluster(node("n1", 8))
-    pods = [critical("a", created=2), critical("b", created=1), critical("z", priority=9)]
-    found = plan_all(account, pods, SETTINGS, NOW)
-    assert [each.pod_key[-1] for each in found] == ["z", "b", "a"]
-    seen = {"kube-system-a": 0.0, "kube-system-b": 1.0}
-    found = plan_all(account, pods, SETTINGS, NOW, first_seen=seen)
-    assert [each.pod_key[-1] for each in found] == ["z", "a", "b"]
+    assert plan_around(account, critical(), claimed=claimed).candidate.tier == 3
 
 
 @pytest.mark.parametrize(
@@ -264,7 +260,7 @@ def test_a_reserved_pod_in_the_way_closes_the_node():
     other = critical("other", labels={"app": "dns"}).pod
     wanted = critical(anti_affinity=(apart({"app": "dns"}, namespaces=("kube-system",)),))
     account = cluster(node("n1"), *four(), node("n2"), pod("b", "n2", cpu=4, priority=7))
-    found = plan(account, wanted, SETTINGS, NOW, reserved={"n1": [other]})
+    found = plan_around(account, wanted, reserved={"n1": [other]})
     assert found.candidate.node == "n2"
 
 

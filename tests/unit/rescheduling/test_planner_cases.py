@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harbourmaster.rescheduling.model import NodeRequirement, NodeTerm
-from harbourmaster.rescheduling.planner import plan, plan_all
+from harbourmaster.rescheduling.planner import plan
 from harbourmaster.rescheduling.plans import PlannerSettings
 from helpers.planning import (
     NOW,
@@ -434,13 +434,6 @@ def test_c36b_the_leaving_pod_is_shortened():
 def test_c37_a_grace_of_zero_becomes_one():
     found = planned([node("n1", 1), pod("a", grace=0)], critical(), {})
     assert found.candidate.victims[0].new_grace == 1
-
-
-def test_c22_two_critical_pods_take_two_victims():
-    account = cluster(node("n1"), *several(4))
-    found = plan_all(account, [critical("d"), critical("c")], PlannerSettings(), NOW)
-    assert [each.pod_key for each in found] == ["kube-system/c", "kube-system/d"]
-    assert [[v.name for v in each.candidate.victims] for each in found] == [["v3"], ["v2"]]
 
 
 def test_c44_a_pod_of_the_zone_elsewhere_closes_the_node():

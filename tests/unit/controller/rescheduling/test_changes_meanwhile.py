@@ -262,10 +262,10 @@ async def test_one_that_cannot_be_planned_for_keeps_no_other_waiting(api, contro
     api.add_critical("a")
     plan = planner.plan_in_slices
 
-    def failing(cluster, pending, *given, **around):
+    def failing(cluster, pending, *given):
         if pending.pod.name == "a":
             raise TypeError("a fault of ours")
-        return plan(cluster, pending, *given, **around)
+        return plan(cluster, pending, *given)
 
     monkeypatch.setattr(planner, "plan_in_slices", failing)
     with captured_log() as log:
