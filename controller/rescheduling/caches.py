@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
+from harbourmaster.kube.reading import readable
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.kube.store import Store
 from harbourmaster.rescheduling.cluster import Cluster
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.kube.reading import Metadata
     from harbourmaster.rescheduling.model import Budget, Criteria, Node, Pod
 
 T = TypeVar("T")
@@ -158,6 +160,33 @@ class Caches:
 def bare(found: Pod | PendingPod) -> Pod:
     """The pod itself."""
     return found.pod if isinstance(found, PendingPod) else found
+
+
+def pods_of(node: str) -> str:
+    """The field selector of the pods on a node that are not finished."""
+    return f"spec.nodeName={node},{UNFINISHED}"
+
+
+async def read_all(
+    client: Client,
+    resource: Resource,
+    decode: Callable[[msgspec.Raw], T],
+    skip: Callable[[Metadata, Exception], None],
+    *,
+    field_selector: str = "",
+) -> list[T]:
+    """All objects of a list as the API has them now; ``skip`` gets those that cannot be read.
+
+    Raises ApiError.
+    """
+    found: list[T] = []
+    token = ""
+    while True:
+        page = await client.list(resource, continue_token=token, field_selector=field_selector)
+        found += readable(page.items, decode, skip)
+        token = page.continue_token
+        if not token:
+            return found
 
 
 def _uid(found: Pod | PendingPod) -> str:

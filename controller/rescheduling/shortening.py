@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.controller.rescheduling.caches import UNFINISHED
+from harbourmaster.controller.rescheduling.caches import pods_of, read_all
 from harbourmaster.controller.settings import RESCHEDULING
-from harbourmaster.kube.reading import log_skipped, readable
+from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.telemetry.logging import get_logger
 
@@ -109,14 +109,7 @@ class Shortening:
 
     async def _preempted(self, node: str) -> list[str]:
         """The uids of the pods on a node that the scheduler took, as the API has them."""
-        found: list[str] = []
-        token = ""
-        while True:
-            page = await self._context.client.list(
-                PODS, field_selector=f"spec.nodeName={node},{UNFINISHED}", continue_token=token
-            )
-            pods = readable(page.items, _decode, self._skip)
-            found += [each.metadata.uid for each in pods if each.is_preempted]
-            token = page.continue_token
-            if not token:
-                return found
+        pods = await read_all(
+            self._context.client, PODS, _decode, self._skip, field_selector=pods_of(node)
+        )
+        return [each.metadata.uid for each in pods if each.is_preempted]

@@ -12,10 +12,11 @@ import msgspec
 
 from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
 from harbourmaster.controller.job import Job
+from harbourmaster.controller.rescheduling.caches import read_all
 from harbourmaster.controller.rescheduling.reservations import Reservations, WriteResult
 from harbourmaster.controller.settings import RESCHEDULING
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.reading import log_skipped, readable
+from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.reservation import arrange, decode_held
 from harbourmaster.telemetry.logging import get_logger
 
@@ -76,15 +77,9 @@ class SwitchedOff:
         return arrange(held, [], self._key)
 
     async def _kept(self) -> list[str]:
-        found: list[str] = []
-        token = ""
-        while True:
-            page = await self._client.list(NODES, continue_token=token)
-            held = readable(page.items, decode_held, partial(log_skipped, self._log))
-            found += [each.name for each in held if each.has_ours(self._key)]
-            token = page.continue_token
-            if not token:
-                return found
+        skip = partial(log_skipped, self._log)
+        held = await read_all(self._client, NODES, decode_held, skip)
+        return [each.name for each in held if each.has_ours(self._key)]
 
     async def _may(self) -> bool:
         """Whether we have the rights that keeping nodes takes, without trying."""

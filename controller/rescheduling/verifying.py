@@ -9,10 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.controller.rescheduling.caches import UNFINISHED, bare
+from harbourmaster.controller.rescheduling.caches import bare, pods_of, read_all
 from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.reading import readable
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.answers import (
     EvictionOutcome,
@@ -139,19 +138,8 @@ class Verifying:
         def skip(metadata: Metadata, error: Exception) -> None:
             unread.append(f"{metadata.key}: {error}")
 
-        found: list[Pod] = []
-        token = ""
-        while True:
-            page = await context.client.list(
-                PODS,
-                field_selector=f"spec.nodeName={node},{UNFINISHED}",
-                continue_token=token,
-            )
-            read_now = readable(page.items, decode, skip)
-            found += [each for each in read_now if isinstance(each, Pod)]
-            token = page.continue_token
-            if not token:
-                return found
+        found = await read_all(context.client, PODS, decode, skip, field_selector=pods_of(node))
+        return [each for each in found if isinstance(each, Pod)]
 
     async def _try(self, flow: EvictionFlow, victim: Victim) -> CheckResult | None:
         """Why the flow can't go on with this victim, or when it can; None if it can now."""
