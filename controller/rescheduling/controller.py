@@ -1,4 +1,4 @@
-"""The controller of rescheduling: one job, its caches, and who is told of what."""
+"""The controller of rescheduling: its work queue, caches and events."""
 
 from __future__ import annotations
 

@@ -53,10 +53,10 @@ class Evicting:
         self._flows = flows
         self._evictions = evictions
         self._reported: set[str] = set()
-        """Victims that were told already; an eviction may take several tries."""
+        """Victims with an event already; an eviction may take several tries."""
 
     def forget_but(self, uids: Collection[str]) -> None:
-        """Forget what was told of any other pod."""
+        """Forget the events of any other pod."""
         self._reported.intersection_update(uids)
 
     async def evict(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.plans import Victim
 
 DELETION: Final = "DeletionByRescheduler"
-"""The reason that a pod is told which is deleted past its disruption budget."""
+"""The condition reason of a pod that is deleted against its disruption budget."""
 TIMEOUT: Final = 15.0
 """Seconds for an answer: the API server tries for ten to count an eviction in a busy budget."""
 LEAST_GRACE: Final = 1

@@ -31,7 +31,7 @@ _ALL: Final = 1_000_000
 
 
 class Flows:
-    """Courses by the key of their pod. Times are of the clock that nobody sets."""
+    """Flows by the key of their pod. Times are of the monotonic clock."""
 
     def __init__(self, caches: Caches, notices: Notices) -> None:
         self._caches = caches

@@ -38,7 +38,7 @@ RESERVED: Final = "ReservedForCriticalAddon"
 RELEASED: Final = "ReservationReleased"
 STALE: Final = "StaleReservationRemoved"
 AGAIN: Final = 600.0
-"""Seconds after which something that is still so is told again."""
+"""Seconds after which an event that still applies is repeated."""
 _ACTION: Final = "Reschedule"
 _SHOWN: Final = 8
 """Reasons in an event, the most frequent ones."""

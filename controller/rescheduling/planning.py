@@ -272,7 +272,7 @@ class Planning:
         return await self._reservations.write(flow.node, lambda held: reserve(held, one, key))
 
     async def _report_dry_run(self, flow: EvictionFlow, candidate: Candidate) -> None:
-        """A dry run: the evictions are tried, and the plan is told when it is another one."""
+        """A dry run: the evictions are tried, and a plan that differs from the last is reported."""
         context, now = self._context, self._context.clock()
         against = await self._verifying.try_all(flow, candidate.victims)
         if not self._flows.is_current(flow):

@@ -131,7 +131,7 @@ class Qualifying:
         try:
             raw = await client.get(PODS, pod.name, pod.namespace)
             if decode_pending(raw, self._context.criteria).tolerates_reservation:
-                # It has it already, of which the watch has not told yet.
+                # It has it already; the watch is behind.
                 return
             found = _decode_pod(raw)
             before = found.spec.tolerations

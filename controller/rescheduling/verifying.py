@@ -119,7 +119,7 @@ class Verifying:
         )
 
     async def _is_behind(self, flow: EvictionFlow, pending: PendingPod) -> bool:
-        """Whether the API knows of an end of the flow that the watch has not told yet."""
+        """Whether the API shows an end of the flow that the watch does not show yet."""
         context, pod = self._context, pending.pod
         try:
             raw = await context.client.get(PODS, pod.name, pod.namespace)
