@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 
-from harbourmaster.serving.refusals import Refusal
+from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harbourmaster.serving.protocol import Protocol
-from harbourmaster.serving.refusals import Refusal
+from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
     from aiohttp import web

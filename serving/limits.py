@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self
 
 from harbourmaster.serving.heartbeat import Heartbeat
-from harbourmaster.serving.refusals import Refusal
+from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -66,6 +66,14 @@ class Limits:
     def admit(self) -> Admission:
         """A place for one request; ``with`` takes it and gives it back."""
         return Admission(self)
+
+    def has_room(self, size: int) -> bool:
+        """Whether a request with ``size`` bytes would be admitted; nothing is counted."""
+        return (
+            self.requests_in_flight < self.max_requests
+            and self.lag <= self.max_lag
+            and self.bytes_in_flight + size <= self.max_bytes
+        )
 
     def refuse(self, reason: str) -> Refusal:
         """Count a refusal, and return it to be raised."""

@@ -1,28 +1,36 @@
 """aiohttp's HTTP/1.1 protocol with what it lacks towards hostile clients.
 
 Time-outs for request heads and for clients that don't read, no traceback and no banner in any
-answer, and ``Connection: close`` on every answer while draining. The path of a good request gets
-one comparison more; timers are set only where bytes are missing.
+answer, ``Connection: close`` on every answer while draining, and direct answers to plain requests.
+Timers are set only where bytes are missing.
+
+aiohttp has no public way to learn what its parser has found. ``test_direct`` names what is read
+here of its private state, and setup.cfg pins its minor version.
 """
 
 from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from msgspec import Struct
 
-from harbourmaster.serving.refusals import NamelessResponse, Refusal
+from harbourmaster.serving.direct import json_answer, plain_head
+from harbourmaster.serving.limits import Admission
+from harbourmaster.serving.responses import NamelessResponse, Refusal
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from aiohttp.web_request import BaseRequest
 
+    from harbourmaster.serving.direct import Direct
+    from harbourmaster.serving.limits import Limits
+
+_GATHERING: Final = 0.05
+"""Seconds that the parts of a plain request may take; then aiohttp reads on, by its own rules."""
 _READ_BUFFER: Final = 64 * 1024
 """Bytes of a body that wait unread before the connection is paused; the protocol holds twice it."""
 _MAX_HEADERS: Final = 64
@@ -78,15 +86,33 @@ class Connections:
             self.unused.set()
 
 
+class _Gathering(Struct):
+    """The parts of a plain request that are here, and its share of the limits."""
+
+    admission: Admission
+    timer: asyncio.TimerHandle
+    data: bytes = b""
+
+
 class Protocol(RequestHandler):
-    """One connection."""
+    """One connection.
+
+    A plain request is answered directly (see ``direct``). Any other is handed to aiohttp, and the
+    connection with it: for good, unless aiohttp got exactly one whole request and answered it.
+    """
 
     __slots__ = (
+        "_active_at",
         "_client_name",
         "_connections",
+        "_direct",
+        "_gathering",
         "_head_timer",
+        "_idle_timer",
         "_in_head",
         "_is_counted",
+        "_is_direct",
+        "_is_lent",
         "_timeouts",
         "_unread_timer",
     )
@@ -97,6 +123,7 @@ class Protocol(RequestHandler):
         connections: Connections,
         timeouts: Timeouts,
         loop: asyncio.AbstractEventLoop,
+        direct: Direct | None = None,
     ) -> None:
         super().__init__(
             server,
@@ -117,6 +144,13 @@ class Protocol(RequestHandler):
         self._in_head = False
         self._is_counted = False
         self._client_name: str | None = None
+        self._direct = direct
+        self._is_direct = direct is not None
+        self._is_lent = False
+        """Whether aiohttp has one whole request, after whose answer it has nothing left."""
+        self._gathering: _Gathering | None = None
+        self._active_at = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
     def client_name(self) -> str:
@@ -138,13 +172,98 @@ class Protocol(RequestHandler):
         """Stop all timers."""
         self._stop_head_timer()
         self._stop_unread_timer()
+        self._end_gathering()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self._is_counted:
             self._is_counted = False
             self._connections.closed()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse; a head that is begun and not complete gets its time."""
+        """Answer a plain request directly; aiohttp parses whatever else comes."""
+        if self._is_direct:
+            data = self._answered_directly(data)
+            if not data:
+                return
+            self._is_direct = False
+        elif data:
+            # It may belong to a second request.
+            self._is_lent = False
+        self._parse(data)
+
+    def _answered_directly(self, data: bytes) -> bytes:
+        """Answer a request; returns what is for aiohttp."""
+        part = data
+        gathering = self._gathering
+        if gathering is not None:
+            data = gathering.data + part
+        direct, transport, head = self._direct, self.transport, plain_head(data)
+        if (
+            head is not None
+            and direct is not None
+            and transport is not None
+            and not self.writing_paused
+            and not self._connections.draining
+            and head.path in direct.answers
+            and len(data) <= head.end
+            and direct.limits.has_room(len(part))
+        ):
+            self._keep_alive_from_now()
+            if len(data) < head.end:
+                self._gather(data, len(part), direct.limits)
+                return b""
+            answer = direct.answers[head.path](self, head, data[head.start :])
+            if answer is not None:
+                self._end_gathering()
+                transport.write(json_answer(answer))
+                return b""
+        self._end_gathering()
+        self._is_lent = head is not None and len(data) == head.end
+        return data
+
+    def _gather(self, data: bytes, size: int, limits: Limits) -> None:
+        """Wait for the rest of a body of which ``size`` bytes are new."""
+        gathering = self._gathering
+        if gathering is None:
+            timer = self._loop.call_later(_GATHERING, self._stop_gathering)
+            gathering = _Gathering(limits.admit(), timer)
+            gathering.admission.__enter__()
+            self._gathering = gathering
+        gathering.data = data
+        gathering.admission.reserve(size)
+
+    def _end_gathering(self) -> None:
+        if self._gathering is not None:
+            self._gathering.timer.cancel()
+            self._gathering.admission.__exit__(None, None, None)
+            self._gathering = None
+
+    def _stop_gathering(self) -> None:
+        if self._gathering is not None:
+            data = self._gathering.data
+            self._end_gathering()
+            self._is_direct = False
+            self._parse(data)
+
+    def _keep_alive_from_now(self) -> None:
+        self._stop_head_timer()
+        # aiohttp's own timer knows of its own answers only.
+        self.keep_alive(True)
+        self._active_at = self._loop.time()
+        if self._idle_timer is None:
+            self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        end = self._active_at + self._timeouts.keepalive
+        self._idle_timer = None
+        if self._is_direct and self._loop.time() >= end:
+            self.force_close()
+        elif self._is_direct:
+            self._idle_timer = self._loop.call_at(end, self._close_if_idle)
+
+    def _parse(self, data: bytes) -> None:
+        """Let aiohttp parse; a head that is begun and not complete gets its time."""
         complete = self._request_count
         super().data_received(data)
         if self._request_count != complete:
@@ -167,13 +286,15 @@ class Protocol(RequestHandler):
         self._stop_unread_timer()
         super().resume_writing()
 
-    def finish_response(
+    async def finish_response(
         self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
-        """Every answer passes here, so this is where draining takes connections down."""
+    ) -> tuple[web.StreamResponse, bool]:
+        """Every answer of aiohttp's passes here, so draining takes connections down here."""
         if self._connections.draining and isinstance(resp, web.StreamResponse):
             resp.force_close()
-        return super().finish_response(request, resp, start_time)
+        result = await super().finish_response(request, resp, start_time)
+        self._is_direct = self._is_lent and bool(result[0].keep_alive)
+        return result
 
     def handle_error(
         self,

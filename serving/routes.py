@@ -6,25 +6,30 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import hdrs
 
-from harbourmaster.serving.refusals import Refusal
+from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from aiohttp import web
 
+    from harbourmaster.serving.direct import Direct
+
 Handler: TypeAlias = "Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]"
 
 
-def post_routes(routes: Mapping[str, Handler]) -> Handler:
-    """A handler that dispatches by path. Raises Refusal: 404 for another path, 405 for a method."""
+class Routes:
+    """A handler that dispatches POST requests by path, and what is answered directly of them."""
 
-    async def dispatch(request: web.BaseRequest) -> web.StreamResponse:
-        handler = routes.get(request.path)
+    def __init__(self, routes: Mapping[str, Handler], direct: Direct | None = None) -> None:
+        self._routes = routes
+        self.direct = direct
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer. Raises Refusal: 404 for another path, 405 for a method."""
+        handler = self._routes.get(request.path)
         if handler is None:
-            raise Refusal(404, f"404: nothing is here; POST to {' or '.join(routes)}")
+            raise Refusal(404, f"404: nothing is here; POST to {' or '.join(self._routes)}")
         if request.method != hdrs.METH_POST:
             raise Refusal(405, "405: only POST is answered here", allow=hdrs.METH_POST)
         return await handler(request)
-
-    return dispatch

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from harbourmaster.serving.protocol import Connections, Protocol, Timeouts, remove_server_header
+from harbourmaster.serving.routes import Routes
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Site:
         self._timeouts = timeouts
         self._connections = Connections()
         self._listener: asyncio.Server | None = None
+        self._direct = served.direct if isinstance(served, Routes) else None
         self._runner = _runner(served, timeouts)
 
     @property
@@ -106,7 +108,7 @@ class Site:
             raise RuntimeError("the runner is set up before it listens")
 
         def connect() -> Protocol:
-            return Protocol(server, self._connections, self._timeouts, loop)
+            return Protocol(server, self._connections, self._timeouts, loop, self._direct)
 
         if self._tls is None:
             return await loop.create_server(connect, sock=bound, backlog=BACKLOG)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.clients import check_client
 from harbourmaster.serving.deadline import request_budget
-from harbourmaster.serving.replies import json_reply
-from harbourmaster.serving.routes import post_routes
+from harbourmaster.serving.direct import Direct
+from harbourmaster.serving.responses import json_response
+from harbourmaster.serving.routes import Routes
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.handlers import NAMESPACE_UNKNOWN, answer, answer_failed
 from harbourmaster.webhook.review import MAX_BODY_BYTES
@@ -19,7 +21,9 @@ from harbourmaster.webhook.review import MAX_BODY_BYTES
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from harbourmaster.serving.direct import DirectAnswer, PlainHead
     from harbourmaster.serving.limits import Limits
+    from harbourmaster.serving.protocol import Protocol
     from harbourmaster.serving.routes import Handler
     from harbourmaster.serving.settings import ServerSettings
     from harbourmaster.webhook.conversion import Conversions
@@ -44,7 +48,10 @@ Arrival: TypeAlias = Callable[[str, float], Awaitable[bool]]
 
 
 class Reviews:
-    """Answers the review paths from the current snapshot; one for each server."""
+    """Answers reviews from the current snapshot; one for each server.
+
+    ``may_patch`` is off for the paths of validating webhooks, which may give no patch.
+    """
 
     def __init__(
         self,
@@ -57,53 +64,66 @@ class Reviews:
     ) -> None:
         self._holder = holder
         self._settings = settings
-        self._limits = limits
+        self.limits = limits
         self._records = records
         self._arrival = arrival
         self._recorder = recorder
         self._log = get_logger("admission")
 
-    async def mutate(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer with a patch where policies ask for one."""
-        return await self._review(request, may_patch=True)
+    def review_directly(
+        self, client: Protocol, head: PlainHead, body: bytes, *, may_patch: bool
+    ) -> bytes | None:
+        """Answer a review that is here in full; None where there is something to wait for."""
+        started = perf_counter()
+        name = self._settings.client_cn
+        if name is not None and client.client_name != name:
+            return None
+        engine = self._holder.current
+        result, decision = self._answer(body, engine, may_patch=may_patch)
+        if self._arrival is not None and NAMESPACE_UNKNOWN in decision.verdict.codes:
+            return None
+        trace = None
+        if self._records.are_traced and b"traceparent" in head.fields:
+            parent, state = head.fields[b"traceparent"], head.fields.get(b"tracestate", b"")
+            trace = parent.decode("ascii"), state.decode("ascii")
+        if self._recorder is not None:
+            self._recorder.take(body, result, decision, engine, may_patch=may_patch)
+        self._records.add(decision, perf_counter() - started, trace)
+        return result
 
-    async def validate(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer without a patch: a validating webhook may not give one."""
-        return await self._review(request, may_patch=False)
-
-    async def _review(self, request: web.BaseRequest, *, may_patch: bool) -> web.StreamResponse:
+    async def review(self, request: web.BaseRequest, *, may_patch: bool) -> web.StreamResponse:
+        """Answer a review that comes in pieces, late or in any unusual form."""
         started = perf_counter()
         server = self._settings
         if server.client_cn is not None:
             check_client(request, server.client_cn)
         clock = asyncio.get_running_loop().time
         deadline = clock() + request_budget(request)
-        with self._limits.admit() as admission:
+        with self.limits.admit() as admission:
             body = await read_body(
                 request,
                 limit=MAX_BODY_BYTES,
                 deadline=min(deadline, clock() + server.body_timeout_seconds),
                 admission=admission,
             )
+            engine = self._holder.current
             if clock() > deadline:
                 text = "the time for this request ran out, nothing was decided"
-                engine = self._holder.current
                 result, decision = answer_failed(
                     body, engine, "deadline", text, may_patch=may_patch
                 )
             else:
-                engine = self._holder.current
                 result, decision = self._answer(body, engine, may_patch=may_patch)
                 if NAMESPACE_UNKNOWN in decision.verdict.codes and await self._arrives(
                     decision.request.namespace, deadline
                 ):
                     engine = self._holder.current
                     result, decision = self._answer(body, engine, may_patch=may_patch)
+        trace = _trace_of(request) if self._records.are_traced else None
         if self._recorder is not None:
             self._recorder.take(body, result, decision, engine, may_patch=may_patch)
-        trace = _trace_of(request) if self._records.are_traced else None
         self._records.add(decision, perf_counter() - started, trace)
-        return json_reply(request, result)
+        return json_response(result)
 
     async def _arrives(self, namespace: str | None, deadline: float) -> bool:
         # The API server tells of a new namespace and asks about its first pod at the same time.
@@ -128,10 +148,14 @@ def _trace_of(request: web.BaseRequest) -> tuple[str, str] | None:
     return parents[0], ",".join(request.headers.getall("tracestate", ()))
 
 
-def create_app(reviews: Reviews, conversions: Conversions | None = None) -> Handler:
+def create_app(reviews: Reviews, conversions: Conversions | None = None) -> Routes:
     """What the TLS port serves; without ``conversions`` only reviews."""
-    routes: dict[str, Handler] = dict.fromkeys(MUTATE_PATHS, reviews.mutate)
-    routes |= dict.fromkeys(VALIDATE_PATHS, reviews.validate)
+    handlers: dict[str, Handler] = {}
+    answers: dict[bytes, DirectAnswer] = {}
+    for paths, may_patch in ((MUTATE_PATHS, True), (VALIDATE_PATHS, False)):
+        handlers |= dict.fromkeys(paths, partial(reviews.review, may_patch=may_patch))
+        directly = partial(reviews.review_directly, may_patch=may_patch)
+        answers |= dict.fromkeys(map(str.encode, paths), directly)
     if conversions is not None:
-        routes[CONVERT_PATH] = conversions.convert
-    return post_routes(routes)
+        handlers[CONVERT_PATH] = conversions.convert
+    return Routes(handlers, Direct(answers, reviews.limits))

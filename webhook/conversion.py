@@ -16,7 +16,7 @@ from harbourmaster.lifecycle.conversion import ConversionError, convert
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.clients import check_client
 from harbourmaster.serving.deadline import request_budget
-from harbourmaster.serving.replies import json_reply
+from harbourmaster.serving.responses import json_response
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.review import MAX_WARNING, cut
 
@@ -103,7 +103,7 @@ class Conversions:
         self._outcomes.labels(FAILED if found.error else CONVERTED).inc()
         if found.error:
             self._log.warning("conversion failed", error=found.error)
-        return json_reply(request, found.body)
+        return json_response(found.body)
 
     async def _answer(self, body: bytes) -> Answer:
         try:

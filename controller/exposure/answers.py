@@ -11,7 +11,7 @@ from aiohttp import hdrs
 from harbourmaster.api.resources import KEPTN_METRICS
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.controller.exposure.discovery import GROUP
-from harbourmaster.serving.refusals import NamelessResponse
+from harbourmaster.serving.responses import NamelessResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

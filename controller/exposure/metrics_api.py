@@ -18,8 +18,7 @@ from harbourmaster.controller.exposure.discovery import GROUP, RESOURCE, VERSION
 from harbourmaster.controller.exposure.paths import parameters_of, parts_of
 from harbourmaster.controller.exposure.selectors import parse_selector
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.serving.refusals import NamelessResponse
-from harbourmaster.serving.replies import json_reply
+from harbourmaster.serving.responses import NamelessResponse, json_response
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import reason
 
@@ -66,7 +65,7 @@ class MetricsApiHandler:
         document = self._documents.get(parts)
         if document is not None:
             _check_method(request)
-            return json_reply(request, document)
+            return json_response(document)
         match parts:
             case (
                 "apis",
@@ -81,7 +80,7 @@ class MetricsApiHandler:
                 _check_method(request)
                 await self._check_access(Wish(user, version, namespace, name, metric))
                 found = self._found(request, namespace, name, metric)
-                return json_reply(request, value_list(version, found))
+                return json_response(value_list(version, found))
         raise StatusError(
             HTTPStatus.NOT_FOUND,
             f"nothing is here; GET /apis/{GROUP}/{VERSIONS[0]}/namespaces/NAMESPACE/{RESOURCE}"

@@ -14,8 +14,7 @@ from aiohttp import hdrs
 
 from harbourmaster.controller.exposure.exposition import CONTENT_TYPE, render
 from harbourmaster.controller.exposure.paths import parts_of
-from harbourmaster.serving.refusals import NamelessResponse, Refusal
-from harbourmaster.serving.replies import json_reply
+from harbourmaster.serving.responses import NamelessResponse, Refusal, json_response
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -42,7 +41,7 @@ class PlainHandler:
                 return self._metrics()
             case ("api", "v1", "metrics", namespace, metric):
                 _check_method(request)
-                return self._value(request, namespace, metric)
+                return self._value(namespace, metric)
         raise Refusal(
             404, "404: nothing is here; GET /metrics or /api/v1/metrics/{namespace}/{metric}"
         )
@@ -54,12 +53,12 @@ class PlainHandler:
             self._rendered_at = asyncio.get_running_loop().time()
         return NamelessResponse(body=self._page, headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
 
-    def _value(self, request: web.BaseRequest, namespace: str, name: str) -> web.StreamResponse:
+    def _value(self, namespace: str, name: str) -> web.StreamResponse:
         found = self._values.get(namespace, name)
         if found is None:
             return NamelessResponse(status=404)
         body = {"metric": name, "namespace": namespace, "value": found.text}
-        return json_reply(request, msgspec.json.encode(body))
+        return json_response(msgspec.json.encode(body))
 
 
 def _check_method(request: web.BaseRequest) -> None:

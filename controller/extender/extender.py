@@ -24,9 +24,8 @@ from harbourmaster.controller.extender.answers import (
 )
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.refusals import Refusal
-from harbourmaster.serving.replies import json_reply
-from harbourmaster.serving.routes import post_routes
+from harbourmaster.serving.responses import Refusal, json_response
+from harbourmaster.serving.routes import Routes
 from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.logging import get_logger
 
@@ -93,7 +92,7 @@ class Extender:
     def handler(self) -> Handler:
         """What the port serves."""
         verbs = {FILTER: self._answers.filter, PREEMPT: self._answers.preempt}
-        return post_routes({f"{PATH}/{name}": self._served(name, verbs[name]) for name in verbs})
+        return Routes({f"{PATH}/{name}": self._served(name, verbs[name]) for name in verbs})
 
     def _served(self, verb: str, answer: Callable[[bytes], Answer]) -> Handler:
         async def serve(request: web.BaseRequest) -> web.StreamResponse:
@@ -115,7 +114,7 @@ class Extender:
                 closes = refusal.close
             self._metrics.answered(verb, found.outcome, perf_counter() - began)
             self._tell(verb, found)
-            reply = json_reply(request, found.body)
+            reply = json_response(found.body)
             if closes:
                 reply.force_close()
             return reply

@@ -1,6 +1,7 @@
-"""The floor: the same stack answering the same body with a constant, for comparison.
+"""What an answer costs at least: the same TLS answering the same body with a constant.
 
-Run as ``constant_server.py CERT_DIR ANSWER_FILE``; prints the port and serves until SIGTERM.
+Run as ``constant_server.py KIND CERT_DIR ANSWER_FILE``; prints the port and serves until SIGTERM.
+``constant`` is an aiohttp application, ``least`` an event loop's protocol that counts bytes.
 """
 
 from __future__ import annotations
@@ -19,23 +20,53 @@ from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.store import ensure
 
 
-async def serve(directory, answer):
-    bundle = ensure(directory, ("localhost", "127.0.0.1"), datetime.now(UTC))
-    holder = CertificateHolder(bundle)
+class Least(asyncio.Protocol):
+    """Finds the end of each request by its length, and looks at nothing else."""
 
+    def __init__(self, answer):
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        self.answer = head % len(answer) + answer
+        self.received = b""
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.received += data
+        head, separator, body = self.received.partition(b"\r\n\r\n")
+        if separator:
+            length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+            if len(body) >= length:
+                self.received = body[length:]
+                self.transport.write(self.answer)
+
+
+def application(answer):
     async def constant(request):
         await request.read()
         return web.Response(body=answer, content_type="application/json")
 
     app = web.Application(client_max_size=8 * 1024 * 1024)
     app.router.add_post("/mutate", constant)
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=3630)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=holder.context, backlog=1024)
-    await site.start()
-    print(runner.addresses[0][1], flush=True)  # noqa: T201
+    return app
+
+
+async def serve(kind, directory, answer):
+    bundle = ensure(directory, ("localhost", "127.0.0.1"), datetime.now(UTC))
+    tls = CertificateHolder(bundle).context
+    if kind == "least":
+        listener = await asyncio.get_running_loop().create_server(
+            lambda: Least(answer), "127.0.0.1", 0, ssl=tls, backlog=1024
+        )
+        address = listener.sockets[0].getsockname()
+    else:
+        runner = web.AppRunner(application(answer), access_log=None, keepalive_timeout=3630)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls, backlog=1024).start()
+        address = runner.addresses[0]
+    print(address[1], flush=True)  # noqa: T201
     await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(Path(sys.argv[1]), Path(sys.argv[2]).read_bytes()))
+    uvloop.run(serve(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]).read_bytes()))

@@ -1,7 +1,6 @@
 """``make bench``: speed and memory, as a table for people and JSON for programs, in build/bench.
 
-The server is pinned to one core, the load comes from another; each figure is the median of five
-runs, those that are compared taken in turn. CPU is the server's own, by the kernel's accounting.
+Each figure is the median of five runs; ``servers`` says how those are compared that are.
 With ``--cluster`` a real control plane and our controller share both cores for ten minutes.
 """
 
@@ -12,14 +11,9 @@ import asyncio
 import json
 import os
 import platform
-import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from pathlib import Path
 
 import yaml
@@ -31,160 +25,27 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT)]
 import engine  # noqa: E402
 import extending  # noqa: E402
 import planning  # noqa: E402
-from load import COUNTER  # noqa: E402
+from review_cost import compare_with_constant, ratio_lines  # noqa: E402
+from servers import (  # noqa: E402
+    CONNECTIONS,
+    harbourmaster,
+    in_turn,
+    load,
+    medians,
+    ratio,
+    wait_until_ready,
+    write_policies,
+)
 
 from harbourmaster.playground.control_plane import ControlPlane  # noqa: E402
 from helpers.gate_load import measure_apps, measure_release  # noqa: E402
 from helpers.objects import body, cluster_policy, large_deployment, policy  # noqa: E402
 
 RUNS = 5
-REQUESTS = 20_000
-CONNECTIONS = 25
-OPEN_RATES = (1000, 4000)
 VERSIONS = 1000
 """That wait for a task, each with five gated pods."""
 APPS = 500
 QUIET = 10.0
-COMMAND = str(Path(sys.executable).with_name("harbourmaster"))
-
-
-class Server:
-    """A server process on the first core."""
-
-    def __init__(self, arguments, *, environment=None):
-        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115
-        self.started = time.perf_counter()
-        self.process = subprocess.Popen(
-            ["taskset", "-c", "0", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-            env={**os.environ, **(environment or {})},
-        )
-
-    def cpu_seconds(self):
-        """Time on the processor by the scheduler's own count, of all threads."""
-        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-
-    def resident_bytes(self):
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) * 1024
-
-    def logged(self):
-        return Path(self.log.name).read_text()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(30)
-        self.log.close()
-
-
-def harbourmaster(folder, policies, *options):
-    arguments = [COMMAND, "serve", "--policies", str(policies), "--port", "0", "--health-port", "0"]
-    server = Server(
-        [
-            *arguments,
-            "--cert-dir",
-            str(folder),
-            "--drain-seconds",
-            "0",
-            "--log-format",
-            "json",
-            *options,
-        ]
-    )
-    serving = wait_for(server)
-    server.port = int(serving["reviews"].rpartition(":")[2])
-    server.health = serving["health"]
-    return server
-
-
-def wait_for(server):
-    """Wait until the server says that it serves, and return that log line."""
-    while server.process.poll() is None:
-        for line in server.logged().splitlines():
-            if '"serving"' in line and '"reviews"' in line:
-                return json.loads(line)
-        time.sleep(0.005)
-    sys.exit(f"the server ended: {server.logged()}")
-
-
-def wait_until_ready(server):
-    while True:
-        try:
-            urllib.request.urlopen(f"{server.health}/readyz").read()  # noqa: S310
-        except OSError:
-            time.sleep(0.005)
-        else:
-            return time.perf_counter() - server.started
-
-
-def load(server, folder, payload, requests=REQUESTS, rate=None):
-    before = server.cpu_seconds()
-    arguments = ["localhost", server.port, "/mutate", payload, folder / "ca.crt", CONNECTIONS]
-    arguments += [requests] + ([rate] if rate else [])
-    result = subprocess.run(
-        ["taskset", "-c", "1", sys.executable, HERE / "load.py", *map(str, arguments)],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    found = json.loads(result.stdout)
-    found["cpu_us"] = (server.cpu_seconds() - before) / requests * 1e6
-    return found
-
-
-def write_policies(folder, policies):
-    folder.mkdir()
-    (folder / "policies.yaml").write_text(yaml.dump_all(policies, Dumper=yaml.CSafeDumper))
-    return folder
-
-
-def medians(runs):
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-
-
-def compare_with_constant(folder):
-    """One 5 kB Deployment, one matching policy, against the constant on the same stack."""
-    payload = folder / "review.json"
-    payload.write_bytes(body(large_deployment()))
-    numbered = folder / "numbered.json"
-    selector = {"example.com/batch": COUNTER.decode()}
-    numbered.write_bytes(body(large_deployment(nodeSelector=selector)))
-    ours = harbourmaster(folder, write_policies(folder / "one", [engine.matching(0)]))
-    answer = folder / "answer.json"
-    engine_alone = engine.Engine(engine.snapshot(engine.matching(0)), engine.SETTINGS)
-    answer.write_bytes(engine.answer(payload.read_bytes(), engine_alone)[0])
-    constant = Server([sys.executable, str(HERE / "constant_server.py"), str(folder), str(answer)])
-    constant.port = int(constant.process.stdout.readline())
-    try:
-        servers = {"constant": constant, "one policy": ours}
-        for server in servers.values():
-            load(server, folder, payload, 5000)
-        runs = {name: [] for name in servers}
-        ratios = []
-        for _ in range(RUNS):
-            for name, server in servers.items():
-                runs[name].append(load(server, folder, payload))
-            ratios.append(runs["one policy"][-1]["cpu_us"] / runs["constant"][-1]["cpu_us"])
-        closed = {name: medians(found) for name, found in runs.items()}
-        closed["one policy, every pod new"] = medians(
-            [load(ours, folder, numbered) for _ in range(RUNS)]
-        )
-        opened = {
-            rate: medians([load(ours, folder, payload, rate * 3, rate) for _ in range(RUNS)])
-            for rate in OPEN_RATES
-        }
-    finally:
-        ours.stop()
-        constant.stop()
-    return {
-        "review_bytes": payload.stat().st_size,
-        "closed": closed,
-        "ratio": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
-        "open": opened,
-    }
 
 
 def compare_gates(folder):
@@ -208,22 +69,13 @@ def compare_gates(folder):
         "pod, gate inherited": (servers[True], inherited),
     }
     try:
-        for server, file in asked.values():
-            load(server, folder, file, 5000)
-        runs = {name: [] for name in asked}
-        for _ in range(RUNS):
-            for name, (server, file) in asked.items():
-                runs[name].append(load(server, folder, file))
+        runs = in_turn(asked, folder)
     finally:
         for server in servers.values():
             server.stop()
-    ratios = [
-        after["cpu_us"] / before["cpu_us"]
-        for before, after in zip(runs["pod"], runs["pod, gate inherited"], strict=True)
-    ]
     return {
         "closed": {name: medians(found) for name, found in runs.items()},
-        "ratio": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+        "ratio": ratio(runs["pod, gate inherited"], runs["pod"]),
     }
 
 
@@ -237,12 +89,7 @@ def compare_recording(folder):
         options = ("--record", str(folder / f"records-{share}"), "--record-sample", share)
         servers[f"recorded, {share}"] = harbourmaster(folder, policies, *options)
     try:
-        for server in servers.values():
-            load(server, folder, payload, 5000)
-        runs = {name: [] for name in servers}
-        for _ in range(RUNS):
-            for name, server in servers.items():
-                runs[name].append(load(server, folder, payload))
+        runs = in_turn({name: (server, payload) for name, server in servers.items()}, folder)
     finally:
         for server in servers.values():
             server.stop()
@@ -251,10 +98,7 @@ def compare_recording(folder):
         "closed": {name: medians(found) for name, found in runs.items()},
         "ratios": {
             name: {
-                figure: statistics.median(
-                    after[figure] / before[figure]
-                    for before, after in zip(plain, found, strict=True)
-                )
+                figure: ratio(found, plain, figure)["median"]
                 for figure in ("cpu_us", "p50_ms", "p99_ms")
             }
             for name, found in runs.items()
@@ -374,17 +218,15 @@ def report(found):
         for name, run in named
     ]
     yield from table(rows)
-    ratio = server["ratio"]
+    yield ""
+    yield from ratio_lines(server)
+    yield ""
+    yield "Asked: at most 1.2 times the constant."
+    gates = found["gates"]["ratio"]
     yield ""
     yield (
-        f"One policy costs {ratio['median']:.2f} times the constant's CPU "
-        f"({ratio['min']:.2f} to {ratio['max']:.2f}; asked: at most 1.5)."
-    )
-    ratio = found["gates"]["ratio"]
-    yield ""
-    yield (
-        f"With an inherited gate a pod costs {ratio['median']:.2f} times the policy alone "
-        f"({ratio['min']:.2f} to {ratio['max']:.2f}; asked: at most 1.2)."
+        f"With an inherited gate a pod costs {gates['median']:.2f} times the policy alone "
+        f"({gates['min']:.2f} to {gates['max']:.2f}; asked: at most 1.2)."
     )
     for name, ratios in found["recording"]["ratios"].items():
         yield ""

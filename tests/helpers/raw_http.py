@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.clients import check_client
+from harbourmaster.serving.direct import Direct
 from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.responses import NamelessResponse
+from harbourmaster.serving.routes import Routes
 from helpers.patience import PATIENCE
+
+if TYPE_CHECKING:
+    from harbourmaster.serving.direct import PlainHead
+    from harbourmaster.serving.protocol import Protocol
 
 
 class Answer(NamedTuple):
@@ -83,10 +90,10 @@ def post(body: bytes = b"{}", *headers: str, length: int | None = None, path: st
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def post_chunked(*chunks: bytes, end: bool = True) -> bytes:
+def post_chunked(*chunks: bytes, end: bool = True, path: str = "/") -> bytes:
     head = (
-        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Transfer-Encoding: chunked\r\n\r\n"
+        b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n" % path.encode()
     )
     framed = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
     return head + framed + (b"0\r\n\r\n" if end else b"")
@@ -103,6 +110,7 @@ class Echo:
         self.bodies: list[bytes] = []
         self.hold: asyncio.Event | None = None
         self.most_bytes = 0
+        self.direct = 0
         self.begun = asyncio.Event()
 
     def app(self) -> web.Application:
@@ -112,7 +120,19 @@ class Echo:
         app.router.add_post("/large", self.large)
         return app
 
-    async def answer(self, request: web.Request) -> web.Response:
+    def routes(self) -> Routes:
+        """The same paths, with whatever is plain answered directly."""
+        handlers = {"/": self.answer, "/fail": self.fail, "/large": self.large}
+        return Routes(handlers, Direct({b"/": self.answer_directly}, self.limits))
+
+    def answer_directly(self, _client: Protocol, _head: PlainHead, body: bytes) -> bytes | None:
+        if self.client is not None or self.hold is not None or len(body) > self.limit:
+            return None
+        self.bodies.append(body)
+        self.direct += 1
+        return body
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
         if self.client is not None:
             check_client(request, self.client)
         self.begun.set()
@@ -125,11 +145,11 @@ class Echo:
             if self.hold is not None:
                 await self.hold.wait()
         self.bodies.append(body)
-        return web.Response(body=body)
+        return NamelessResponse(body=body)
 
     async def fail(self, request: web.Request) -> web.Response:
         raise ValueError(f"secret of {await request.text()}")
 
     async def large(self, _request: web.Request) -> web.Response:
         self.begun.set()
-        return web.Response(body=bytes(32 * 1024 * 1024))
+        return NamelessResponse(body=bytes(32 * 1024 * 1024))

@@ -17,9 +17,15 @@ async def echo():
     return Echo(limit=1000)
 
 
+@pytest.fixture(params=[False, True], ids=["application", "direct"])
+def is_direct(request):
+    """Whether plain requests are answered directly; then no rule of HTTP may be another."""
+    return request.param
+
+
 @pytest.fixture
-async def wire(serve, connect, echo):
-    return await connect(await serve(echo, linger=0.05))
+async def wire(serve, connect, echo, is_direct):
+    return await connect(await serve(echo.routes() if is_direct else echo, linger=0.05))
 
 
 def refused(answer, status):

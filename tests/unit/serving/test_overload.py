@@ -10,7 +10,7 @@ import pytest
 from harbourmaster.serving.health import health_app
 from harbourmaster.serving.limits import HEARTBEAT, Limits
 from harbourmaster.serving.readiness import Readiness
-from harbourmaster.serving.refusals import Refusal
+from harbourmaster.serving.responses import Refusal
 from harbourmaster.telemetry.metrics import REQUESTS_SHED, create_metrics
 from helpers.raw_http import Echo, post, post_chunked
 

@@ -34,7 +34,7 @@ from harbourmaster.webhook.sources import read_policy
 from helpers.handshakes import strict_client, with_certificate
 from helpers.objects import body, cluster_policy, workload
 from helpers.patching import decode_patch
-from helpers.raw_http import Connection, post
+from helpers.raw_http import Connection, post, post_chunked
 
 POLICY = cluster_policy(pods={"app": "web"}, nodeSelector={"disk": "ssd"})
 CALLER = "kube-apiserver"
@@ -191,6 +191,11 @@ async def test_the_shorter_of_both_time_outs_ends_the_wait_for_a_body(
     assert waits[0] <= shorter
 
 
+def in_chunks(path, **options):
+    """A request of which each part may be late."""
+    return post_chunked(body(workload(), **options), path=path)
+
+
 @pytest.fixture
 def slow_reader(monkeypatch):
     """A body is read whole, but the loop comes back to it too late."""
@@ -204,7 +209,8 @@ def slow_reader(monkeypatch):
 
 
 async def test_a_late_review_is_allowed_unchanged_with_a_warning(admission, slow_reader):
-    response = response_of(await admission.ask(mutate(path="/mutate?timeout=20ms", uid="u-late")))
+    request = in_chunks("/mutate?timeout=20ms", uid="u-late")
+    response = response_of(await admission.ask(request))
     assert (response["uid"], response["allowed"]) == ("u-late", True)
     assert "patch" not in response
     assert "time for this request ran out" in response["warnings"][0]
@@ -217,7 +223,7 @@ async def test_a_late_review_is_allowed_unchanged_with_a_warning(admission, slow
 
 async def test_a_review_is_late_by_the_api_server_s_time_only(log, slow_reader):
     admission = Admission(log, body_timeout_seconds=0.001)
-    assert "patch" in response_of(await admission.ask(mutate(path="/mutate?timeout=10s")))
+    assert "patch" in response_of(await admission.ask(in_chunks("/mutate?timeout=10s")))
 
 
 REVIEWS = {

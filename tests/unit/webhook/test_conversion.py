@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +10,7 @@ from harbourmaster.serving.settings import ServerSettings
 from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.metrics import create_metrics
 from harbourmaster.webhook import conversion
-from harbourmaster.webhook.app import create_app
+from harbourmaster.webhook.app import Reviews, create_app
 from harbourmaster.webhook.conversion import SLICE, Conversions, answer
 from harbourmaster.webhook.handlers import OUTCOMES
 from harbourmaster.webhook.review import MAX_BODY_BYTES
@@ -149,7 +148,7 @@ async def ask():
     async def send(body, *headers, **settings):
         limits = Limits(metrics=metrics)
         conversions = Conversions(ServerSettings(**settings), limits, metrics.conversions)
-        reviews = SimpleNamespace(mutate=None, validate=None)
+        reviews = Reviews(None, ServerSettings(), limits, None)
         site = Site(create_app(reviews, conversions), host="127.0.0.1", port=0)
         await site.start()
         wire = await Connection.open(site)

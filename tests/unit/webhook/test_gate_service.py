@@ -23,7 +23,7 @@ from harbourmaster.webhook.handlers import OUTCOMES
 from harbourmaster.webhook.records import Records
 from helpers.admitted import GATE, PARENT, Answer, engine_of, family, keys, pod
 from helpers.objects import body
-from helpers.raw_http import Connection, post
+from helpers.raw_http import Connection, post, post_chunked
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 
@@ -43,13 +43,13 @@ class Admission:
         )
         self._app = create_app(reviews)
 
-    async def ask(self, document, path="/mutate", **options):
+    async def ask(self, document, path="/mutate", *, send=post, **options):
         site = Site(self._app, host="127.0.0.1", port=0)
         await site.start()
         wire = await Connection.open(site, None)
         try:
             question = body(document, **options)
-            answer = await wire.ask(post(question, "Content-Type: application/json", path=path))
+            answer = await wire.ask(send(question, path=path))
         finally:
             await wire.gone()
             await site.stop()
@@ -113,7 +113,7 @@ def late(monkeypatch):
 
 
 async def test_a_late_answer_still_adds_the_gate(admission, late):
-    found = await admission.ask(pod(TRACKED), "/mutate?timeout=20ms")
+    found = await admission.ask(pod(TRACKED), "/mutate?timeout=20ms", send=post_chunked)
     assert found.gates == [GATE]
     assert found.annotations == TRACKED | {PARENT: "unresolved"}
     assert "ran out" in found.response["auditAnnotations"]["deadline"]

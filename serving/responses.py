@@ -40,6 +40,11 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, and named after it
         return response
 
 
+def json_response(body: bytes) -> web.Response:
+    """200 with a JSON body."""
+    return NamelessResponse(body=body, content_type="application/json")
+
+
 class NamelessResponse(web.Response):
     """For requests that never reached an application, whose signals would take the banner off."""
 
