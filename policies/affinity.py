@@ -7,18 +7,29 @@ from typing import TYPE_CHECKING, Any
 from harbourmaster.api.patches import add
 from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
 from harbourmaster.policies.model import AFFINITY, PREFERRED, REQUIRED
-from harbourmaster.policies.product import conjunction, node_terms
+from harbourmaster.policies.notes import Note
+from harbourmaster.policies.pods import PodSpec
+from harbourmaster.policies.product import (
+    TooLargeError,
+    conjunction,
+    node_terms,
+    selector_conflict,
+)
+from harbourmaster.policies.requirements import EXPRESSIONS, constraints_of, describe
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from harbourmaster.api.patches import Operation
     from harbourmaster.policies.compiled import CompiledPolicy, Entries
-    from harbourmaster.policies.product import Conflict, Requirement
+    from harbourmaster.policies.pods import PodView
+    from harbourmaster.policies.product import Conflict, NodeTerms, Requirement
+    from harbourmaster.policies.requirements import ConstraintKey
 
     Json = dict[str, Any]
 
 _NODE_AFFINITY = "nodeAffinity"
+_NO_SPEC = PodSpec()
 
 
 def required_terms(affinity: Json | None) -> Sequence[Json]:
@@ -27,30 +38,150 @@ def required_terms(affinity: Json | None) -> Sequence[Json]:
     return required.get(NODE_TERMS) or ()
 
 
-class AffinityDraft:
+def excludes(affinity: Json | None, labels: Mapping[str, str]) -> bool:
+    """Whether the required terms of an affinity exclude one of these labels of a node."""
+    terms = required_terms(affinity)
+    return bool(terms) and selector_conflict(terms, labels) is not None
+
+
+class AffinityMerge:
     """What a pod's affinity becomes; it is only read, operations are written at the end.
 
-    ``size`` bounds its JSON text from above, in bytes.
+    ``notes`` collects what the user is told. ``skip_conflicts`` leaves out required node affinity
+    that what is there excludes, instead of ANDing it.
     """
 
-    __slots__ = ("_added", "_keys", "_original", "_present", "_terms", "_terms_before")
+    __slots__ = (
+        "_added",
+        "_conflicting",
+        "_keys",
+        "_notes",
+        "_original",
+        "_own_terms",
+        "_present",
+        "_skip_conflicts",
+        "_spec",
+        "_terms",
+        "_terms_before",
+        "_too_large",
+    )
 
-    def __init__(self, original: Json | None, size: int) -> None:
-        self._original = original
-        original = original or {}
-        self._present = {name for name, value in original.items() if value is not None}
+    def __init__(self, pod: PodView, notes: list[Note], *, skip_conflicts: bool) -> None:
+        self._spec = pod.spec or _NO_SPEC
+        original = self._original = pod.affinity
+        self._notes = notes
+        self._skip_conflicts = skip_conflicts
+        self._present = {name for name, value in (original or {}).items() if value is not None}
         self._added: dict[tuple[str, str], list[Json]] = {}
         self._keys: dict[tuple[str, str], set[Hashable]] = {}
-        terms = required_terms(original)
-        self._terms_before = node_terms(terms, size) if terms else None
-        self._terms = self._terms_before
+        self._own_terms = required_terms(original) if original else ()
+        self._terms: NodeTerms | None = None
+        self._terms_before: NodeTerms | None = None
+        self._too_large: list[tuple[str, Requirement, str]] = []
+        self._conflicting: set[ConstraintKey] = set()
 
-    def add_lists(self, policy: CompiledPolicy) -> None:
-        """Append the policy's preferred terms and pod (anti-)affinity terms that are not there."""
-        before = frozenset(self._present)
-        for slot, entries in policy.lists:
-            self._present.add(slot[0])
-            self._append(slot, entries, is_copied=slot[0] not in before)
+    def apply(
+        self,
+        policy: CompiledPolicy,
+        node_selector: Mapping[str, str],
+        node_name: Requirement | None = None,
+    ) -> None:
+        """Merge all that a policy asks of the affinity; ``node_name`` is for its nodeName."""
+        if policy.lists:
+            before = frozenset(self._present)
+            for slot, entries in policy.lists:
+                self._present.add(slot[0])
+                self._append(slot, entries, is_copied=slot[0] not in before)
+        if policy.required is not None:
+            self._require(policy.reference, policy.required, node_selector)
+        if node_name is not None:
+            self._require(policy.reference, node_name, node_selector)
+
+    def finish(self, node_selector: Mapping[str, str], sources: Mapping[str, str]) -> None:
+        """Merge what was too large before, and check the labels that policies added.
+
+        ``sources`` has the policy of each added label of the ``node_selector``.
+        """
+        if self._too_large:
+            self._retry_too_large(node_selector)
+        terms = self._terms.terms if self._terms else self._own_terms
+        if not sources or not terms:
+            return
+        # No second note on a label on which one was given when the affinity was merged.
+        noted = {key for scope, key in self._conflicting if scope == EXPRESSIONS}
+        added = {key: node_selector[key] for key in sources if key not in noted}
+        conflict = selector_conflict(terms, added)
+        if conflict is not None:
+            source = sources[conflict.key[1]]
+            self._note_conflict(source, conflict, " by its node selector")
+
+    def _require(
+        self, reference: str, requirement: Requirement, node_selector: Mapping[str, str]
+    ) -> None:
+        if self._own_terms and self._terms is None:
+            # The bytes that came are no fewer than those of the terms in them.
+            size = len(bytes(self._spec.affinity))
+            self._terms = self._terms_before = node_terms(self._own_terms, size)
+        try:
+            self._terms, conflict = conjunction(
+                self._terms,
+                requirement,
+                node_selector,
+                skip_conflicts=self._skip_conflicts,
+                brought=self._terms_before,
+            )
+        except TooLargeError as error:
+            self._too_large.append((reference, requirement, str(error)))
+            return
+        if self._terms is not None:
+            self._present.add(_NODE_AFFINITY)
+        if conflict is not None:
+            self._conflicting.add(conflict.key)
+            self._note_conflict(reference, conflict)
+
+    def _retry_too_large(self, node_selector: Mapping[str, str]) -> None:
+        """Try again what was too large until nothing fits any more.
+
+        Later policies may have merged terms into fewer; without this a second pass would do more.
+        """
+        while self._too_large:
+            pending, self._too_large = self._too_large, []
+            for reference, requirement, _ in pending:
+                self._require(reference, requirement, node_selector)
+            if len(self._too_large) == len(pending):
+                break
+        texts: dict[str, str] = {}
+        for reference, _, text in self._too_large:
+            texts.setdefault(reference, text)
+        for reference, text in texts.items():
+            message = f"required node affinity of {reference} is skipped: it would make {text}"
+            self._notes.append(Note("affinity-too-large", message))
+
+    def _note_conflict(self, reference: str, conflict: Conflict, means: str = "") -> None:
+        outcome = "no node can satisfy both"
+        if conflict.is_left_out:
+            outcome = (
+                "the policy's requirements that exclude others are left out,"
+                " the rest of the policy applies"
+            )
+        ours = describe(conflict.key, conflict.policy)
+        theirs = describe(conflict.key, conflict.present)
+        whose = "the pod" if self._is_own(conflict) else "already required is"
+        text = f"{reference} requires {ours}{means}, {whose} {theirs}: {outcome}"
+        self._notes.append(Note("affinity-conflict", text))
+
+    def _is_own(self, conflict: Conflict) -> bool:
+        """Whether the pod itself brought the other side of a conflict."""
+        scope, key = conflict.key
+        own = {
+            constraint
+            for term in self._own_terms
+            for constraint in constraints_of(term, (conflict.key,)).get(conflict.key, ())
+        }
+        value = (self._spec.node_selector or {}).get(key)
+        if scope == EXPRESSIONS and value is not None:
+            own.add(("In", frozenset((value,))))
+        return own.issuperset(conflict.present)
 
     def _append(self, slot: tuple[str, str], entries: Entries, *, is_copied: bool) -> None:
         keys = self._keys.get(slot)
@@ -62,26 +193,6 @@ class AffinityDraft:
             if is_copied or key not in keys:
                 keys.add(key)
                 self._added.setdefault(slot, []).append(item)
-
-    def require(
-        self, requirement: Requirement, node_selector: Mapping[str, str], *, skip_conflicts: bool
-    ) -> Conflict | None:
-        """AND a requirement on the node; raises TooLargeError and changes nothing then."""
-        self._terms, conflict = conjunction(
-            self._terms,
-            requirement,
-            node_selector,
-            skip_conflicts=skip_conflicts,
-            brought=self._terms_before,
-        )
-        if self._terms is not None:
-            self._present.add(_NODE_AFFINITY)
-        return conflict
-
-    @property
-    def required_terms(self) -> Sequence[Json]:
-        """The required node selector terms as they are now; empty where there are none."""
-        return self._terms.terms if self._terms else ()
 
     def operations(self, pointer: str) -> list[Operation]:
         """The patch of the affinity below the pod spec at ``pointer``; empty without a change."""

@@ -16,8 +16,9 @@ from harbourmaster.policies.atoms import REQUIRED_TERMS, Fields, label_path, lis
 from harbourmaster.policies.compiled import SLOTS, CompiledPolicy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.keys import node_term_key, toleration_key
-from harbourmaster.policies.merge import Note, merge
+from harbourmaster.policies.merge import merge
 from harbourmaster.policies.model import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Policy
+from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import PodSpec
 from harbourmaster.policies.unmatched import Mismatch, Place, why_unmatched
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from harbourmaster.api.patches import Operation, add, escape
-from harbourmaster.policies.affinity import AffinityDraft, required_terms
+from harbourmaster.policies.affinity import AffinityMerge, excludes
 from harbourmaster.policies.keys import toleration_key
 from harbourmaster.policies.model import (
     NODE_NAME,
@@ -18,17 +18,15 @@ from harbourmaster.policies.model import (
     SCHEDULER_NAME,
     TOLERATIONS,
 )
+from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import PodSpec, is_absent
-from harbourmaster.policies.product import TooLargeError, selector_conflict
-from harbourmaster.policies.requirements import EXPRESSIONS, constraints_of, describe
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import PodView
-    from harbourmaster.policies.product import Conflict, Requirement
-    from harbourmaster.policies.requirements import ConstraintKey
+    from harbourmaster.policies.product import Requirement
 
     Json = dict[str, Any]
 
@@ -51,17 +49,6 @@ class MergeOptions(Struct, frozen=True, gc=False):
     """The pod waits with that scheduler and not at a gate, so no policy sets another."""
 
 
-class Note(Struct, frozen=True, gc=False):
-    """Something the user is told: one line, and a code that tools can count.
-
-    Of the merge: ``policy-invalid``, ``policy-scheduler-name``, ``affinity-too-large`` and
-    ``affinity-conflict``.
-    """
-
-    code: str
-    text: str
-
-
 class Merged(Struct, frozen=True, gc=False):
     """The patch of one object and what is to be said about it."""
 
@@ -76,7 +63,6 @@ class _Merge:
         "_added_labels",
         "_added_tolerations",
         "_affinity",
-        "_conflicting",
         "_label_sources",
         "_labels",
         "_node_name",
@@ -86,7 +72,6 @@ class _Merge:
         "_scheduler_name",
         "_spec",
         "_toleration_keys",
-        "_too_large",
     )
 
     def __init__(self, pod: PodView, options: MergeOptions) -> None:
@@ -95,7 +80,7 @@ class _Merge:
         self._spec = spec
         self._options = options
         self._notes: list[Note] = []
-        self._affinity: AffinityDraft | None = None
+        self._affinity: AffinityMerge | None = None
         self._labels: dict[str, str] = spec.node_selector or {}
         self._added_labels: dict[str, str] = {}
         self._label_sources: dict[str, str] = {}
@@ -103,18 +88,17 @@ class _Merge:
         self._scheduler_name: str | None = None
         self._added_tolerations: list[Json] = []
         self._toleration_keys: set[Hashable] | None = None
-        self._too_large: list[tuple[str, Requirement, str]] = []
-        self._conflicting: set[ConstraintKey] = set()
 
     def apply(self, policy: CompiledPolicy) -> None:
         if policy.fault is not None:
             text = f"{policy.reference} is skipped, it is invalid: {policy.fault}"
             self._notes.append(Note("policy-invalid", text))
             return
-        if policy.required or policy.lists:
-            self._merge_affinity(policy)
-        if policy.node_name:
-            self._merge_node_name(policy)
+        node_name = self._merge_node_name(policy) if policy.node_name else None
+        if policy.required or policy.lists or node_name:
+            if self._affinity is None:
+                self._affinity = self._affinity_merge()
+            self._affinity.apply(policy, self._labels, node_name)
         if policy.node_selector:
             self._merge_node_selector(policy)
         if policy.scheduler_name:
@@ -122,61 +106,16 @@ class _Merge:
         if policy.tolerations:
             self._merge_tolerations(policy)
 
-    def _draft(self) -> AffinityDraft:
-        if self._affinity is None:
-            size = len(bytes(self._spec.affinity))
-            self._affinity = AffinityDraft(self._pod.affinity, size)
-        return self._affinity
-
-    def _merge_affinity(self, policy: CompiledPolicy) -> None:
-        draft = self._draft()
-        draft.add_lists(policy)
-        if policy.required:
-            self._require(policy.reference, policy.required)
-
-    def _require(self, reference: str, requirement: Requirement) -> None:
+    def _affinity_merge(self) -> AffinityMerge:
         skip = self._options.skip_conflicts
-        try:
-            conflict = self._draft().require(requirement, self._labels, skip_conflicts=skip)
-        except TooLargeError as error:
-            self._too_large.append((reference, requirement, str(error)))
-            return
-        if conflict is not None:
-            self._conflicting.add(conflict.key)
-            self._note_conflict(reference, conflict)
+        return AffinityMerge(self._pod, self._notes, skip_conflicts=skip)
 
-    def _note_conflict(self, reference: str, conflict: Conflict, means: str = "") -> None:
-        outcome = "no node can satisfy both"
-        if conflict.is_left_out:
-            outcome = (
-                "the policy's requirements that exclude others are left out,"
-                " the rest of the policy applies"
-            )
-        ours = describe(conflict.key, conflict.policy)
-        theirs = describe(conflict.key, conflict.present)
-        whose = "the pod" if self._is_own(conflict) else "already required is"
-        text = f"{reference} requires {ours}{means}, {whose} {theirs}: {outcome}"
-        self._notes.append(Note("affinity-conflict", text))
-
-    def _is_own(self, conflict: Conflict) -> bool:
-        """Whether the pod itself brought the other side of a conflict."""
-        scope, key = conflict.key
-        own = {
-            constraint
-            for term in required_terms(self._pod.affinity)
-            for constraint in constraints_of(term, (conflict.key,)).get(conflict.key, ())
-        }
-        value = (self._spec.node_selector or {}).get(key)
-        if scope == EXPRESSIONS and value is not None:
-            own.add(("In", frozenset((value,))))
-        return own.issuperset(conflict.present)
-
-    def _merge_node_name(self, policy: CompiledPolicy) -> None:
+    def _merge_node_name(self, policy: CompiledPolicy) -> Requirement | None:
+        """Take the first node name; returns it as a requirement where it must be one."""
         if self._spec.node_name or self._node_name:
-            return
+            return None
         self._node_name = policy.node_name
-        if self._options.node_name_as_field and policy.node_name_requirement:
-            self._require(policy.reference, policy.node_name_requirement)
+        return policy.node_name_requirement if self._options.node_name_as_field else None
 
     def _merge_node_selector(self, policy: CompiledPolicy) -> None:
         for key, value in policy.node_selector:
@@ -218,9 +157,13 @@ class _Merge:
                 self._added_tolerations.append(toleration)
 
     def finish(self, pointer: str) -> Merged:
-        self._retry_too_large()
-        if self._added_labels:
-            self._check_added_labels()
+        affinity = self._affinity
+        if affinity is None and self._added_labels:
+            # Most pods have no conflict, and need no more than to be asked.
+            if excludes(self._pod.affinity, self._added_labels):
+                self._affinity_merge().finish(self._labels, self._label_sources)
+        elif affinity is not None:
+            affinity.finish(self._labels, self._label_sources)
         if self._pod.spec is not None:
             return Merged(self._operations(pointer), self._notes)
         operations = self._operations("")
@@ -228,45 +171,6 @@ class _Merge:
             fields = {operation.path.lstrip("/"): operation.value for operation in operations}
             operations = [add(pointer, fields)]
         return Merged(operations, self._notes)
-
-    def _retry_too_large(self) -> None:
-        """Try again what was too large until nothing fits any more.
-
-        Later policies may have merged terms into fewer; without this a second pass would do more.
-        """
-        while self._too_large:
-            pending, self._too_large = self._too_large, []
-            for reference, requirement, _ in pending:
-                self._require(reference, requirement)
-            if len(self._too_large) == len(pending):
-                break
-        texts: dict[str, str] = {}
-        for reference, _, text in self._too_large:
-            texts.setdefault(reference, text)
-        for reference, text in texts.items():
-            message = f"required node affinity of {reference} is skipped: it would make {text}"
-            self._notes.append(Note("affinity-too-large", message))
-
-    def _check_added_labels(self) -> None:
-        """Note a conflict of an added node selector with required affinity, its own or another's.
-
-        Not where one on the same label was noted when the affinity was merged.
-        """
-        draft = self._affinity
-        terms = draft.required_terms if draft else required_terms(self._pod.affinity)
-        if not terms:
-            return
-        labels = self._added_labels
-        if self._conflicting:
-            labels = {
-                key: value
-                for key, value in labels.items()
-                if (EXPRESSIONS, key) not in self._conflicting
-            }
-        conflict = selector_conflict(terms, labels)
-        if conflict is not None:
-            reference = self._label_sources[conflict.key[1]]
-            self._note_conflict(reference, conflict, " by its node selector")
 
     def _operations(self, pointer: str) -> list[Operation]:
         spec = self._spec

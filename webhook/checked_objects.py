@@ -28,7 +28,7 @@ from harbourmaster.lifecycle.task_definition_validation import validate
 from harbourmaster.placement.model import GROUP as PLACEMENT
 from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
 from harbourmaster.placement.validation import ConstraintFieldError
-from harbourmaster.policies.merge import Note
+from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.review import MAX_REASON, allowed, cut, refused
 
 if TYPE_CHECKING:

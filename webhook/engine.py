@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.gates.owners import SUPPORTED
-from harbourmaster.policies.merge import Note, merge
+from harbourmaster.policies.merge import merge
+from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.gate_memory import GateMemory
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
 from harbourmaster.webhook.review import Response, allowed, denied, patched, patched_with

@@ -14,7 +14,7 @@ from harbourmaster.webhook.key_notes import pod_notes
 from harbourmaster.webhook.reviewed import container_texts
 
 if TYPE_CHECKING:
-    from harbourmaster.policies.merge import Note
+    from harbourmaster.policies.notes import Note
     from harbourmaster.webhook.engine import Verdict
     from harbourmaster.webhook.gating import GateRules, Gating
     from harbourmaster.webhook.parents import Parents

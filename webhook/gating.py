@@ -19,7 +19,8 @@ from harbourmaster.gates.gate import PROVISIONAL, SCHEDULER_NAME, is_gated, plac
 from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
 from harbourmaster.gates.owners import supported_owner
-from harbourmaster.policies.merge import DEFAULT_SCHEDULER, Note
+from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import is_absent
 from harbourmaster.webhook.parents import Lineage
 from harbourmaster.webhook.review import MAX_WARNING, cut

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.policies.merge import Note
 from harbourmaster.policies.model import is_policy_kind
+from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.policies.validation import reason, validate, warn
 from harbourmaster.webhook.canary import canary_policy, is_canary

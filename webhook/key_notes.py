@@ -12,7 +12,7 @@ import msgspec
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.gates.known_keys import PREFIXES, meant, unknown_keys
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
-from harbourmaster.policies.merge import Note
+from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.review import MAX_WARNING, cut
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harbourmaster.api.patches import Operation
-    from harbourmaster.policies.merge import Note
+    from harbourmaster.policies.notes import Note
 
 KIND: Final = "AdmissionReview"
 V1: Final = "admission.k8s.io/v1"

@@ -10,7 +10,7 @@ from msgspec import Struct
 from harbourmaster.gates.known_keys import mistaken_opt_in
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.policies.index import PolicySet, policy_set
-from harbourmaster.policies.merge import Note
+from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.key_notes import opt_in_notes
 from harbourmaster.webhook.parents import NO_PARENTS, Parents
 from harbourmaster.webhook.review import MAX_WARNING, cut

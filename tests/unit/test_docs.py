@@ -17,7 +17,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.events import AGGREGATED, CREATED, DROPS, UPDATED
 from harbourmaster.lifecycle.events import CREATIONS, LONG_NAMES, occasions
 from harbourmaster.lifecycle.gate_verdict import Code
-from harbourmaster.policies.merge import Note
+from harbourmaster.policies.notes import Note
 from harbourmaster.rescheduling.answers import EvictionOutcome
 from harbourmaster.rescheduling.limits import Budgets, Limits
 from harbourmaster.serving.options import add_settings
