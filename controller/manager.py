@@ -46,7 +46,7 @@ from harbourmaster.lifecycle.gate_verdict import GateRules
 from harbourmaster.serving.background import running
 from harbourmaster.serving.certificates import MirroredCertificate, MountedCertificate
 from harbourmaster.serving.health import health_app
-from harbourmaster.serving.heartbeat import Heartbeat
+from harbourmaster.serving.limits import Heartbeat
 from harbourmaster.serving.readiness import Readiness
 from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.extender_metrics import ExtenderMetrics

@@ -5,12 +5,13 @@ The API server repeats a call refused with 429 and ``Retry-After`` within its ow
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
-from harbourmaster.serving.heartbeat import Heartbeat
 from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from harbourmaster.telemetry.metrics import Metrics
@@ -29,6 +30,33 @@ _TEXTS: Final = {
     "bytes": "429: too many bytes of request bodies at one time; try again in a second",
     "lag": "429: the server is behind with its work; try again in a second",
 }
+
+
+class Heartbeat:
+    """Measures how late the event loop is, every ``period`` seconds; ``on_beat`` gets seconds."""
+
+    def __init__(self, period: float, on_beat: Callable[[float], None]) -> None:
+        self._period = period
+        self._on_beat = on_beat
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure the running event loop's lag."""
+        self._schedule(asyncio.get_running_loop())
+
+    def stop(self) -> None:
+        """Stop measuring."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = loop.time() + self._period
+        self._timer = loop.call_at(due, self._beat, loop, due)
+
+    def _beat(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self._on_beat(max(loop.time() - due, 0.0))
+        self._schedule(loop)
 
 
 class Limits:

@@ -350,6 +350,18 @@ class Protocol(RequestHandler):
             self.transport.abort()
 
 
+def check_client(request: BaseRequest, common_name: str) -> None:
+    """Let only the holder of this name pass; call it before the body is read.
+
+    Raises Refusal (403). The certificate is looked at once for each connection.
+    """
+    protocol = request.protocol
+    if not isinstance(protocol, Protocol) or protocol.client_name != common_name:
+        raise Refusal(
+            403, "403: the client certificate is for another name than the one that may call here"
+        )
+
+
 async def remove_server_header(_request: web.Request, response: web.StreamResponse) -> None:
     """Signal handler ``on_response_prepare``: what we run on is nobody's business."""
     response.headers.pop(hdrs.SERVER, None)

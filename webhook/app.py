@@ -9,9 +9,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from harbourmaster.serving.bodies import read_body
-from harbourmaster.serving.clients import check_client
 from harbourmaster.serving.deadline import request_budget
 from harbourmaster.serving.direct import Direct
+from harbourmaster.serving.protocol import check_client
 from harbourmaster.serving.responses import json_response
 from harbourmaster.serving.routes import Routes
 from harbourmaster.telemetry.logging import get_logger

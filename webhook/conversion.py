@@ -14,8 +14,8 @@ from msgspec import Raw, Struct
 
 from harbourmaster.lifecycle.conversion import ConversionError, convert
 from harbourmaster.serving.bodies import read_body
-from harbourmaster.serving.clients import check_client
 from harbourmaster.serving.deadline import request_budget
+from harbourmaster.serving.protocol import check_client
 from harbourmaster.serving.responses import json_response
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.review import MAX_WARNING, cut

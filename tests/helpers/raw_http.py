@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohttp import web
 
 from harbourmaster.serving.bodies import read_body
-from harbourmaster.serving.clients import check_client
 from harbourmaster.serving.direct import Direct
 from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.protocol import check_client
 from harbourmaster.serving.responses import NamelessResponse
 from harbourmaster.serving.routes import Routes
 from helpers.patience import PATIENCE

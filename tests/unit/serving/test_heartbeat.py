@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from harbourmaster.serving.heartbeat import Heartbeat
+from harbourmaster.serving.limits import Heartbeat
 
 
 async def test_each_beat_tells_how_late_it_was():

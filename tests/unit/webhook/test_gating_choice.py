@@ -12,8 +12,7 @@ from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.server_version import ServerVersion
 from harbourmaster.serving.background import running
 from harbourmaster.webhook.engine import EngineHolder
-from harbourmaster.webhook.gating_choice import GatingChoice
-from harbourmaster.webhook.gating_version import gating_of
+from harbourmaster.webhook.gating_choice import GatingChoice, gating_of
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.knowledge import Knowledge
 from harbourmaster.webhook.settings import WatchSettings
