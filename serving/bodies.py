@@ -1,7 +1,7 @@
 """Reading a request's JSON body within limits of type, size and time.
 
-What the headers tell is refused before a byte of the body is read. Every refusal here but the 429
-of the limits closes the connection.
+What the headers show to be wrong is refused before the body is read. Every refusal here closes the
+connection, except the 429 of the limits.
 """
 
 from __future__ import annotations

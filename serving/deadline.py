@@ -1,4 +1,4 @@
-"""How long there is to answer: the API server says in ``?timeout=`` when it stops waiting."""
+"""The time to answer: the API server sends its time-out as ``?timeout=``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Stopping without losing a request (platform-spec 5.4).
 
-Idle connections closed under a client are requests lost on the wire, and nobody repeats a POST. So
-each connection is first ended by the answer to its last request, while the endpoint is taken out
-of service, and only what is left then is closed.
+A request that meets the close of its idle connection is lost, and clients do not repeat a POST. So
+while the endpoint is taken out of service, each connection ends with the answer to its next
+request; only those still open then are closed.
 """
 
 from __future__ import annotations

@@ -363,7 +363,7 @@ def check_client(request: BaseRequest, common_name: str) -> None:
 
 
 async def remove_server_header(_request: web.Request, response: web.StreamResponse) -> None:
-    """Signal handler ``on_response_prepare``: what we run on is nobody's business."""
+    """Signal handler ``on_response_prepare``: answers do not name our software."""
     response.headers.pop(hdrs.SERVER, None)
 
 

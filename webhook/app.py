@@ -73,7 +73,7 @@ class Reviews:
     def review_directly(
         self, client: Protocol, head: PlainHead, body: bytes, *, may_patch: bool
     ) -> bytes | None:
-        """Answer a review that is here in full; None where there is something to wait for."""
+        """Answer a review that arrived in full; None where it cannot be decided here."""
         started = perf_counter()
         name = self._settings.client_cn
         if name is not None and client.client_name != name:
@@ -92,7 +92,7 @@ class Reviews:
         return result
 
     async def review(self, request: web.BaseRequest, *, may_patch: bool) -> web.StreamResponse:
-        """Answer a review that comes in pieces, late or in any unusual form."""
+        """Answer a review that arrives in parts, or has to wait."""
         started = perf_counter()
         server = self._settings
         if server.client_cn is not None:
@@ -126,7 +126,7 @@ class Reviews:
         return json_response(result)
 
     async def _arrives(self, namespace: str | None, deadline: float) -> bool:
-        # The API server tells of a new namespace and asks about its first pod at the same time.
+        # A new namespace and the review of its first pod arrive at the same time.
         return self._arrival is not None and await self._arrival(namespace or "", deadline)
 
     def _answer(self, body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:

@@ -1,8 +1,8 @@
-"""What decides: one snapshot with the settings, and the merges already worked out for it.
+"""Decisions on pods: one snapshot with the settings, and a cache of merges.
 
-A merge depends on the policies that match and on the owned fields of the pod spec, nothing else.
-Most workloads set few of these fields, and the pods of one workload all the same ones, so the same
-merges come again and again; each is made once and its answer kept encoded.
+A merge depends only on the policies that match and on the owned fields of the pod spec. Most
+workloads set few of these fields, and the pods of one workload set the same ones, so few merges
+are different; each is made once and its encoded answer is cached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.policies.merge import merge
 from harbourmaster.policies.notes import Note
-from harbourmaster.webhook.gate_memory import GateMemory
+from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
 from harbourmaster.webhook.review import Response, allowed, denied, patched, patched_with
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.merge import Merged
     from harbourmaster.policies.pods import Kind, PodSpec, PodView
-    from harbourmaster.webhook.gate_memory import Remembered
+    from harbourmaster.webhook.gate_cache import CachedGating
     from harbourmaster.webhook.gating import Gating
     from harbourmaster.webhook.settings import AdmissionSettings
     from harbourmaster.webhook.snapshot import Namespace, Snapshot
@@ -46,9 +46,9 @@ DENIED: Final = "denied"
 another scheduler and the settings deny that."""
 
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
-"""Of encoded answers and of the fields they answer; beyond it all are forgotten at once."""
+"""Of encoded answers and of the fields that they depend on; a larger cache is emptied."""
 _ENTRY_BYTES: Final = 1024
-"""What an entry takes besides."""
+"""Added for each entry."""
 
 
 class Verdict(Struct, frozen=True, gc=False):
@@ -83,7 +83,7 @@ class Engine:
     def __init__(self, snapshot: Snapshot, settings: AdmissionSettings, hashed: str = "") -> None:
         """``hashed`` is for a recorded review: the hash of a pod that is not whole any more."""
         self.snapshot = snapshot
-        self.gates = GateMemory(replace(settings.gate_rules(), hashed=hashed))
+        self.gates = GateCache(replace(settings.gate_rules(), hashed=hashed))
         self.settings = settings
         self._has_policies = "policies" in settings.features
         self._options = {
@@ -95,7 +95,7 @@ class Engine:
         self._kept_bytes = 0
 
     def succeeded(self, snapshot: Snapshot) -> Engine:
-        """The engine of the next snapshot; it remembers the merges while the policies stay."""
+        """The engine of the next snapshot; cached merges stay while the policies do."""
         successor = Engine(snapshot, self.settings)
         if snapshot.policies is self.snapshot.policies:
             successor._kept, successor._kept_bytes = self._kept, self._kept_bytes
@@ -135,7 +135,7 @@ class Engine:
         node_name_as_field: bool,
         waits: str = "",
     ) -> Verdict:
-        """Merge the policies into the pod, or find what came of it before.
+        """Merge the policies into the pod, or find the cached result.
 
         ``waits`` is where the pod waits, as in ``Gating``.
         """
@@ -148,8 +148,8 @@ class Engine:
             self._keep(key, found, spec)
         return found
 
-    def fuse(self, decided: Remembered, merged: Verdict | None) -> Verdict:
-        """One verdict of what gates and policies ask, or what it was before."""
+    def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
+        """One verdict of what gates and policies ask, or the cached one."""
         if decided.verdict is not None and decided.merged is merged:
             return decided.verdict
         verdict = noted(fused(decided.gating, merged), decided.notes)

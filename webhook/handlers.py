@@ -195,7 +195,7 @@ def _decide(
         decided = engine.gates.decide(found, pod.labels, name, snapshot.parents)
     policies = engine.match(name, namespace, pod.labels)
     if not kind.is_template and is_canary(request, pod.labels):
-        # The first to set a label wins, and no policy is to speak for us.
+        # The first policy to set a label wins, so no other policy can answer for the canary.
         policies = (canary_policy(), *policies)
     merged = None
     if policies:

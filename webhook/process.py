@@ -26,9 +26,9 @@ from harbourmaster.serving.site import AddressError
 from harbourmaster.telemetry.api_calls import ApiCalls
 from harbourmaster.telemetry.logging import configure_logging, get_logger
 from harbourmaster.telemetry.watches import WatchTallies
+from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.gating_choice import GatingChoice
-from harbourmaster.webhook.knowledge import Knowledge
 from harbourmaster.webhook.server import ReviewServer
 from harbourmaster.webhook.snapshot import Snapshot, describe
 
@@ -94,7 +94,7 @@ class _Process:
             if settings.gating == "auto" and "gates" in settings.features
             else None
         )
-        self._knowledge = Knowledge(
+        self._cluster = ClusterState(
             self._client,
             self._holder,
             settings.watch,
@@ -110,7 +110,7 @@ class _Process:
         """Serve until a signal comes, then drain."""
         server = self._server
         server.readiness.add_probe("watches", self._probe)
-        self._watches.follow(self._knowledge.reflectors, asyncio.get_running_loop().time)
+        self._watches.follow(self._cluster.reflectors, asyncio.get_running_loop().time)
         api_server = self._client.connection.server
         with StopSignals() as stop:
             try:
@@ -123,7 +123,7 @@ class _Process:
                 await server.stop()
 
     def _work(self) -> Iterator[Coroutine[Any, Any, None]]:
-        yield self._knowledge.run()
+        yield self._cluster.run()
         if self._choice is not None:
             yield self._choice.run()
         yield self._serve()
@@ -133,7 +133,7 @@ class _Process:
         server = self._server
         server.readiness.set("starting", "not serving yet")
         bundle = await self._certificates()
-        await self._knowledge.synced()
+        await self._cluster.synced()
         if self._choice is not None:
             await self._choice.chosen()
         # What is known stays; without this each full collection walks all of it.
@@ -171,7 +171,7 @@ class _Process:
         self._server.readiness.set("gating", reason)
 
     async def _arrival(self, namespace: str, deadline: float) -> bool:
-        return await self._knowledge.arrival(namespace, deadline)
+        return await self._cluster.arrival(namespace, deadline)
 
     async def _probe(self) -> str | None:
-        return self._knowledge.failing()
+        return self._cluster.failing()

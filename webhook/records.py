@@ -1,8 +1,7 @@
-"""What is remembered of each review: its log line, its counts and its span, worked out in batches.
+"""The log line, the metrics and the span of each review, made in batches.
 
-Between two system calls the processor has forgotten this code, so a line written at once costs
-several times what it costs among others. A review leaves a tuple; a moment later all are counted
-and written together.
+Each review appends a tuple; a moment later all of them are counted and written together. In a batch
+a line costs a fraction of what it costs alone, because the code stays in the processor's caches.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Records:
         self._log = get_logger("admission")
 
     def add(self, decision: Decision, seconds: float, trace: _Trace = None) -> None:
-        """Remember a review that took ``seconds``; ``trace`` is its traceparent and tracestate."""
+        """Record a review that took ``seconds``; ``trace`` is its traceparent and tracestate."""
         request = decision.request
         pending = self._pending
         if not pending:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind, PodView
-    from harbourmaster.webhook.gate_memory import Remembered
+    from harbourmaster.webhook.gate_cache import CachedGating
     from harbourmaster.webhook.settings import AdmissionSettings
     from harbourmaster.webhook.snapshot import Namespace, Snapshot
 
@@ -92,7 +92,7 @@ class _Listening(Engine):
             kind, pod, policies, node_name_as_field=node_name_as_field, waits=waits
         )
 
-    def fuse(self, decided: Remembered, merged: Verdict | None) -> Verdict:
+    def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
         self.gating = decided.gating
         return super().fuse(decided, merged)
 

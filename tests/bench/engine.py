@@ -9,7 +9,7 @@ import msgspec
 
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
-from harbourmaster.webhook.gate_memory import GateMemory
+from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.settings import AdmissionSettings
@@ -64,7 +64,7 @@ def in_namespace(*policies, has_gates):
     )
 
 
-class ForgetfulMemory(GateMemory):
+class ColdGateCache(GateCache):
     """One that decides on each pod anew."""
 
     __slots__ = ()
@@ -73,20 +73,20 @@ class ForgetfulMemory(GateMemory):
         pass
 
 
-class Forgetful(Engine):
+class ColdEngine(Engine):
     """An engine that works out all anew, as for a pod that it has never seen."""
 
     __slots__ = ()
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.gates = ForgetfulMemory(self.gates.rules)
+        self.gates = ColdGateCache(self.gates.rules)
 
     def _keep(self, *_):
         pass
 
 
-def microseconds(question, known, *, engine=Forgetful, repeats=7, number=2000):
+def microseconds(question, known, *, engine=ColdEngine, repeats=7, number=2000):
     decides = engine(known, SETTINGS)
     timings = timeit.repeat(lambda: answer(question, decides), repeat=repeats, number=number)
     return statistics.median(timings) / number * 1e6

@@ -11,10 +11,10 @@ from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.server_version import ServerVersion
 from harbourmaster.serving.background import running
+from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import EngineHolder
 from harbourmaster.webhook.gating_choice import GatingChoice, gating_of
 from harbourmaster.webhook.handlers import answer
-from harbourmaster.webhook.knowledge import Knowledge
 from harbourmaster.webhook.settings import WatchSettings
 from helpers.admitted import GATE, OPT_IN, Answer, engine_of, keys, pod
 from helpers.fake_api import FakeApi
@@ -150,7 +150,7 @@ async def test_a_server_that_comes_back_as_another_one_is_asked_again(api):
     api.fail_next("GET", VERSION, 1, status=200, body=info("1", "26"))
     async with asyncio.timeout(PATIENCE), api.client() as client:
         chooser = Chooser(client)
-        knowledge = Knowledge(
+        cluster = ClusterState(
             client,
             chooser.holder,
             WatchSettings(),
@@ -158,12 +158,12 @@ async def test_a_server_that_comes_back_as_another_one_is_asked_again(api):
             on_policies=lambda _: None,
             on_return=chooser.choice.look_again,
         )
-        async with running(knowledge.run(), chooser.choice.run()):
-            await knowledge.synced()
+        async with running(cluster.run(), chooser.choice.run()):
+            await cluster.synced()
             await chooser.choice.chosen()
             assert chooser.place() == "keptn-scheduler"
             assert await chooser.reasons.get() is None
-            await api.until_watched(len(knowledge.reflectors) + 1)
+            await api.until_watched(len(cluster.reflectors) + 1)
             # A watch that only breaks once is nothing to speak of.
             api.fail_next("watch", "/namespaces$", 1, status=403)
             api.close_watches()

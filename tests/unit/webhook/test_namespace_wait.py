@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from harbourmaster.api.resources import NAMESPACES
+from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
-from harbourmaster.webhook.knowledge import Knowledge
 from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from helpers.fake_api import FakeApi
@@ -30,11 +30,11 @@ def longest_wait():
 
 
 @pytest.fixture
-async def knowledge(api, longest_wait):
+async def cluster(api, longest_wait):
     holder = EngineHolder(Engine(Snapshot(namespaces={}), WebhookSettings()))
     settings = WatchSettings(namespace_wait_seconds=longest_wait)
     async with api.client() as client:
-        found = Knowledge(client, holder, settings, on_policies=lambda _: None)
+        found = ClusterState(client, holder, settings, on_policies=lambda _: None)
         task = asyncio.create_task(found.run())
         await found.synced()
         yield found
@@ -46,44 +46,44 @@ def later(seconds):
     return asyncio.get_running_loop().time() + seconds
 
 
-async def test_who_comes_later_waits_longer(knowledge):
-    first = asyncio.create_task(knowledge.arrival("never", later(LONG)))
+async def test_who_comes_later_waits_longer(cluster):
+    first = asyncio.create_task(cluster.arrival("never", later(LONG)))
     await asyncio.sleep(WAIT / 2)
     begun = later(0)
-    second = asyncio.create_task(knowledge.arrival("never", later(LONG)))
+    second = asyncio.create_task(cluster.arrival("never", later(LONG)))
     assert await first is False
     assert not second.done()
     assert await second is False
     assert later(0) - begun >= WAIT * 0.9
-    assert knowledge._awaited == {}
+    assert cluster._awaited == {}
 
 
 @pytest.mark.parametrize("longest_wait", [LONG])
-async def test_who_comes_later_is_told_when_the_first_is_gone(api, knowledge):
-    hasty = asyncio.create_task(knowledge.arrival("new", later(0.01)))
-    patient = asyncio.create_task(knowledge.arrival("new", later(LONG)))
+async def test_who_comes_later_is_told_when_the_first_is_gone(api, cluster):
+    hasty = asyncio.create_task(cluster.arrival("new", later(0.01)))
+    patient = asyncio.create_task(cluster.arrival("new", later(LONG)))
     assert await hasty is False
     api.put(NAMESPACES, {"metadata": {"name": "new"}})
     assert await patient is True
 
 
 @pytest.mark.parametrize("longest_wait", [LONG])
-async def test_a_caller_that_hangs_up_leaves_nothing_behind(knowledge):
-    waits = [asyncio.create_task(knowledge.arrival(f"n-{i}", later(LONG))) for i in range(100)]
-    other = asyncio.create_task(knowledge.arrival("n-0", later(LONG)))
+async def test_a_caller_that_hangs_up_leaves_nothing_behind(cluster):
+    waits = [asyncio.create_task(cluster.arrival(f"n-{i}", later(LONG))) for i in range(100)]
+    other = asyncio.create_task(cluster.arrival("n-0", later(LONG)))
     await asyncio.sleep(0)
     for wait in waits:
         wait.cancel()
     await asyncio.wait(waits)
-    assert list(knowledge._awaited) == ["n-0"]
+    assert list(cluster._awaited) == ["n-0"]
     other.cancel()
     await asyncio.wait([other])
-    assert knowledge._awaited == {}
+    assert cluster._awaited == {}
 
 
-async def test_a_thousand_unknown_namespaces_wait_side_by_side(knowledge):
+async def test_a_thousand_unknown_namespaces_wait_side_by_side(cluster):
     begun = later(0)
-    waits = [knowledge.arrival(f"n-{i}", later(LONG)) for i in range(1000)]
+    waits = [cluster.arrival(f"n-{i}", later(LONG)) for i in range(1000)]
     assert not any(await asyncio.gather(*waits))
     assert later(0) - begun < 1000 * WAIT / 4
-    assert knowledge._awaited == {}
+    assert cluster._awaited == {}

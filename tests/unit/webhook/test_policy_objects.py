@@ -7,9 +7,9 @@ import pytest
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.cluster_state import _broken, _policy
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import INVALID, VALID, answer
-from harbourmaster.webhook.knowledge import _broken, _policy
 from harbourmaster.webhook.policy_objects import MAX_SPEC_BYTES, OversizedError, decode_policy
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot

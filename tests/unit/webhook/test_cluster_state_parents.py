@@ -16,8 +16,8 @@ from harbourmaster.api.resources import (
     ROLLOUTS,
     STATEFUL_SETS,
 )
+from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
-from harbourmaster.webhook.knowledge import Knowledge
 from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from helpers.admitted import OPT_IN, PARENT, ask, family, keys, owner, parent, pod
@@ -36,17 +36,17 @@ DEFINITION = {
 
 
 class Follower:
-    """A Knowledge at work, and the answers that it gives."""
+    """A ClusterState that runs, and the answers that it gives."""
 
     def __init__(self, client, features):
         self.holder = EngineHolder(Engine(Snapshot(namespaces={}), WebhookSettings()))
-        self.knowledge = Knowledge(
+        self.cluster = ClusterState(
             client, self.holder, WatchSettings(), features=features, on_policies=lambda _: None
         )
         self._told = asyncio.Event()
-        for each in self.knowledge.reflectors:
+        for each in self.cluster.reflectors:
             each._on_state = self._told.set
-        for each in self.knowledge.parents.values():
+        for each in self.cluster.parents.values():
             each._on_change = lambda _: self._told.set()
 
     def annotations(self, document):
@@ -71,9 +71,9 @@ async def api():
 async def following(api, *features):
     async with api.client() as client:
         follower = Follower(client, features or ("policies", "gates"))
-        task = asyncio.create_task(follower.knowledge.run())
+        task = asyncio.create_task(follower.cluster.run())
         try:
-            await asyncio.wait_for(follower.knowledge.synced(), PATIENCE)
+            await asyncio.wait_for(follower.cluster.synced(), PATIENCE)
             yield follower
         finally:
             task.cancel()
@@ -131,7 +131,7 @@ async def test_rollouts_count_from_the_moment_at_which_their_definition_comes(ap
     replica_set, rollout = family(TRACKED, "Rollout")
     put(api, replica_set)
     async with following(api) as follower:
-        assert follower.knowledge.failing() is None
+        assert follower.cluster.failing() is None
         assert follower.annotations(owned()) == {PARENT: "unresolved"}
         api.define(ROLLOUTS)
         put(api, rollout)
@@ -143,7 +143,7 @@ async def test_rollouts_count_from_the_moment_at_which_their_definition_comes(ap
 
 async def test_without_gates_no_owner_is_watched(api):
     async with following(api, "policies") as follower:
-        watched = {each.name for each in follower.knowledge.reflectors}
+        watched = {each.name for each in follower.cluster.reflectors}
     assert watched == {"namespaces", "clusterpodschedulingpolicies", "podschedulingpolicies"}
     plurals = {seen.path.rpartition("/")[2] for seen in api.requests}
     assert not plurals & {each.plural for each in APPS.values()}
@@ -151,7 +151,7 @@ async def test_without_gates_no_owner_is_watched(api):
 
 async def test_without_policies_none_is_watched(api):
     async with following(api, "gates") as follower:
-        watched = {each.name for each in follower.knowledge.reflectors}
+        watched = {each.name for each in follower.cluster.reflectors}
     assert watched == {"namespaces", *(each.plural for each in APPS.values())}
 
 
@@ -159,9 +159,9 @@ async def test_nothing_is_ready_before_the_owners_are_known(api):
     api.forbid("list", DEPLOYMENTS)
     async with api.client() as client:
         follower = Follower(client, ("policies", "gates"))
-        task = asyncio.create_task(follower.knowledge.run())
-        await follower.knowledge.parents["ReplicaSet"].synced.wait()
-        await follower.until(lambda: "forbid" in (follower.knowledge.failing() or ""))
-        assert "deployments" in follower.knowledge.failing()
+        task = asyncio.create_task(follower.cluster.run())
+        await follower.cluster.parents["ReplicaSet"].synced.wait()
+        await follower.until(lambda: "forbid" in (follower.cluster.failing() or ""))
+        assert "deployments" in follower.cluster.failing()
         task.cancel()
         await asyncio.wait([task])

@@ -1,7 +1,7 @@
-"""What was decided on pods before: those of one owner say the same, and get the same answer.
+"""A cache of gate decisions: the pods of one owner have the same fields and get the same answer.
 
-What such a pod says is compared as the bytes that came, its parent as the object that is known, so
-nothing is remembered that would now be decided otherwise.
+An entry is used only if every field that the decision depends on has the same bytes and the owners
+are the same objects, so a cached answer never differs from a new decision.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     _Key: TypeAlias = tuple[str, bytes, bytes, bytes, str | None]
 
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
-"""Of what pods say and are answered; beyond it all is forgotten at once."""
+"""Of keys and answers; a larger cache is emptied."""
 MAX_ANSWER_BYTES: Final = 64 * 1024
-"""Of an answer that is worth remembering."""
+"""Of an answer that is kept."""
 _ENTRY_BYTES: Final = 1024
-"""What an entry takes besides."""
+"""Added for each entry."""
 
 
-class Remembered:
+class CachedGating:
     """A decision, with all that it depends on and does not stand in the key."""
 
     __slots__ = ("containers", "gating", "is_kept", "merged", "notes", "verdict")
@@ -56,19 +56,19 @@ class Remembered:
         return containers is None or containers == container_texts(spec)
 
 
-class GateMemory:
+class GateCache:
     """Decides on pods, or finds what was decided before."""
 
     __slots__ = ("_bytes", "_kept", "rules")
 
     def __init__(self, rules: GateRules) -> None:
         self.rules = rules
-        self._kept: dict[_Key, Remembered] = {}
+        self._kept: dict[_Key, CachedGating] = {}
         self._bytes = 0
 
     def decide(
         self, pod: Reviewed, labels: dict[str, str], namespace: str, parents: Parents
-    ) -> Remembered:
+    ) -> CachedGating:
         """Decide on a pod. Raises MalformedError, as ``gate`` does."""
         spec = pod.spec
         key = _key(pod, namespace)
@@ -78,19 +78,19 @@ class GateMemory:
                 return known
         gating = gate(pod, labels, namespace, parents, self.rules)
         containers = container_texts(spec) if spec is not None and gating.is_computed else None
-        entry = Remembered(gating, containers, pod_notes(pod, gating.lineage))
+        entry = CachedGating(gating, containers, pod_notes(pod, gating.lineage))
         if key is not None:
             self._keep(key, entry)
         return entry
 
-    def note_answer(self, entry: Remembered, merged: Verdict | None, verdict: Verdict) -> None:
+    def note_answer(self, entry: CachedGating, merged: Verdict | None, verdict: Verdict) -> None:
         """Remember the whole answer of an entry, policies' part included."""
         size = len(verdict.response.encoded)
         if entry.is_kept and size <= MAX_ANSWER_BYTES:
             self._bytes += size
             entry.merged, entry.verdict = merged, verdict
 
-    def _keep(self, key: _Key, entry: Remembered) -> None:
+    def _keep(self, key: _Key, entry: CachedGating) -> None:
         size = _ENTRY_BYTES + sum(len(part or "") for part in key) + 2 * len(entry.gating.patch)
         size += sum(map(len, entry.containers or ())) + sum(len(each.text) for each in entry.notes)
         if self._bytes + size > MAX_KEPT_BYTES:

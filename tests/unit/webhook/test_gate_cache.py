@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.webhook import gate_memory
+from harbourmaster.webhook import gate_cache
 from harbourmaster.webhook.parents import ParentObject, Parents
 from harbourmaster.webhook.reviewed import read_object
 from helpers.admitted import (
@@ -32,13 +32,13 @@ POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
 def decisions(monkeypatch):
     """Every decision that is really made."""
     made = []
-    gate = gate_memory.gate
+    gate = gate_cache.gate
 
     def counting(found, *arguments):
         made.append(found)
         return gate(found, *arguments)
 
-    monkeypatch.setattr(gate_memory, "gate", counting)
+    monkeypatch.setattr(gate_cache, "gate", counting)
     return made
 
 
@@ -141,11 +141,11 @@ class Watched:
 
 def test_a_change_of_an_owner_is_seen_at_once():
     engine, watched = engine_of(), Watched()
-    memory = engine.gates
+    cache = engine.gates
     question = read_object(json.dumps(pod()).encode())
 
     def decided():
-        return memory.decide(question, {}, "ns1", watched.parents).gating
+        return cache.decide(question, {}, "ns1", watched.parents).gating
 
     assert decided().notes[0].code == "gate-owner-unknown"
     replica_set, deployment = family()
@@ -192,7 +192,7 @@ def test_a_new_snapshot_goes_on_remembering(decisions):
 
 
 def test_what_is_remembered_is_bounded(monkeypatch, decisions):
-    monkeypatch.setattr(gate_memory, "MAX_KEPT_BYTES", 20_000)
+    monkeypatch.setattr(gate_cache, "MAX_KEPT_BYTES", 20_000)
     engine = engine_of()
     for index in range(200):
         ask(review(pod(TRACKED | {"n": str(index)})), engine)
@@ -201,7 +201,7 @@ def test_what_is_remembered_is_bounded(monkeypatch, decisions):
 
 
 def test_what_is_larger_than_all_room_is_not_kept(monkeypatch):
-    monkeypatch.setattr(gate_memory, "MAX_KEPT_BYTES", 500)
+    monkeypatch.setattr(gate_cache, "MAX_KEPT_BYTES", 500)
     engine = engine_of()
     assert ask(review(pod(TRACKED)), engine).gates == [GATE]
     assert engine.gates._kept == {}
@@ -209,7 +209,7 @@ def test_what_is_larger_than_all_room_is_not_kept(monkeypatch):
 
 
 def test_large_answers_are_not_kept(monkeypatch):
-    monkeypatch.setattr(gate_memory, "MAX_ANSWER_BYTES", 10)
+    monkeypatch.setattr(gate_cache, "MAX_ANSWER_BYTES", 10)
     engine = engine_of((), POLICY)
     first, second = (ask(review(pod(TRACKED)), engine) for _ in range(2))
     assert first.response == second.response

@@ -1,7 +1,6 @@
-"""What admission knows of a cluster: watches, made into one snapshot after another.
+"""The state of the cluster that admission decides by: watches that are made into snapshots.
 
-A change takes effect within milliseconds. Whatever happens to the watches, the last snapshot goes
-on answering.
+A change takes effect within milliseconds. If watches fail, the last snapshot stays in use.
 """
 
 from __future__ import annotations
@@ -50,18 +49,18 @@ if TYPE_CHECKING:
     _Watch: TypeAlias = Reflector[Namespace] | Reflector[CompiledPolicy] | Reflector[Parent]
 
 _BACKOFF: Final = Backoff(limit=10.0)
-"""After an outage, decisions wait for no watch longer than that."""
+"""The longest pause before a watch is tried again."""
 _SHORTEST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 _SHARE: Final = 5
-"""A new index of all policies waits that many times as long as the last one took to make."""
+"""How many times as long as the last index of all policies took the next one waits."""
 
 _PARENTS: Final = (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS)
 
 _decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
 
 
-class Knowledge:
+class ClusterState:
     """Keeps ``holder`` at the state of the cluster, while ``run`` runs."""
 
     def __init__(  # noqa: PLR0913 - what to follow, for what, and whom to tell

@@ -10,9 +10,9 @@ import pytest
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
 from harbourmaster.telemetry.metrics import UNFAITHFUL
+from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.handlers import answer
-from harbourmaster.webhook.knowledge import Knowledge
 from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from helpers.fake_api import FakeApi
@@ -35,12 +35,12 @@ class Holder(EngineHolder):
 
 
 class Follower:
-    """A Knowledge at work, and how to await what it knows."""
+    """A ClusterState that runs, and how to await what it knows."""
 
     def __init__(self, client, *, keeps_policies=False, **settings):
         self.holder = Holder(Engine(Snapshot(namespaces={}), WebhookSettings()))
         self.sets = []
-        self.knowledge = Knowledge(
+        self.cluster = ClusterState(
             client,
             self.holder,
             WatchSettings(**settings),
@@ -80,7 +80,7 @@ async def api():
 async def following(api, **settings):
     async with api.client() as client:
         follower = Follower(client, **settings)
-        task = asyncio.create_task(follower.knowledge.run())
+        task = asyncio.create_task(follower.cluster.run())
         try:
             yield follower
         finally:
@@ -104,11 +104,11 @@ async def test_the_first_snapshot_holds_everything(api):
     api.put(CLUSTER_POLICIES, cluster_policy("a", pods={"app": "web"}, nodeSelector={"d": "s"}))
     api.put(POLICIES, policy("b", "web", nodeSelector={"e": "f"}))
     async with following(api) as follower:
-        await follower.knowledge.synced()
+        await follower.cluster.synced()
         assert follower.outcome() == ("mutated", ())
         assert follower.snapshot.policies.cluster_size == 1
         assert follower.snapshot.policies.namespaced_size == 1
-        assert follower.knowledge.failing() is None
+        assert follower.cluster.failing() is None
 
 
 def answered_again(follower):
@@ -129,7 +129,7 @@ async def test_policies_are_kept_as_they_are_where_reviews_are_recorded(api):
     for each in (broken, invalid):
         api.put(POLICIES, each)
     async with following(api, keeps_policies=True) as follower:
-        await follower.knowledge.synced()
+        await follower.cluster.synced()
         assert answered_again(follower) == ["good", "broken", "invalid"]
 
 
@@ -137,25 +137,25 @@ async def test_nothing_is_kept_of_policies_where_nothing_is_recorded(api):
     api.put(NAMESPACES, namespace("web"))
     api.put(CLUSTER_POLICIES, cluster_policy("good", nodeSelector={"disk": "ssd"}))
     async with following(api) as follower:
-        await follower.knowledge.synced()
+        await follower.cluster.synced()
         assert answered_again(follower) == UNFAITHFUL
-        (kept,) = follower.knowledge.cluster_policies.store.values()
+        (kept,) = follower.cluster.cluster_policies.store.values()
         assert kept.source == b""
 
 
 async def test_nothing_is_ready_before_the_first_lists(api):
     api.forbid("list", CLUSTER_POLICIES)
     async with following(api) as follower:
-        await follower.knowledge.policies.synced.wait()
-        await follower.knowledge.namespaces.synced.wait()
-        assert "clusterpodschedulingpolicies" in follower.knowledge.failing()
-        assert not follower.knowledge.cluster_policies.synced.is_set()
+        await follower.cluster.policies.synced.wait()
+        await follower.cluster.namespaces.synced.wait()
+        assert "clusterpodschedulingpolicies" in follower.cluster.failing()
+        assert not follower.cluster.cluster_policies.synced.is_set()
 
 
 async def test_changes_take_effect(api):
     api.put(NAMESPACES, namespace("web"))
     async with following(api) as follower:
-        await follower.knowledge.synced()
+        await follower.cluster.synced()
         assert follower.outcome() == ("unmatched", ())
         labelled = cluster_policy("a", pods={"app": "web"}, nodeSelector={"d": "s"})
         labelled["spec"]["namespaceSelector"] = {"matchLabels": {"team": "blue"}}
@@ -172,7 +172,7 @@ async def test_changes_take_effect(api):
 
 async def test_a_change_of_namespaces_keeps_the_index_of_policies(api):
     async with following(api) as follower:
-        await follower.knowledge.synced()
+        await follower.cluster.synced()
         before = follower.snapshot.policies
         api.put(NAMESPACES, namespace("web"))
         await follower.until(lambda snapshot: snapshot.namespace("web"))
@@ -187,7 +187,7 @@ async def test_a_policy_that_does_not_decode_warns_and_harms_no_other(api):
     api.put(CLUSTER_POLICIES, cluster_policy("good", pods={"app": "web"}, nodeSelector={"d": "s"}))
     api.put(POLICIES, {**policy("broken", "web"), "spec": "none"})
     async with following(api) as follower:
-        await follower.knowledge.synced()
+        await follower.cluster.synced()
         assert follower.outcome() == ("mutated", ("policy-invalid", "policy-invalid"))
         assert follower.snapshot.policies.invalid == 2
         assert follower.snapshot.policies.references == {
@@ -201,9 +201,9 @@ async def test_definitions_come_and_go(api):
     api.put(NAMESPACES, namespace("web"))
     api.undefine(CLUSTER_POLICIES)
     async with following(api) as follower:
-        await follower.knowledge.synced()
-        assert follower.knowledge.cluster_policies.absent
-        assert follower.knowledge.failing() is None
+        await follower.cluster.synced()
+        assert follower.cluster.cluster_policies.absent
+        assert follower.cluster.failing() is None
         api.define(CLUSTER_POLICIES)
         api.put(CLUSTER_POLICIES, cluster_policy("a", pods={"app": "web"}, nodeSelector={"d": "s"}))
         api.put(DEFINITIONS, definition(CLUSTER_POLICIES))
@@ -217,7 +217,7 @@ async def test_definitions_come_and_go(api):
 async def test_a_definition_not_yet_established_wakes_nobody(api):
     api.undefine(CLUSTER_POLICIES)
     async with following(api) as follower:
-        await follower.knowledge.synced()
+        await follower.cluster.synced()
         api.put(DEFINITIONS, definition(CLUSTER_POLICIES, established="False"))
         before = [seen for seen in api.requests if CLUSTER_POLICIES.plural in seen.path]
         api.put(NAMESPACES, namespace("web"))
@@ -229,17 +229,17 @@ async def test_a_definition_not_yet_established_wakes_nobody(api):
 async def test_s18_what_is_silent_for_too_long_is_not_ready_and_answers_on(api):
     api.put(NAMESPACES, namespace("web"))
     async with following(api, stale_after_seconds=0.05) as follower:
-        await follower.knowledge.synced()
+        await follower.cluster.synced()
         await asyncio.sleep(0.1)
-        assert "namespaces" in follower.knowledge.failing()
+        assert "namespaces" in follower.cluster.failing()
         assert follower.outcome() == ("unmatched", ())
 
 
 async def test_an_unknown_namespace_is_waited_for(api):
     async with following(api, namespace_wait_seconds=PATIENCE) as follower:
-        await follower.knowledge.synced()
+        await follower.cluster.synced()
         deadline = asyncio.get_running_loop().time() + PATIENCE
-        waits = [asyncio.create_task(follower.knowledge.arrival("new", deadline)) for _ in range(3)]
+        waits = [asyncio.create_task(follower.cluster.arrival("new", deadline)) for _ in range(3)]
         await asyncio.sleep(0)
         api.put(NAMESPACES, namespace("new"))
         assert await asyncio.gather(*waits) == [True, True, True]
@@ -248,8 +248,8 @@ async def test_an_unknown_namespace_is_waited_for(api):
 
 async def test_the_wait_for_a_namespace_is_bounded(api):
     async with following(api, namespace_wait_seconds=0.01) as follower:
-        await follower.knowledge.synced()
+        await follower.cluster.synced()
         deadline = asyncio.get_running_loop().time() + PATIENCE
-        waits = [follower.knowledge.arrival("never", deadline) for _ in range(3)]
+        waits = [follower.cluster.arrival("never", deadline) for _ in range(3)]
         assert await asyncio.gather(*waits) == [False, False, False]
-        assert follower.knowledge._awaited == {}
+        assert follower.cluster._awaited == {}
