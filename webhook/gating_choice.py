@@ -9,27 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.server_version import ServerVersion, server_version
+from harbourmaster.kube.server_version import server_version
 from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.webhook.gating_version import gating_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harbourmaster.kube.client import Client
+    from harbourmaster.kube.server_version import ServerVersion
     from harbourmaster.webhook.engine import EngineHolder
 
 _BACKOFF: Final = Backoff(limit=10.0)
-FIRST_WITH_GATES: Final = ServerVersion(1, 27)
-"""Scheduling gates are there without a feature gate from this version on."""
-
-
-def gating_of(version: ServerVersion) -> Literal["schedulingGates", "schedulerName"]:
-    """Where pods can wait on an API server of that version."""
-    return "schedulingGates" if version >= FIRST_WITH_GATES else "schedulerName"
 
 
 class GatingChoice:

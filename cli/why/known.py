@@ -21,7 +21,7 @@ from harbourmaster.cli.why.wording import unreadable
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.kube.server_version import server_version
 from harbourmaster.policies.explain import Candidate
-from harbourmaster.webhook.gating_choice import gating_of
+from harbourmaster.webhook.gating_version import gating_of
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot
