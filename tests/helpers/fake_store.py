@@ -13,6 +13,8 @@ from uuid import uuid4
 import jsonpatch
 import msgspec
 
+from helpers.api_rules import RuleError, created, selectable, updated
+
 REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -77,10 +79,19 @@ class Change(NamedTuple):
         return "DELETED", gone
 
 
-class Objects:
-    """All objects. ``listen`` is called with each Change."""
+def _utc_now():
+    return datetime.now(UTC)
 
-    def __init__(self, listen):
+
+class Objects:
+    """All objects. ``listen`` is called with each Change; ``now`` and ``uid`` make their marks.
+
+    ``rules`` are those of an API server for each kind (``api_rules``); without them a status is
+    what anybody writes.
+    """
+
+    def __init__(self, listen, *, now=_utc_now, uid=lambda: str(uuid4()), rules=False):
+        self._now, self._uid, self._rules = now, uid, rules
         self.version = 100
         self.compacted = 100
         self.history: list[Change] = []
@@ -137,17 +148,16 @@ class Objects:
         if not metadata.get("name"):
             if not metadata.get("generateName"):
                 raise StatusError(422, f"{resource.kind} is invalid: metadata.name: Required value")
-            metadata["name"] = metadata["generateName"] + uuid4().hex[:5]
+            metadata["name"] = metadata["generateName"] + self._uid().replace("-", "")[:5]
         key = (metadata.get("namespace", ""), metadata["name"])
         if key in self.all(resource):
             raise StatusError(409, f'{resource.plural} "{key[1]}" already exists', "AlreadyExists")
         if metadata.get("resourceVersion"):
-            raise StatusError(400, "resourceVersion should not be set on objects to be created")
-        metadata |= {
-            "uid": str(uuid4()),
-            "creationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "generation": 1,
-        }
+            text = "resourceVersion should not be set on objects to be created"
+            raise StatusError(500, text, reason="")
+        metadata |= {"uid": self._uid(), "creationTimestamp": self._stamp(), "generation": 1}
+        if self._rules:
+            obj = _ruled(created, resource, obj)
         return self._keep(resource, key, None, obj, dry_run=dry_run)
 
     def replace(self, resource, namespace, name, obj, *, subresource=None, dry_run=False):
@@ -160,9 +170,9 @@ class Objects:
                 422, f'{resource.plural} "{name}" is invalid: metadata.resourceVersion: '
                 "Invalid value: 0: must be specified for an update"
             )  # fmt: skip
-        if subresource is not None:
-            obj = {**before, subresource: obj.get(subresource), "metadata": obj["metadata"]}
-        return self._update(resource, (namespace, name), before, obj, dry_run=dry_run)
+        return self._update(
+            resource, (namespace, name), before, obj, subresource=subresource, dry_run=dry_run
+        )
 
     def patch(self, resource, namespace, name, body, content_type, query, *, subresource=None):  # noqa: PLR0913 - what HTTP gives
         dry_run = query.get("dryRun") == "All"
@@ -175,20 +185,18 @@ class Objects:
         before = self.get(resource, namespace, name)
         if content_type == "application/json-patch+json":
             try:
-                patched = jsonpatch.apply_patch(before, value)
+                patched = jsonpatch.apply_patch(before, _without_nulls(before, value))
             except jsonpatch.JsonPatchException as error:
                 raise StatusError(422, f"the server rejected our request: {error}") from None
         elif content_type in {"application/merge-patch+json", "application/apply-patch+yaml"}:
             patched = merged(before, value)
         else:
             raise StatusError(415, f"the body of the request was in an unknown format: {body[:9]}")
-        if subresource is not None:
-            patched = {
-                **before,
-                subresource: patched.get(subresource),
-                "metadata": patched["metadata"],
-            }
-        return self._update(resource, (namespace, name), before, patched, dry_run=dry_run)
+        if patched["metadata"].get("uid") not in {None, before["metadata"]["uid"]}:
+            raise StatusError(422, "metadata.uid: Invalid value: field is immutable")
+        return self._update(
+            resource, (namespace, name), before, patched, subresource=subresource, dry_run=dry_run
+        )
 
     def delete(self, resource, namespace, name, options=None):
         before = self.get(resource, namespace, name)
@@ -200,11 +208,20 @@ class Objects:
                 f"the UID in the precondition ({uid}) does not match the UID in record ({found})"
             )  # fmt: skip
         if before["metadata"].get("finalizers"):
-            ends = {"deletionTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
-            marked = {**before, "metadata": {**before["metadata"], **ends}}
-            return self._keep(resource, (namespace, name), before, marked)
+            return self.mark(resource, namespace, name)
         self._keep(resource, (namespace, name), before, None)
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+    def mark(self, resource, namespace, name):
+        """Let an object be one that is being deleted."""
+        before = self.get(resource, namespace, name)
+        if "deletionTimestamp" in before["metadata"]:
+            return before
+        metadata = {**before["metadata"], "deletionTimestamp": self._stamp()}
+        return self._keep(resource, (namespace, name), before, {**before, "metadata": metadata})
+
+    def _stamp(self):
+        return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _checked(self, resource, namespace, obj):
         """A copy in its namespace."""
@@ -222,7 +239,9 @@ class Objects:
             metadata.pop("namespace", None)
         return obj
 
-    def _update(self, resource, key, before, obj, *, dry_run):
+    def _update(self, resource, key, before, obj, *, subresource=None, dry_run=False):
+        if subresource is not None:
+            obj = {**before, subresource: obj.get(subresource), "metadata": obj["metadata"]}
         metadata = obj["metadata"]
         wanted = metadata.get("resourceVersion")
         now = before["metadata"]["resourceVersion"]
@@ -236,6 +255,9 @@ class Objects:
             )  # fmt: skip
         kept = ("uid", "creationTimestamp", "deletionTimestamp", "generation", "resourceVersion")
         metadata |= {name: before["metadata"][name] for name in kept if name in before["metadata"]}
+        if self._rules:
+            obj = _ruled(updated, resource, before, obj, subresource)
+            metadata = obj["metadata"]
         if obj == before:
             return before
         if obj.get("spec") != before.get("spec"):
@@ -261,20 +283,33 @@ class Objects:
         return after
 
 
+def _without_nulls(obj, operations):
+    """The patch without the tests that the real server passes: to it, what is absent is null."""
+    return [
+        each
+        for each in operations
+        if each["op"] != "test"
+        or each.get("value") is not None
+        or jsonpatch.JsonPointer(each["path"]).resolve(obj, None) is not None
+    ]
+
+
+def _ruled(rule, resource, *arguments):
+    try:
+        return rule(resource, *arguments)
+    except RuleError as error:
+        raise StatusError(422, f"{resource.kind} is invalid: {error}") from None
+
+
 def selected(obj, query, namespace):
     """Whether an object is in the namespace and matches both selectors."""
     metadata = obj["metadata"]
     if namespace and metadata.get("namespace") != namespace:
         return False
     labels = metadata.get("labels") or {}
-    fields = {
-        "metadata.name": metadata["name"],
-        "metadata.namespace": metadata.get("namespace", ""),
-        "type": obj.get("type", ""),
-    }
-    return _matches(query.get("labelSelector"), labels) and _matches(
-        query.get("fieldSelector"), fields
-    )
+    if not _matches(query.get("labelSelector"), labels):
+        return False
+    return not query.get("fieldSelector") or _matches(query["fieldSelector"], selectable(obj))
 
 
 def _matches(selector, values):
