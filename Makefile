@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED = 1
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage mutants lint format bench docs fuzz lock clean
+.PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage simulate mutants lint format bench docs fuzz lock clean
 .PHONY: webhook playground sbom engine docker-build docker-push
 .PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
@@ -63,6 +63,11 @@ soak: .venv/installed ## run an hour of load and changes (SOAK_SECONDS=) and che
 coverage: .venv/installed ## show which branches the fast tests do not reach
 	@$(BIN)/coverage run -m pytest --quiet --gate tests/unit tests/conformance
 	@$(BIN)/coverage report --skip-covered --show-missing
+
+SEED ?= 1
+STEPS ?= 60
+simulate: .venv/installed ## simulate a cluster with faults from SEED, or from SEED=1-50, and check invariants
+	@PYTHONPATH=tests $(BIN)/python -m simulation --seed=$(SEED) --steps=$(STEPS)
 
 mutants: .venv/installed ## run mutation tests, about an hour; ONLY=NAME,... runs some
 	@$(BIN)/python tests/mutants/run.py --jobs=2 --only=$(ONLY)

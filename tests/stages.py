@@ -34,7 +34,7 @@ class Stage(NamedTuple):
 STAGES = {
     "unit": Stage(("unit", "conformance"), {"gate": 3, "full": 5}),
     "security": Stage(("security",), {"gate": 1, "full": 2}),
-    "property": Stage(("property",), {"gate": 1, "full": 10}),
+    "property": Stage(("property", "simulation"), {"gate": 1, "full": 15}),
     "bench": Stage(("bench",), {"full": 2}, workers=0),
     "cluster": Stage(("cluster",), {"gate": 5, "full": 30}, workers=4, needs_binaries=True),
     "chaos": Stage(("chaos",), {"gate": 1.5, "full": 20}, needs_binaries=True),

@@ -1,0 +1,57 @@
+"""``python -m simulation --seed=7``: simulate; exits with 1 where an invariant is broken."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+cpu_time = time.process_time
+
+
+def main():
+    """Run the seeds and print what became of each."""
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("--seed", default="1", help="a number, or a range as 1-20")
+    parser.add_argument("--steps", type=int, default=60, help="what users do, one after the other")
+    parser.add_argument("--trace", help="write the whole trace to this file")
+    parser.add_argument("--minutes", type=float, help="begin no further seed after that CPU time")
+    options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of sets of names is a part of the trace.
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], environment)  # noqa: S606 - ourselves
+    from simulation.clock import install  # noqa: PLC0415 - before the product
+
+    install()
+    from simulation.run import run  # noqa: PLC0415
+
+    first, _, last = options.seed.partition("-")
+    gc.disable()
+    with Path(options.trace).open("w") if options.trace else nullcontext() as trace:
+        for seed in range(int(first), int(last or first) + 1):
+            begun = cpu_time()
+            found = run(seed, options.steps, trace)
+            gc.collect()
+            print(
+                f"seed {seed}: {found.requests} requests, {found.released} pods released, "
+                f"{found.seconds:.0f} s simulated in {cpu_time() - begun:.1f} s, "
+                f"trace {found.digest}",
+                flush=True,
+            )
+            if found.violation:
+                print("\n".join(found.tail))
+                print(f"\nseed {seed} breaks an invariant: {found.violation}")
+                print(f"again: make simulate SEED={seed} STEPS={options.steps}")
+                return 1
+            if options.minutes is not None and cpu_time() > 60 * options.minutes:
+                break
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

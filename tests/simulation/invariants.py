@@ -1,0 +1,359 @@
+"""What must hold after each write, and what must have come to an end when all is quiet."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harbourmaster.api import resources as kinds
+from harbourmaster.gates.metadata import (
+    PARENT_KEY,
+    READ_KEYS,
+    REMOVED_KEY,
+    UNRESOLVED,
+)
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.waiting import app_version_of
+from harbourmaster.lifecycle.workloads import names_of_pod
+from helpers.api_rules import gate_names
+from simulation.cluster import FAILS, GATE, GATES_LABEL, opted_in
+from simulation.replicas import LEASE, OWN_NAMESPACE
+
+DEFINITION_NAMESPACES = (OWN_NAMESPACE, "keptn-system")
+GENERATED = {
+    kinds.APP_CREATION_REQUESTS,
+    kinds.APP_VERSIONS,
+    kinds.APPS,
+    kinds.EVALUATIONS,
+    kinds.TASKS,
+    kinds.WORKLOAD_VERSIONS,
+    kinds.WORKLOADS,
+}
+"""Kinds whose objects are the controller's."""
+STATUS_ONLY = {kinds.KEPTN_METRICS, kinds.METRICS_PROVIDERS, kinds.TASK_DEFINITIONS}
+FREE = {kinds.EVENTS, kinds.LEASES}
+"""Kinds that are written whoever leads."""
+UNAWARE = 10.0
+"""Seconds for which a leader works on whose Lease was deleted and made anew."""
+OWN_PREFIXES = ("keptn.sh/", "gates.harbourmaster.dev/")
+PATCHED_PATHS = (
+    "/metadata/annotations",
+    "/spec/affinity",
+    "/spec/nodeName",
+    "/spec/nodeSelector",
+    "/spec/schedulerName",
+    "/spec/schedulingGates",
+    "/spec/tolerations",
+)
+"""What admission may set."""
+FINAL = {"Succeeded", "Failed", "Warning", "Deprecated"}
+
+
+class Invariants:
+    """Told of each change; ``violation`` is called with what is broken."""
+
+    def __init__(self, simulation, server, cluster):
+        self._server = server
+        self._cluster = cluster
+        self._violation = simulation.violation
+        self._now = simulation.now
+        self._children = {}
+        self._jobs = {}
+        self._made = {}
+        self._leader = ""
+        self._excused = 0.0
+        self.met = {}
+        """By namespace and metric, when it met its target for the last time; now where it does."""
+        self.missed = set()
+        """Metrics that missed it once."""
+        self.released = 0
+        server.listeners.append(self._changed)
+
+    # At every write
+
+    def _changed(self, change):
+        resource, before, after = change.resource, change.before, change.after
+        actor = self._server.actor
+        if resource == kinds.LEASES and after is not None:
+            # A Lease that somebody deletes is still a promise, but not to who never saw it.
+            self._leader = after["spec"].get("holderIdentity") or ""
+            if before is None and not actor.has_seen_lease:
+                self._excused = self._now() + UNAWARE
+        if after is None:
+            self._forget(resource, before)
+        elif before is None:
+            self._made[after["metadata"]["uid"]] = self._now()
+            self._note_child(resource, after)
+        if actor is None:
+            return
+        if not actor.name.startswith("controller"):
+            self._violation(f"{actor.identity} writes {_what(resource, after or before)}")
+            return
+        if resource not in FREE:
+            self._check_leader(actor, resource, after or before)
+        self._check_owned(resource, before, after)
+        is_pod = resource == kinds.PODS and before and after
+        if is_pod and _is_gated(before) and not _is_gated(after):
+            self.released += 1
+            self._check_release(before)
+
+    def _check_leader(self, actor, resource, obj):
+        holder = self._leader
+        if not holder.startswith(f"{actor.identity}_") and self._now() > self._excused:
+            self._violation(
+                f"{actor.identity} writes {_what(resource, obj)}, but {holder or 'nobody'} leads"
+            )
+
+    def _note_child(self, resource, obj):
+        """No task and no Job is made twice while the first one is there."""
+        if resource in {kinds.TASKS, kinds.EVALUATIONS}:
+            spec = obj["spec"]
+            name = spec.get("taskDefinition") or spec.get("evaluationDefinition")
+            for owner in obj["metadata"].get("ownerReferences", ()):
+                mark = (resource.kind, owner["uid"], spec["checkType"], name)
+                if mark in self._children:
+                    self._violation(
+                        f"{_what(resource, obj)} is the second for {name} of {owner['name']}"
+                    )
+                self._children[mark] = obj["metadata"]["uid"]
+        if resource == kinds.JOBS:
+            for owner in obj["metadata"].get("ownerReferences", ()):
+                if owner["uid"] in self._jobs:
+                    self._violation(f"{_what(resource, obj)} runs {owner['name']} again")
+                self._jobs[owner["uid"]] = obj["metadata"]["uid"]
+
+    def _forget(self, resource, obj):
+        """What somebody deleted may be made anew; not so a Job that was told to go in time."""
+        uid = obj["metadata"]["uid"]
+        for mark in [mark for mark, found in self._children.items() if found == uid]:
+            del self._children[mark]
+        if resource == kinds.JOBS:
+            for owner in obj["metadata"].get("ownerReferences", ()):
+                if uid not in self._cluster.expired:
+                    self._jobs.pop(owner["uid"], None)
+
+    def _check_owned(self, resource, before, after):
+        if resource in GENERATED or resource in FREE:
+            return
+        obj = after or before
+        if resource == kinds.PODS and before and after:
+            self._check_pod(before, after)
+        elif resource == kinds.NAMESPACES and before and after:
+            changed = _changed_paths(before, after)
+            if changed - {f"metadata/labels/{GATES_LABEL}", "metadata/labels"}:
+                self._violation(f"{_what(resource, obj)}: {sorted(changed)} is not ours")
+        elif resource in STATUS_ONLY and before and after:
+            changed = {path.partition("/")[0] for path in _changed_paths(before, after)}
+            if changed - {"status"}:
+                self._violation(f"{_what(resource, obj)}: {sorted(changed)} is not ours")
+        elif resource == kinds.JOBS and after:
+            owners = [each["kind"] for each in obj["metadata"].get("ownerReferences", ())]
+            changed = _changed_paths(before, after) if before else set()
+            if owners != ["KeptnTask"] or changed - {"spec/ttlSecondsAfterFinished"}:
+                self._violation(f"{_what(resource, obj)}: {sorted(changed)} is not ours")
+        else:
+            self._violation(f"{_what(resource, obj)} is not ours to write")
+
+    def _check_pod(self, before, after):
+        changed = _changed_paths(before, after)
+        other = {
+            path
+            for path in changed
+            if not path.startswith(tuple(f"metadata/annotations/{each}" for each in OWN_PREFIXES))
+            and path not in {"metadata/annotations", "spec/schedulingGates"}
+        }
+        lost = set(gate_names(before["spec"])) - set(gate_names(after["spec"])) - {GATE}
+        kept = (before["metadata"].get("annotations") or {}).items() - (
+            after["metadata"].get("annotations") or {}
+        ).items()
+        gone = {key for key, _ in kept if not key.startswith(OWN_PREFIXES)}
+        if other or lost or gone:
+            what = sorted(other | lost | gone)
+            self._violation(f"{_what(kinds.PODS, after)}: {what} is not ours")
+
+    def reviewed(self, pod, operations, webhook):
+        """Admission answered for a pod, which is as it was sent."""
+        metadata = pod["metadata"]
+        paths = [each["path"] for each in operations]
+        foreign = [
+            path
+            for path in paths
+            if not any(path == one or path.startswith(f"{one}/") for one in PATCHED_PATHS)
+        ]
+        if foreign:
+            self._violation(f"admission patches {foreign} of pod {metadata['name']}")
+        namespace = webhook.snapshot.namespace(metadata["namespace"])
+        annotations = metadata.get("annotations") or {}
+        described = workload_of(annotations, metadata.get("labels") or {})
+        wants = (
+            namespace is not None
+            and namespace.has_gates
+            and described is not None
+            and REMOVED_KEY not in annotations
+            and any(one["kind"] in {"ReplicaSet", "StatefulSet"}
+                    for one in metadata["ownerReferences"])
+        )  # fmt: skip
+        is_gated = any(path.startswith("/spec/schedulingGates") for path in paths)
+        if wants and not is_gated:
+            self._violation(f"admission lets pod {metadata['name']} pass without a gate")
+
+    # A gate is removed
+
+    def _check_release(self, pod):
+        metadata = pod["metadata"]
+        annotations = metadata.get("annotations") or {}
+        described = workload_of(annotations, metadata.get("labels") or {})
+        if described is None or not described.version:
+            if annotations.get(PARENT_KEY) != UNRESOLVED or self._is_described(metadata):
+                self._violation(
+                    f"{_what(kinds.PODS, pod)} is released, and nobody knows what it is"
+                )
+            return
+        names = names_of_pod(described)
+        namespace = metadata["namespace"]
+        version = self._server.find_object(kinds.WORKLOAD_VERSIONS, (namespace, names.version))
+        if version is None:
+            self._violation(
+                f"{_what(kinds.PODS, pod)} is released, and {names.version} is not there"
+            )
+            return
+        wanted = (described.pre_deployment_tasks, described.pre_deployment_evaluations)
+        missing = self._unmet(version, "pre", *wanted)
+        apps = [
+            each
+            for each in self._server.every(kinds.APP_VERSIONS, namespace)
+            if each["spec"]["appName"] == names.app
+        ]
+        if not any(not self._unmet_of_app(each) for each in apps):
+            missing.append(f"the checks of app {names.app}")
+        if missing:
+            self._violation(f"{_what(kinds.PODS, pod)} is released without {', '.join(missing)}")
+
+    def _unmet_of_app(self, version):
+        spec = version["spec"]
+        tasks, checks = spec.get("preDeploymentTasks"), spec.get("preDeploymentEvaluations")
+        return self._unmet(version, "pre", tasks or (), checks or ())
+
+    def _unmet(self, version, when, tasks, evaluations):
+        """The checks of a version that have not passed."""
+        uid, namespace = version["metadata"]["uid"], version["metadata"]["namespace"]
+        missing = [one for one in tasks if (uid, when, one) not in self._cluster.passed]
+        since = self._made.get(uid, 0) - 60
+        late = [one for one in evaluations if self.met.get((namespace, one), -1) < since]
+        return missing + late
+
+    def _is_described(self, metadata):
+        """Whether the owner of a pod says of a workload."""
+        for owner in metadata.get("ownerReferences", ()):
+            for resource in (kinds.REPLICA_SETS, kinds.STATEFUL_SETS, kinds.DEPLOYMENTS):
+                found = self._server.find_object(resource, (metadata["namespace"], owner["name"]))
+                if found is not None and found["metadata"]["uid"] == owner["uid"]:
+                    texts = {**(found["metadata"].get("annotations") or {}),
+                             **(found["metadata"].get("labels") or {})}  # fmt: skip
+                    if READ_KEYS & texts.keys() and REMOVED_KEY not in texts:
+                        return True
+        return False
+
+    # At the end
+
+    def check_quiet(self, replicas):
+        """Nothing waits but for what failed, is missing, or is a person's to do."""
+        for pod in self._server.every(kinds.PODS):
+            if _is_gated(pod) and not self._may_wait(pod):
+                self._violation(f"{_what(kinds.PODS, pod)} keeps its gate for ever")
+        for task in self._server.every(kinds.TASKS):
+            self._check_task(task)
+        for namespace in self._server.every(kinds.NAMESPACES):
+            name = namespace["metadata"]["name"]
+            label = (namespace["metadata"].get("labels") or {}).get(GATES_LABEL)
+            if name != OWN_NAMESPACE and (label == "true") != opted_in(namespace):
+                self._violation(f"{_what(kinds.NAMESPACES, namespace)} has the label {label!r}")
+        lease = self._server.find_object(kinds.LEASES, (OWN_NAMESPACE, LEASE))
+        holder = lease["spec"].get("holderIdentity") or ""
+        if not any(holder.startswith(f"{each.identity}_") for each in replicas):
+            self._violation(f"nobody leads: the Lease is held by {holder or 'nobody'}")
+
+    def _check_task(self, task):
+        status = task.get("status") or {}
+        if status.get("status") in FINAL:
+            job = self._server.find_object(
+                kinds.JOBS, (task["metadata"]["namespace"], status.get("jobName", ""))
+            )
+            if (
+                job is not None
+                and job["metadata"]["ownerReferences"][0]["uid"] == task["metadata"]["uid"]
+            ):
+                self._violation(f"{_what(kinds.JOBS, job)} stays for ever after its task")
+        elif self._exists(kinds.TASK_DEFINITIONS, task, task["spec"]["taskDefinition"]):
+            self._violation(f"{_what(kinds.TASKS, task)} has no result: {status}")
+
+    def _exists(self, resource, obj, name):
+        places = (obj["metadata"]["namespace"], *DEFINITION_NAMESPACES)
+        return any(self._server.find_object(resource, (one, name)) for one in places)
+
+    def _may_wait(self, pod):
+        metadata = pod["metadata"]
+        described = workload_of(metadata.get("annotations") or {}, metadata.get("labels") or {})
+        if described is None:
+            return False
+        namespace = metadata["namespace"]
+        if self._cluster.is_outdated(pod):
+            return True
+        names = names_of_pod(described)
+        version = self._server.find_object(kinds.WORKLOAD_VERSIONS, (namespace, names.version))
+        if version is None:
+            return False
+        if self._is_blocked(version):
+            return True
+        apps = [
+            each
+            for each in self._server.every(kinds.APP_VERSIONS, namespace)
+            if app_version_of(*_typed(version, each)) is not None
+        ]
+        return bool(apps) and all(self._is_blocked(each) for each in apps)
+
+    def _is_blocked(self, version):
+        spec, namespace = version["spec"], version["metadata"]["namespace"]
+        for each in spec.get("preDeploymentTasks") or ():
+            if each.startswith(FAILS) or not self._exists(kinds.TASK_DEFINITIONS, version, each):
+                return True
+        for each in spec.get("preDeploymentEvaluations") or ():
+            # One whose metric had no value in time has failed as well.
+            state = (version.get("status") or {}).get("preDeploymentEvaluationStatus")
+            if (namespace, each) in self.missed or state == "Failed":
+                return True
+            if not self._exists(kinds.EVALUATION_DEFINITIONS, version, each):
+                return True
+        return False
+
+
+def _is_gated(pod):
+    return GATE in gate_names(pod["spec"])
+
+
+def _typed(version, app):
+    return msgspec.convert(version, WorkloadVersion), [msgspec.convert(app, AppVersion)]
+
+
+def _what(resource, obj):
+    metadata = obj["metadata"]
+    place = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{resource.kind} {place}{metadata['name']}"
+
+
+def _changed_paths(before, after, prefix=""):
+    """The paths of what differs, down to single annotations and labels; versions aside."""
+    found = set()
+    for key in before.keys() | after.keys():
+        path = f"{prefix}{key}"
+        if path in {"metadata/resourceVersion", "metadata/generation"}:
+            continue
+        one, other = before.get(key), after.get(key)
+        if one == other:
+            continue
+        is_map = isinstance(one or {}, dict) and isinstance(other or {}, dict)
+        if is_map and path.count("/") < 2 and not path.startswith("status"):
+            found |= _changed_paths(one or {}, other or {}, f"{path}/")
+        else:
+            found.add(path)
+    return found
