@@ -8,63 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import socket
 from functools import partial
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.times import utc_now
-from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE, parse_certificates
-from harbourmaster.certs.errors import CertificateError
-from harbourmaster.controller.evaluation.controller import MetricsController
-from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
-from harbourmaster.controller.extender.answers import OUTCOMES, VERBS, Answers
-from harbourmaster.controller.extender.extender import CLIENTS as SCHEDULERS
-from harbourmaster.controller.extender.extender import Extender
-from harbourmaster.controller.extender.rollouts import rollouts_job
-from harbourmaster.controller.job import unguarded
-from harbourmaster.controller.lifecycle.controller import LifecycleController
-from harbourmaster.controller.namespaces import NamespaceController
-from harbourmaster.controller.placement.controller import PlacementController
-from harbourmaster.controller.registration.registration import Registration
-from harbourmaster.controller.rescheduling.controller import RescheduleController
-from harbourmaster.controller.rescheduling.switched_off import SwitchedOff
-from harbourmaster.controller.settings import (
-    LIFECYCLE,
-    METRICS,
-    NAMESPACES,
-    PLACEMENT,
-    REGISTRATION,
-    RESCHEDULING,
-)
+from harbourmaster.controller.controller import unguarded
+from harbourmaster.controller.parts import Part, Process
+from harbourmaster.controller.registry import CONTROLLERS, start
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.events import EventRecorder
 from harbourmaster.lifecycle.gate_verdict import GateRules
 from harbourmaster.serving.background import running
-from harbourmaster.serving.certificates import MirroredCertificate, MountedCertificate
 from harbourmaster.serving.health import health_app
 from harbourmaster.serving.limits import Heartbeat
 from harbourmaster.serving.readiness import Readiness
 from harbourmaster.serving.site import Site
-from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
 
-    from harbourmaster.certs.reload import TlsOptions
-    from harbourmaster.controller.evaluation.questions import Questions
-    from harbourmaster.controller.job import Guard, Job
+    from harbourmaster.controller.controller import Guard
     from harbourmaster.controller.settings import ControllerSettings
-    from harbourmaster.dashboard.server import DashboardServer
-    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.kube.caches import SharedCache
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.definitions import DefinitionsWatch
-    from harbourmaster.kube.reflector import Reflector
-    from harbourmaster.serving.certificates import ServingCertificate
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
     from harbourmaster.telemetry.spans import Tracer
 
@@ -77,7 +46,6 @@ SYNC_WAIT: Final = 15.0
 """Seconds for which a replica without full caches lets the others lead."""
 HEARTBEAT: Final = 0.25
 """Seconds between two measurements of the event loop's lag."""
-_ROLES: Final = {"authority": CA_CERTIFICATE, "leaf": TLS_CERTIFICATE}
 
 
 class Manager:
@@ -110,28 +78,34 @@ class Manager:
             instance=self._identity,
             on_outcome=lambda outcome: self.metrics.events.labels(outcome).inc(),
         )
-        self._background: list[Callable[[], Coroutine[Any, Any, None]]] = [self._events.run]
-        self._keptn_metrics: Reflector[Metric] | None = None
-        self._definitions: DefinitionsWatch | None = None
-        self._questions: Questions | None = None
-        self._registration: Registration | None = None
-        self.exposure: Exposure | None = None
-        self.extender: Extender | None = None
-        self._lifecycle: LifecycleController | None = None
-        self._placement: PlacementController | None = None
-        self._rescheduling: RescheduleController | None = None
-        self._on_leading: list[Callable[..., None]] = [self._note_leading]
-        self._on_stopping: list[Callable[[], None]] = []
-        self._jobs = [job for name in settings.running for job in self._started(name)]
-        self.dashboard = self._dashboard() if settings.dashboard.enabled else None
-        if RESCHEDULING in settings.controllers and RESCHEDULING not in settings.running:
-            self._jobs.append(SwitchedOff(client, settings.rescheduling, metrics).job)
-        # Jobs may share caches.
-        self._reflectors = tuple(
-            dict.fromkeys(each for job in self._jobs for each in job.reflectors)
+        process = Process(
+            settings,
+            client,
+            namespace,
+            identity=self._identity,
+            events=self._events,
+            metrics=metrics,
+            tracer=tracer,
         )
-        for job in self._jobs:
-            job.tracer = tracer
+        parts = [start(name, process) for name in CONTROLLERS if name in settings.controllers]
+        if settings.dashboard.enabled:
+            shared = [each for part in parts for each in part.shared_caches]
+            parts.append(_dashboard(process, shared, self._note_crash))
+        self.background = (
+            self._events.run,
+            *process.background,
+            *(each for part in parts for each in part.background),
+        )
+        """What runs on every replica."""
+        self._on_leading = [self._note_leading, *(each for p in parts for each in p.on_leading)]
+        self._on_stopping = [each for part in parts for each in part.on_stopping]
+        self._controllers = [each for part in parts for each in part.controllers]
+        # Controllers may share caches.
+        self._reflectors = tuple(
+            dict.fromkeys(each for one in self._controllers for each in one.reflectors)
+        )
+        for each in self._controllers:
+            each.tracer = tracer
         self._log = get_logger("controller")
 
     async def run(self, until: Callable[[], Awaitable[str]]) -> None:
@@ -142,7 +116,7 @@ class Manager:
             supervise(f"cache of {each.name}", each.run, self._note_crash)
             for each in self._reflectors
         )
-        background = (each() for each in self._background)
+        background = (each() for each in self.background)
         await self.health.start()
         self._heartbeat.start()
         try:
@@ -194,184 +168,11 @@ class Manager:
     async def _lead(self, guard: Guard) -> None:
         """Run all controllers; one that crashes is started again and harms no other."""
         async with asyncio.TaskGroup() as group:
-            for job in self._jobs:
-                group.create_task(supervise(job.name, partial(job.lead, guard), self._note_crash))
-
-    def _started(self, name: str) -> Iterable[Job]:
-        settings = self._settings
-        if name == REGISTRATION:
-            registration = Registration(
-                self._client,
-                settings,
-                self._namespace,
-                events=self._events,
-                metrics=self.metrics,
-            )
-            for role, key in _ROLES.items():
-                self.metrics.certificate_expiry.labels(role).set_function(
-                    partial(_seconds_left, registration.secret_data, key)
-                )
-            self._registration = registration
-            return (registration.job,)
-        if name == NAMESPACES:
-            mirror = NamespaceController(
-                self._client,
-                excluded=(*settings.webhook.excluded_namespaces, self._namespace),
-                events=self._events,
-                metrics=self.metrics,
-            )
-            return (mirror.job,)
-        if name == METRICS:
-            metrics = MetricsController(
-                self._client, settings.metrics, events=self._events, metrics=self.metrics
-            )
-            self._background.append(metrics.run)
-            self._keptn_metrics = metrics.caches.metrics
-            self._definitions = metrics.definitions
-            self._questions = metrics.questions
-            self.exposure = Exposure(
-                self._client,
-                settings.metrics,
-                metrics.caches.metrics.store,
-                host=settings.server.host,
-                intervals=settings.lifecycle.stale_after_intervals,
-                leaf=self._leaf("custom metrics", CLIENTS)
-                if settings.metrics.custom_metrics_api
-                else None,
-                watches=self.metrics.watches,
-            )
-            self._background.append(self.exposure.run)
-            return metrics.jobs
-        if name == LIFECYCLE:
-            lifecycle = LifecycleController(
-                self._client,
-                settings.lifecycle,
-                namespace=self._namespace,
-                identity=self._identity,
-                release=version("harbourmaster"),
-                metrics=self.metrics,
-                tracer=self._tracer,
-                keptn_metrics=self._keptn_metrics,
-                definitions=self._definitions,
-                scheduler=settings.scheduler,
-            )
-            self._lifecycle = lifecycle
-            self._background.append(lifecycle.run)
-            self._on_leading.append(lifecycle.note_leading)
-            return (*lifecycle.jobs, *self._extend(lifecycle))
-        if name == RESCHEDULING:
-            rescheduling = RescheduleController(
-                self._client,
-                settings.rescheduling,
-                namespace=self._namespace,
-                identity=self._identity,
-                metrics=self.metrics,
-            )
-            self._rescheduling = rescheduling
-            self._background.append(rescheduling.run)
-            self._on_leading.append(rescheduling.note_leading)
-            self._on_stopping.append(rescheduling.note_stopping)
-            return rescheduling.jobs
-        if name == PLACEMENT:
-            placement = PlacementController(
-                self._client,
-                settings.placement,
-                asking=self._questions or settings.metrics,
-                namespace=self._namespace,
-                events=self._events,
-                metrics=self.metrics,
-                definitions=self._definitions,
-            )
-            self._placement = placement
-            self._background.append(placement.run)
-            return placement.jobs
-        raise ValueError(f"no controller is called {name}")
-
-    def _extend(self, lifecycle: LifecycleController) -> Iterable[Job]:
-        """Answer a scheduler, where that is asked for; the jobs that come with it."""
-        settings = self._settings.scheduler
-        leaf = self._leaf("extender", SCHEDULERS, holds=True) if settings.enabled else None
-        if leaf is None:
-            return ()
-        answers = Answers(
-            lifecycle.versions,
-            deadline=settings.pre_check_deadline_seconds,
-            now=utc_now,
-            scheduler=settings.scheduler_name,
-        )
-        self.extender = Extender(
-            answers,
-            leaf,
-            ExtenderMetrics(self.metrics.registry, VERBS, OUTCOMES),
-            host=settings.extender_host,
-            port=settings.extender_port,
-        )
-        self._background.append(self.extender.run)
-        if not settings.deployment:
-            return ()
-        job = rollouts_job(
-            self._client,
-            leaf,
-            settings.deployment,
-            self._namespace,
-            events=self._events,
-            metrics=self.metrics,
-        )
-        return (job,)
-
-    def _dashboard(self) -> DashboardServer:
-        """Pages for people; loaded only where they are wanted."""
-        from harbourmaster.dashboard.mirrors import DashboardMirrors  # noqa: PLC0415
-        from harbourmaster.dashboard.server import CLIENTS as PEOPLE  # noqa: PLC0415
-        from harbourmaster.dashboard.server import DashboardServer  # noqa: PLC0415
-
-        settings = self._settings
-        mirrors = DashboardMirrors(
-            self._client,
-            metrics=self.metrics.watches,
-            shared=[
-                each
-                for controller in (self._lifecycle, self._placement, self._rescheduling)
-                if controller is not None
-                for each in controller.shared_caches
-            ],
-        )
-        if self._definitions is not None:
-            self._definitions.follow(mirrors.optional)
-        lifecycle = settings.lifecycle
-        server = DashboardServer(
-            self._client,
-            settings.dashboard,
-            mirrors,
-            leaf=None if settings.dashboard.is_local else self._leaf("dashboard", PEOPLE),
-            rules=GateRules(
-                max_age_seconds=lifecycle.max_gate_age_seconds,
-                on_expiry=lifecycle.on_expiry,
-                stale_after_intervals=lifecycle.stale_after_intervals,
-            ),
-            definition_namespaces=(self._namespace, *lifecycle.definition_namespaces),
-            note_crash=self._note_crash,
-        )
-        self._background.append(server.run)
-        return server
-
-    def _leaf(
-        self, served: str, options: TlsOptions, *, holds: bool = False
-    ) -> ServingCertificate | None:
-        """Where what is served with TLS has its certificate from; None where there is none."""
-        directory = self._settings.metrics.custom_metrics_cert_dir
-        if directory is not None:
-            return MountedCertificate(served, options, directory)
-        if self._registration is None:
-            return None
-        leaf = MirroredCertificate(
-            served, options, self._registration.secret_data, utc_now, holds=holds
-        )
-        self._registration.on_secret.append(leaf.changed)
-        return leaf
+            for each in self._controllers:
+                group.create_task(supervise(each.name, partial(each.lead, guard), self._note_crash))
 
     async def _probe(self) -> str | None:
-        missing = dict.fromkeys(text for job in self._jobs if (text := job.waiting_for()))
+        missing = dict.fromkeys(text for each in self._controllers if (text := each.waiting_for()))
         return "; ".join(missing) or None
 
     def _tell_leading(self, *, leading: bool) -> None:
@@ -385,10 +186,30 @@ class Manager:
         self.metrics.restarts.labels(name).inc()
 
 
-def _seconds_left(data: Callable[[], Mapping[str, bytes]], key: str) -> float:
-    """Until the first certificate ends, for a metric; not a number where there is none."""
-    try:
-        end = parse_certificates(data().get(key), key)[0].not_valid_after_utc
-    except (CertificateError, IndexError):
-        return math.nan
-    return (end - utc_now()).total_seconds()
+def _dashboard(
+    process: Process, shared: Iterable[SharedCache], note_crash: Callable[[str], None]
+) -> Part:
+    """Start the dashboard; its modules are imported only where it is enabled."""
+    from harbourmaster.dashboard.mirrors import DashboardMirrors  # noqa: PLC0415
+    from harbourmaster.dashboard.server import CLIENTS, DashboardServer  # noqa: PLC0415
+
+    settings, lifecycle = process.settings.dashboard, process.settings.lifecycle
+    mirrors = DashboardMirrors(process.client, metrics=process.metrics.watches, shared=shared)
+    if process.follows_definitions:
+        process.follow_definitions(mirrors.optional)
+    server = DashboardServer(
+        process.client,
+        settings,
+        mirrors,
+        certificate=None
+        if settings.is_local
+        else process.serving_certificate("dashboard", CLIENTS),
+        rules=GateRules(
+            max_age_seconds=lifecycle.max_gate_age_seconds,
+            on_expiry=lifecycle.on_expiry,
+            stale_after_intervals=lifecycle.stale_after_intervals,
+        ),
+        definition_namespaces=(process.namespace, *lifecycle.definition_namespaces),
+        note_crash=note_crash,
+    )
+    return Part(background=(server.run,))

@@ -13,23 +13,24 @@ from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch, escape
 from harbourmaster.api.resources import NAMESPACES
-from harbourmaster.controller import settings
-from harbourmaster.controller.job import Job
-from harbourmaster.controller.references import reference
+from harbourmaster.controller import registry
+from harbourmaster.controller.controller import Controller
+from harbourmaster.controller.objects import reference
+from harbourmaster.controller.parts import Part
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.kube.caches import Cache
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
-from harbourmaster.kube.reflector import Reflector
 from harbourmaster.registration.desired import ENABLED, GATES_LABEL
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from harbourmaster.controller.parts import Process
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.store import Store
     from harbourmaster.kube.workqueue import WorkQueue
-    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 ANNOTATION: Final = OPT_IN_KEY
 ANNOTATED: Final = OPT_IN
@@ -100,7 +101,7 @@ def agrees(namespace: Namespace) -> bool:
     return namespace.label == (ENABLED if namespace.is_annotated else None)
 
 
-class NamespaceMirror:
+class NamespaceLabels:
     """Reconciles one Namespace; keys are names. ``excluded`` ones are never touched."""
 
     def __init__(
@@ -160,30 +161,20 @@ class NamespaceMirror:
             )
 
 
-class NamespaceController:
-    """The job and its cache."""
+def start(process: Process) -> Part:
+    """Start the controller."""
+    excluded = (*process.settings.webhook.excluded_namespaces, process.namespace)
+    cache = Cache(
+        process.client,
+        NAMESPACES,
+        decode,
+        metrics=process.metrics.watches,
+        metadata_only=True,
+    )
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        excluded: Collection[str],
-        events: EventRecorder,
-        metrics: ControllerMetrics,
-    ) -> None:
-        self.job = Job(settings.NAMESPACES, self._start, metrics)
-        self._client = client
-        self._excluded = excluded
-        self._events = events
-        self._reflector: Reflector[Namespace] = Reflector(
-            client,
-            NAMESPACES,
-            decode,
-            on_change=self.job.changed,
-            metrics=metrics.watches,
-            metadata_only=True,
-        )
-        self.job.reflectors = (self._reflector,)
+    def begin(_queue: WorkQueue) -> NamespaceLabels:
+        return NamespaceLabels(process.client, cache.store, process.events, excluded)
 
-    def _start(self, _queue: WorkQueue) -> NamespaceMirror:
-        return NamespaceMirror(self._client, self._reflector.store, self._events, self._excluded)
+    controller = Controller(registry.NAMESPACES, begin, process.metrics, reflectors=(cache,))
+    cache.subscribe(controller.changed)
+    return Part(controllers=(controller,))

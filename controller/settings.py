@@ -5,7 +5,7 @@ Each key's description gives its unit and reason; ``--help`` and the manual prin
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -13,19 +13,12 @@ from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.controller.placement.settings import PlacementSettings
+from harbourmaster.controller.registry import CONTROLLERS, PLACEMENT, REGISTRATION, RESCHEDULING
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.kube.settings import ClusterSettings
 from harbourmaster.registration.settings import CertificateSettings, RegistrationSettings
 from harbourmaster.serving.settings import HealthSettings, LogSettings, TracingSettings
-
-REGISTRATION: Final = "registration"
-NAMESPACES: Final = "namespaces"
-METRICS: Final = "metrics"
-LIFECYCLE: Final = "lifecycle"
-RESCHEDULING: Final = "rescheduling"
-PLACEMENT: Final = "placement"
-CONTROLLERS: Final = (REGISTRATION, NAMESPACES, METRICS, LIFECYCLE, RESCHEDULING, PLACEMENT)
 
 
 class LeaderElectionSettings(
@@ -57,7 +50,7 @@ class ControllerSettings(
 
     controllers: Annotated[
         tuple[str, ...], Meta(description="which controllers run; the others' work is not done")
-    ] = CONTROLLERS
+    ] = tuple(CONTROLLERS)
     register_webhooks: Annotated[
         bool,
         Meta(

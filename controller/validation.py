@@ -10,13 +10,13 @@ from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import forbidden, invalid, required, unsupported
 from harbourmaster.api.names import dns_label, dns_subdomain, qualified_name
 from harbourmaster.api.selectors import LabelSelector
-from harbourmaster.controller.settings import CONTROLLERS, LIFECYCLE, REGISTRATION
+from harbourmaster.controller.registry import CONTROLLERS, LIFECYCLE, REGISTRATION
 from harbourmaster.policies.label_validation import label_selector
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.registration.settings import KINDS, MORE_KINDS, OPERATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from harbourmaster.api.field_errors import FieldError
     from harbourmaster.controller.lifecycle.settings import LifecycleSettings
@@ -147,7 +147,7 @@ def _election(election: LeaderElectionSettings) -> Iterator[FieldError]:
         )
 
 
-def _among(path: str, found: Sequence[str], known: Sequence[str]) -> Iterator[FieldError]:
+def _among(path: str, found: Sequence[str], known: Collection[str]) -> Iterator[FieldError]:
     if not found:
         yield required(path, f"at least one of {', '.join(known)}")
     for index, name in enumerate(found):

@@ -35,7 +35,7 @@ TIMEOUTS: Final = Timeouts(first_request=10.0, keepalive=75.0)
 
 
 class DashboardServer:
-    """The port. Without a ``serving certificate`` it is plain, and for this machine alone."""
+    """The port. Without a ``certificate`` it is plain, and for this machine alone."""
 
     def __init__(  # noqa: PLR0913 - what to show, by which rules, to whom and where
         self,
@@ -43,22 +43,24 @@ class DashboardServer:
         settings: DashboardSettings,
         mirrors: DashboardMirrors,
         *,
-        leaf: ServingCertificate | None,
+        certificate: ServingCertificate | None,
         rules: GateRules,
         definition_namespaces: tuple[str, ...],
         note_crash: Callable[[str], None],
     ) -> None:
-        if leaf is None and not settings.is_local:
+        if certificate is None and not settings.is_local:
             raise ValueError("without a certificate it is served to this machine only")
         self._settings = settings
         self._mirrors = mirrors
-        self._leaf = leaf
+        self._certificate = certificate
         self._rules = rules
         self._definition_namespaces = definition_namespaces
         self._note_crash = note_crash
         self._sealer = Sealer(time.time)
         access = ClusterAccess(client, lambda: asyncio.get_running_loop().time())
-        self._dashboard = Dashboard(self._world, access, self._sealer, is_tls=leaf is not None)
+        self._dashboard = Dashboard(
+            self._world, access, self._sealer, is_tls=certificate is not None
+        )
         mirrors.on_change.append(self._dashboard.changed)
         self.site: Site | None = None
         """The port, once it listens."""
@@ -78,16 +80,16 @@ class DashboardServer:
     async def _serve(self) -> None:
         host, port = self._settings.host, self._settings.port
         serve = partial(Site, self._dashboard.app(), host=host, port=port, timeouts=TIMEOUTS)
-        leaf = self._leaf
-        if leaf is None:
+        certificate = self._certificate
+        if certificate is None:
             self.site = serve()
             await self._listen(self.site)
             return
-        holder = await leaf.first()
-        self._renew(leaf)
-        leaf.on_change.append(lambda: self._renew(leaf))
+        holder = await certificate.first()
+        self._renew(certificate)
+        certificate.on_change.append(lambda: self._renew(certificate))
         self.site = serve(tls=holder.context)
-        keeping = asyncio.create_task(leaf.keep(holder))
+        keeping = asyncio.create_task(certificate.keep(holder))
         try:
             await self._listen(self.site)
         finally:
@@ -109,10 +111,10 @@ class DashboardServer:
             definition_namespaces=self._definition_namespaces,
         )
 
-    def _renew(self, leaf: ServingCertificate) -> None:
+    def _renew(self, certificate: ServingCertificate) -> None:
         """Seal sessions by the key of our certificate, which all replicas have."""
         try:
-            key = leaf.bundle().files.tls_key
+            key = certificate.bundle().files.tls_key
         except CertificateError:
             # Who keeps the certificate tells of it; sessions go on by the last one.
             return

@@ -1,10 +1,8 @@
-"""What a controller knows of the cluster: one mirror for each kind, and who is told of changes."""
+"""The caches of a controller: one for each kind, with indexes, and listeners for its changes."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -22,85 +20,96 @@ if TYPE_CHECKING:
     from harbourmaster.kube.faults import WatchMetrics
 
 T = TypeVar("T")
+Listener = Callable[[frozenset[str]], None]
+"""Takes the keys that changed."""
+
+_log = get_logger("caches")
+
+
+class Cache(Reflector[T]):
+    """A reflector that many may listen to. ``options`` are those of a Reflector."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        decode: Callable[[msgspec.Raw], T],
+        indexes: Mapping[str, Callable[[T], Iterable[Any]]] | None = None,
+        **options: Any,  # noqa: ANN401 - of a Reflector
+    ) -> None:
+        self.resource = resource
+        self._listeners: list[Listener] = []
+        super().__init__(
+            client, resource, decode, store=Store(indexes), on_change=self.changed, **options
+        )
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call ``listener`` with the keys of each change. Subscribe before the cache runs."""
+        self._listeners.append(listener)
+
+    def changed(self, keys: frozenset[str]) -> None:
+        """Tell all listeners; one that fails keeps no other from it."""
+        for listener in self._listeners:
+            try:
+                listener(keys)
+            except Exception:  # noqa: BLE001 - logged with its traceback
+                _log.exception("a listener failed", resource=self.name, keys=len(keys))
 
 
 class SharedCache(Struct, frozen=True):
-    """A cache of a controller that pages read too."""
+    """A cache of a controller that the dashboard reads too."""
 
     source: str
-    """Its name among the sources of pages."""
+    """Its name among the sources of the dashboard."""
     cache: Reflector[Any]
-    subscribe: Callable[[Callable[[frozenset[str]], None]], None]
-    """Takes a listener for the keys that change."""
+    subscribe: Callable[[Listener], None]
 
 
-class Mirrors:
-    """The mirrors of a controller. ``subscribe`` before they run."""
+class Caches:
+    """The caches of a controller, made before any of them runs."""
 
     def __init__(self, client: Client, metrics: WatchMetrics | None = None) -> None:
         self._client = client
         self._metrics = metrics
-        self._log = get_logger("caches")
-        self._listeners: dict[str, list[Callable[[frozenset[str]], None]]] = defaultdict(list)
-        self.mirrors: dict[Resource, Reflector[Any]] = {}
-        self._all: list[Reflector[Any]] = []
+        self.by_resource: dict[Resource, Cache[Any]] = {}
+        """The first cache of each resource."""
+        self._all: list[Cache[Any]] = []
 
     @property
-    def reflectors(self) -> tuple[Reflector[Any], ...]:
-        """All mirrors."""
+    def reflectors(self) -> tuple[Cache[Any], ...]:
+        """All caches."""
         return tuple(self._all)
 
-    def subscribe(self, mirror: Reflector[Any], listener: Callable[[frozenset[str]], None]) -> None:
-        """Have ``listener`` told the keys that changed in ``mirror``."""
-        self._listeners[mirror.name].append(listener)
+    def shared(self, sources: Mapping[str, str]) -> tuple[SharedCache, ...]:
+        """Caches for the dashboard: its names for them, and the attributes here."""
+        found = ((source, getattr(self, name)) for source, name in sources.items())
+        return tuple(SharedCache(source, cache, cache.subscribe) for source, cache in found)
 
-    def shared(self, sources: Mapping[str, str]) -> list[SharedCache]:
-        """Caches that pages read too: what pages call them, and the attributes here."""
-        return [
-            SharedCache(source, getattr(self, name), partial(self.subscribe, getattr(self, name)))
-            for source, name in sources.items()
-        ]
-
-    def definition(self, mirror: Reflector[T], name: str, namespaces: Iterable[str]) -> T | None:
+    def definition(self, cache: Reflector[T], name: str, namespaces: Iterable[str]) -> T | None:
         """The object of that name in the first of the namespaces that has it."""
         for namespace in namespaces:
-            found = mirror.store.get(f"{namespace}/{name}")
+            found = cache.store.get(f"{namespace}/{name}")
             if found is not None:
                 return found
         return None
 
-    def mirror(
+    def cache(
         self,
         resource: Resource,
         decode: Callable[[msgspec.Raw], T],
         indexes: Mapping[str, Callable[[T], Iterable[Any]]] | None = None,
-        *,
-        field_selector: str = "",
-        metadata_only: bool = False,
-        name: str = "",
-    ) -> Reflector[T]:
-        """One more mirror; to be made before any runs. The second of a resource needs a name."""
-        mirror: Reflector[T] = Reflector(
-            self._client,
-            resource,
-            decode,
-            store=Store(indexes),
-            field_selector=field_selector,
-            on_change=partial(self._changed, name or resource.plural),
-            metrics=self._metrics,
-            metadata_only=metadata_only,
-            name=name,
+        **options: Any,  # noqa: ANN401 - of a Reflector
+    ) -> Cache[T]:
+        """Add a cache. The second of a resource needs a ``name``."""
+        return self.include(
+            Cache(self._client, resource, decode, indexes, metrics=self._metrics, **options)
         )
-        self._all.append(mirror)
-        self.mirrors.setdefault(resource, mirror)
-        return mirror
 
-    def _changed(self, name: str, keys: frozenset[str]) -> None:
-        for listener in self._listeners[name]:
-            try:
-                listener(keys)
-            except Exception:  # noqa: BLE001 - the others are to be told nevertheless
-                self._log.exception("a listener failed", resource=name, keys=len(keys))
+    def include(self, cache: Cache[T]) -> Cache[T]:
+        """Add a cache that others read too."""
+        self._all.append(cache)
+        self.by_resource.setdefault(cache.resource, cache)
+        return cache
 
 
 def decoder(kind: type[T]) -> Callable[[msgspec.Raw], T]:

@@ -55,8 +55,8 @@ class ServingCertificate(Protocol):
         """Offer each new one to the holder, until cancelled."""
 
 
-class MirroredCertificate:
-    """From the mirror of our Secret; ``changed`` is to be called when that has changed.
+class SecretCertificate:
+    """From the cache of our Secret; call ``changed`` when it changes.
 
     ``served`` names in the log what it is for. ``holds``: its clients read ca.crt only when they
     start, so one of another authority is served late.

@@ -62,7 +62,7 @@ from harbourmaster.cli.migrate.objects import (
 )
 from harbourmaster.cli.migrate.policies import judge, policy_ref, reach_of
 from harbourmaster.cli.migrate.remains import Remains
-from harbourmaster.controller.settings import LIFECYCLE
+from harbourmaster.controller.registry import LIFECYCLE
 from harbourmaster.kube.errors import ApiError, NotFoundError, UnreachableError
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.waiting import app_version_of

@@ -1,4 +1,4 @@
-"""What the metric controllers know of the cluster: one mirror for each kind, with indexes."""
+"""What the controllers of metrics and analyses know of the cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harbourmaster.evaluation.model import (
     Metric,
     Provider,
 )
-from harbourmaster.kube.caches import Mirrors, decoder
+from harbourmaster.kube.caches import Cache, Caches, decoder
 
 if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
@@ -36,16 +36,26 @@ UNFINISHED: Final = "unfinished"
 _decode_metric: Final = decoder(Metric)
 
 
-class MetricCaches(Mirrors):
-    """The mirrors. ``subscribe`` before they run."""
+class MetricCaches(Caches):
+    """The caches of the controllers of metrics and analyses."""
 
-    def __init__(self, client: Client, metrics: WatchMetrics | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        metrics: WatchMetrics | None = None,
+        keptn_metrics: Cache[Metric] | None = None,
+    ) -> None:
         super().__init__(client, metrics)
-        self.metrics = self.mirror(KEPTN_METRICS, _metric, {BY_PROVIDER: _provider})
-        self.providers = self.mirror(METRICS_PROVIDERS, decoder(Provider))
-        self.analyses = self.mirror(ANALYSES, decoder(Analysis), {UNFINISHED: _unfinished})
-        self.definitions = self.mirror(ANALYSIS_DEFINITIONS, decoder(AnalysisDefinition))
-        self.templates = self.mirror(ANALYSIS_VALUE_TEMPLATES, decoder(AnalysisValueTemplate))
+        self.metrics = self.include(keptn_metrics or metric_cache(client, metrics))
+        self.providers = self.cache(METRICS_PROVIDERS, decoder(Provider))
+        self.analyses = self.cache(ANALYSES, decoder(Analysis), {UNFINISHED: _unfinished})
+        self.definitions = self.cache(ANALYSIS_DEFINITIONS, decoder(AnalysisDefinition))
+        self.templates = self.cache(ANALYSIS_VALUE_TEMPLATES, decoder(AnalysisValueTemplate))
+
+
+def metric_cache(client: Client, metrics: WatchMetrics | None = None) -> Cache[Metric]:
+    """Make the cache of KeptnMetrics; it keeps no raw values."""
+    return Cache(client, KEPTN_METRICS, _metric, {BY_PROVIDER: _provider}, metrics=metrics)
 
 
 def _metric(raw: msgspec.Raw) -> Metric:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -19,20 +21,25 @@ from harbourmaster.api.resources import SECRETS
 from harbourmaster.evaluation.aggregation import AGGREGATIONS
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.providers.asking import Asker
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
     UnauthorizedError,
     UnreachableError,
 )
+from harbourmaster.providers.http import Http
 from harbourmaster.providers.model import Question, Table, Target
+from harbourmaster.telemetry.query_metrics import QueryMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Coroutine, Hashable, Mapping
 
+    from prometheus_client import CollectorRegistry
+
+    from harbourmaster.controller.evaluation.settings import MetricsSettings
     from harbourmaster.evaluation.model import MetricSpec, Provider, SecretKey
     from harbourmaster.kube.client import Client
-    from harbourmaster.providers.asking import Asker
     from harbourmaster.providers.errors import ProviderError
     from harbourmaster.providers.model import Answer
 
@@ -197,3 +204,36 @@ def _duration(field: str, text: str) -> float:
     if seconds <= 0:
         raise ValueError(f"{field} is {shortened(text)}, and must be longer than nothing")
     return seconds
+
+
+def provider_questions(
+    client: Client, settings: MetricsSettings, registry: CollectorRegistry
+) -> tuple[Questions, Callable[[], Coroutine[Any, Any, None]]]:
+    """Make the questions of a process, and what keeps connections to providers; once a registry."""
+    http = Http(
+        settings.allowed_addresses,
+        (*settings.denied_addresses, *_own_addresses(client.connection.server)),
+        max_bytes=settings.max_answer_bytes,
+    )
+    asker = Asker(
+        http,
+        timeout=settings.query_timeout_seconds,
+        per_target=settings.queries_per_provider,
+        observer=QueryMetrics(registry),
+    )
+
+    async def keep() -> None:
+        async with http:
+            await asyncio.get_running_loop().create_future()
+
+    return Questions(client, asker), keep
+
+
+def _own_addresses(server: str) -> tuple[str, ...]:
+    """That of the API server, which is no provider; on loopback others may have it, too."""
+    host = urlsplit(server).hostname or ""
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return ()
+    return () if found.is_loopback else (host,)

@@ -42,7 +42,7 @@ CLIENTS: Final = TlsOptions(client_required=False)
 
 
 class Exposure:
-    """The two ports; ``serving certificate`` None serves no custom metrics API."""
+    """The two ports; ``certificate`` None serves no custom metrics API."""
 
     def __init__(  # noqa: PLR0913 - what to show, to whom and where
         self,
@@ -52,13 +52,13 @@ class Exposure:
         *,
         host: str,
         intervals: float,
-        leaf: ServingCertificate | None = None,
+        certificate: ServingCertificate | None = None,
         watches: WatchMetrics | None = None,
     ) -> None:
         """``host`` is where ports listen without one of their own; ``intervals`` as in Values."""
         values = Values(store, intervals, utc_now)
         self._client = client
-        self._leaf = leaf
+        self._certificate = certificate
         self._holder: CertificateHolder | None = None
         self._front_proxies: Reflector[FrontProxy] = Reflector(
             client,
@@ -94,8 +94,8 @@ class Exposure:
                 self._log.info("values served", url=self.plain.url)
             parts = (
                 ()
-                if self._leaf is None
-                else (self._front_proxies.run(), self._serve_api(self._leaf))
+                if self._certificate is None
+                else (self._front_proxies.run(), self._serve_api(self._certificate))
             )
             async with running(*parts):
                 await asyncio.Event().wait()
@@ -103,8 +103,8 @@ class Exposure:
             if self.plain is not None:
                 await self.plain.stop()
 
-    async def _serve_api(self, leaf: ServingCertificate) -> None:
-        holder = await leaf.first()
+    async def _serve_api(self, certificate: ServingCertificate) -> None:
+        holder = await certificate.first()
         self._holder = holder
         self._trust()
         self.api = Site(self._handler, host=self._host, port=self._api_port, tls=holder.context)
@@ -112,7 +112,7 @@ class Exposure:
             await self.api.start()
             self._log.info("custom metrics API served", url=self.api.url)
             self.listening.set()
-            await leaf.keep(holder)
+            await certificate.keep(holder)
         finally:
             await self.api.stop()
 

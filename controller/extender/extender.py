@@ -17,16 +17,22 @@ from harbourmaster.controller.extender.answers import (
     DEFECT,
     FILTER,
     FOREIGN,
+    OUTCOMES,
     PREEMPT,
     REFUSED,
     UNKNOWN,
+    VERBS,
+    Answers,
     failed,
 )
+from harbourmaster.controller.extender.rollouts import rollouts_controller
+from harbourmaster.controller.parts import Part
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.responses import Refusal, json_response
 from harbourmaster.serving.routes import Routes
 from harbourmaster.serving.site import Site
+from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -34,10 +40,12 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from harbourmaster.controller.extender.answers import Answer, Answers
+    from harbourmaster.controller.extender.answers import Answer
+    from harbourmaster.controller.parts import Process
+    from harbourmaster.kube.caches import Cache
+    from harbourmaster.lifecycle.model import WorkloadVersion
     from harbourmaster.serving.certificates import ServingCertificate
     from harbourmaster.serving.routes import Handler
-    from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 
 PATH: Final = "/scheduler"
 CLIENTS: Final = TlsOptions()
@@ -56,14 +64,14 @@ class Extender:
     def __init__(
         self,
         answers: Answers,
-        leaf: ServingCertificate,
+        certificate: ServingCertificate,
         metrics: ExtenderMetrics,
         *,
         host: str,
         port: int,
     ) -> None:
         self._answers = answers
-        self._leaf = leaf
+        self._certificate = certificate
         self._metrics = metrics
         self._host = host
         self._port = port
@@ -78,14 +86,14 @@ class Extender:
 
     async def run(self) -> None:
         """Serve until cancelled, from the first certificate on. Raises AddressError."""
-        holder = await self._leaf.first()
+        holder = await self._certificate.first()
         self.site = Site(self.handler(), host=self._host, port=self._port, tls=holder.context)
         try:
             await self.site.start()
             url, scheduler = f"{self.site.url}{PATH}", self._answers.scheduler
             self._log.info("scheduler's questions answered", url=url, scheduler=scheduler)
             self.listening.set()
-            await self._leaf.keep(holder)
+            await self._certificate.keep(holder)
         finally:
             await self.site.stop()
 
@@ -135,3 +143,32 @@ class Extender:
         except Exception:  # noqa: BLE001 - logged with its traceback
             self._log.exception("answer failed", verb=verb)
             return failed(verb, DEFECT, _INTERNAL)
+
+
+def start(process: Process, versions: Cache[WorkloadVersion]) -> Part:
+    """Answer a scheduler from the workload versions, if the settings say so."""
+    settings = process.settings.scheduler
+    certificate = (
+        process.serving_certificate("extender", CLIENTS, holds=True) if settings.enabled else None
+    )
+    if certificate is None:
+        return Part()
+    answers = Answers(
+        versions,
+        deadline=settings.pre_check_deadline_seconds,
+        now=process.now,
+        scheduler=settings.scheduler_name,
+    )
+    extender = Extender(
+        answers,
+        certificate,
+        ExtenderMetrics(process.metrics.registry, VERBS, OUTCOMES),
+        host=settings.extender_host,
+        port=settings.extender_port,
+    )
+    rollouts = (
+        (rollouts_controller(process, certificate, settings.deployment),)
+        if settings.deployment
+        else ()
+    )
+    return Part(controllers=rollouts, background=(extender.run,))

@@ -1,8 +1,8 @@
-"""Rolls the second scheduler out anew when another authority signs our certificate.
+"""Restarts the second scheduler when another authority signs our certificate.
 
-A scheduler reads whom to trust only when it starts. One annotation of its pods' template says which
-authority they have seen; meanwhile every replica goes on with the old serving certificate
-(``harbourmaster.certs.handover``).
+A scheduler reads its trusted authorities only when it starts. An annotation of its pod template
+says which authority its pods have read; until they restart, every replica serves the old
+certificate (``harbourmaster.certs.handover``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from harbourmaster.api.patches import JsonPatch, escape
 from harbourmaster.api.resources import DEPLOYMENTS
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.handover import mark_of
-from harbourmaster.controller.job import Job
-from harbourmaster.controller.references import reference
+from harbourmaster.controller.controller import Controller
+from harbourmaster.controller.objects import reference
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.telemetry.logging import get_logger
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from harbourmaster.controller.parts import Process
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.serving.certificates import ServingCertificate
-    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 NAME: Final = "scheduler"
 MARK: Final = "certs.harbourmaster.dev/authority"
@@ -90,13 +90,13 @@ class Rollouts:
     def __init__(
         self,
         client: Client,
-        leaf: ServingCertificate,
+        certificate: ServingCertificate,
         name: str,
         namespace: str,
         events: EventRecorder,
     ) -> None:
         self._client = client
-        self._leaf = leaf
+        self._certificate = certificate
         self._name = name
         self._namespace = namespace
         self._events = events
@@ -111,7 +111,7 @@ class Rollouts:
     async def reconcile(self, _key: str) -> None:
         """Have the pods know the authority of now. Raises ApiError."""
         try:
-            mark = mark_of(self._leaf.bundle())
+            mark = mark_of(self._certificate.bundle())
         except CertificateError:
             # Whoever serves it tells; a change calls again.
             return
@@ -145,20 +145,12 @@ class Rollouts:
         )
 
 
-def rollouts_job(
-    client: Client,
-    leaf: ServingCertificate,
-    name: str,
-    namespace: str,
-    *,
-    events: EventRecorder,
-    metrics: ControllerMetrics,
-) -> Job:
-    """The job that keeps the Deployment ``name`` in step with the serving certificate."""
+def rollouts_controller(process: Process, certificate: ServingCertificate, name: str) -> Controller:
+    """Make the controller that keeps the Deployment ``name`` in step with the certificate."""
 
-    def start(_queue: WorkQueue) -> Rollouts:
-        return Rollouts(client, leaf, name, namespace, events)
+    def begin(_queue: WorkQueue) -> Rollouts:
+        return Rollouts(process.client, certificate, name, process.namespace, process.events)
 
-    job = Job(NAME, start, metrics)
-    leaf.on_change.append(job.changed_all)
-    return job
+    controller = Controller(NAME, begin, process.metrics)
+    certificate.on_change.append(controller.changed_all)
+    return controller

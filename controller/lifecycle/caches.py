@@ -1,12 +1,12 @@
-"""What the lifecycle controllers know of the cluster: one mirror for each kind, with indexes.
+"""The caches that all reconcilers of the lifecycle share, with their indexes.
 
-All reconcilers share them. Who is to look when something changed stands in ``wiring``.
+``watches`` says which reconciler looks when something in them changes.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import (
     APP_CONTEXTS,
@@ -19,7 +19,6 @@ from harbourmaster.api.resources import (
     EVALUATIONS,
     JOBS,
     KEPTN_CONFIGS,
-    KEPTN_METRICS,
     PODS,
     REPLICA_SETS,
     ROLLOUTS,
@@ -29,6 +28,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.controller.evaluation.caches import metric_cache
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle.function_maps import (
     BY_CONFIG_MAP,
@@ -42,8 +42,7 @@ from harbourmaster.controller.lifecycle.started_pods import (
     versions_of_started,
 )
 from harbourmaster.controller.lifecycle.task_jobs import decode_job
-from harbourmaster.evaluation.model import Metric
-from harbourmaster.kube.caches import Mirrors, decoder
+from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.lifecycle.apps import version_of as version_of_app
 from harbourmaster.lifecycle.functions import config_map_keys, references
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
@@ -69,9 +68,10 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.controller.lifecycle.started_pods import StartedPod
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
+    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.kube.reflector import Reflector
     from harbourmaster.lifecycle.gated_pods import Pod
 
 BY_APP: Final = "app"
@@ -100,29 +100,29 @@ BY_VERSION: Final = "version"
 _STARTED_PODS: Final = "started-pods"
 
 
-class Caches(Mirrors):
-    """The mirrors. ``subscribe`` before they run.
+class LifecycleCaches(Caches):
+    """The caches of the lifecycle.
 
-    That of KeptnMetrics may be another controller's, which keeps it. Pods with a node are mirrored
-    only where ``scheduler`` wants failed nodes recorded.
+    Other controllers may read that of KeptnMetrics too. Pods with a node are cached only if
+    ``scheduler`` wants failed nodes recorded.
     """
 
     def __init__(
         self,
         client: Client,
         metrics: WatchMetrics | None = None,
-        keptn_metrics: Reflector[Metric] | None = None,
+        keptn_metrics: Cache[Metric] | None = None,
         scheduler: SchedulerSettings = SchedulerSettings(),  # noqa: B008 - frozen
     ) -> None:
         super().__init__(client, metrics)
         self.has_scheduler = scheduler.enabled
-        self.apps = self.mirror(
+        self.apps = self.cache(
             APPS,
             decoder(App),
             {BY_CURRENT: lambda found: [(found.metadata.namespace, version_of_app(found))]},
         )
-        self.app_contexts = self.mirror(APP_CONTEXTS, decoder(AppContext))
-        self.app_versions = self.mirror(
+        self.app_contexts = self.cache(APP_CONTEXTS, decoder(AppContext))
+        self.app_versions = self.cache(
             APP_VERSIONS,
             decoder(AppVersion),
             {
@@ -132,12 +132,12 @@ class Caches(Mirrors):
                 BY_LISTED: _listed,
             },
         )
-        self.creation_requests = self.mirror(
+        self.creation_requests = self.cache(
             APP_CREATION_REQUESTS,
             decoder(AppCreationRequest),
             {BY_APP: lambda found: [(found.metadata.namespace, found.spec.app_name)]},
         )
-        self.workloads = self.mirror(
+        self.workloads = self.cache(
             WORKLOADS,
             decoder(Workload),
             {
@@ -145,7 +145,7 @@ class Caches(Mirrors):
                 BY_CURRENT: lambda found: [(found.metadata.namespace, version_of(found))],
             },
         )
-        self.workload_versions = self.mirror(
+        self.workload_versions = self.cache(
             WORKLOAD_VERSIONS,
             decoder(WorkloadVersion),
             {
@@ -157,60 +157,55 @@ class Caches(Mirrors):
                 BY_DEFINITION: _definitions,
             },
         )
-        self.tasks = self.mirror(
+        self.tasks = self.cache(
             TASKS,
             decoder(Task),
             {BY_PARENT: _parent, BY_JOB: _job_of_task, BY_DEFINITION: _definition_of_task},
         )
-        self.task_definitions = self.mirror(
+        self.task_definitions = self.cache(
             TASK_DEFINITIONS,
             decoder(TaskDefinition),
             {BY_REFERENCE: references, BY_CONFIG_MAP: config_map_keys},
         )
-        self.config_maps: Reflector[FunctionMap] = self.mirror(
+        self.config_maps: Cache[FunctionMap] = self.cache(
             CONFIG_MAPS, decode_function_map, metadata_only=True
         )
-        self.evaluations = self.mirror(
+        self.evaluations = self.cache(
             EVALUATIONS,
             decoder(Evaluation),
             {BY_PARENT: _parent, BY_DEFINITION: _definition_of_evaluation},
         )
-        self.evaluation_definitions = self.mirror(
+        self.evaluation_definitions = self.cache(
             EVALUATION_DEFINITIONS, decoder(EvaluationDefinition)
         )
-        self.configs = self.mirror(KEPTN_CONFIGS, decoder(Config))
-        self.metrics = keptn_metrics or self.mirror(KEPTN_METRICS, decoder(Metric))
-        self.jobs: Reflector[TaskJob] = self.mirror(
+        self.configs = self.cache(KEPTN_CONFIGS, decoder(Config))
+        self.metrics = self.include(keptn_metrics or metric_cache(client, metrics))
+        self.jobs: Cache[TaskJob] = self.cache(
             JOBS, decode_job, {BY_PARENT: lambda found: [found.task_uid] if found.task_uid else []}
         )
-        self.pods: Reflector[Pod] = self.mirror(
+        self.pods: Cache[Pod] = self.cache(
             PODS,
             partial(decode_pod, scheduler=scheduler.of_pods),
             {BY_VERSION: versions_of_pod},
             field_selector=PENDING_PODS,
         )
-        self.started_pods: Reflector[StartedPod] | None = None
+        self.started_pods: Cache[StartedPod] | None = None
         if scheduler.records_nodes:
-            self.started_pods = self.mirror(
+            self.started_pods = self.cache(
                 PODS,
                 decode_started,
                 {BY_VERSION: versions_of_started},
                 field_selector=selector(scheduler.scheduler_name),
                 name=_STARTED_PODS,
             )
-        self.replica_sets: Reflector[Owner] = self.mirror(
+        self.replica_sets: Cache[Owner] = self.cache(
             REPLICA_SETS,
             decode_owner,
             {BY_OWNER: _owner_of_owner, BY_UID: lambda found: [found.metadata.uid]},
         )
-        self.stateful_sets: Reflector[Owner] = self.mirror(STATEFUL_SETS, decode_owner)
-        self.daemon_sets: Reflector[Owner] = self.mirror(DAEMON_SETS, decode_owner)
-        self.rollouts: Reflector[Owner] = self.mirror(ROLLOUTS, decode_owner)
-
-    @property
-    def reflectors(self) -> tuple[Reflector[Any], ...]:
-        """All mirrors, that of another controller's too: what it holds must be known here."""
-        return tuple(dict.fromkeys((*super().reflectors, self.metrics)))
+        self.stateful_sets: Cache[Owner] = self.cache(STATEFUL_SETS, decode_owner)
+        self.daemon_sets: Cache[Owner] = self.cache(DAEMON_SETS, decode_owner)
+        self.rollouts: Cache[Owner] = self.cache(ROLLOUTS, decode_owner)
 
 
 def _parent(found: Task | Evaluation) -> list[str]:

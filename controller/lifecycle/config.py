@@ -14,7 +14,7 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.lifecycle.model import Config
 
@@ -26,13 +26,13 @@ class ConfigurationHolder:
     told of changes, so that whoever is woken by one finds the new configuration.
     """
 
-    def __init__(self, caches: Caches, namespaces: Sequence[str]) -> None:
+    def __init__(self, caches: LifecycleCaches, namespaces: Sequence[str]) -> None:
         self._store = caches.configs.store
         self._namespaces = tuple(namespaces)
         self._current = Configuration()
         self._listeners: list[Callable[[Configuration], None]] = []
         self._log = get_logger("keptn-config")
-        caches.subscribe(caches.configs, self._refresh)
+        caches.configs.subscribe(self._refresh)
 
     @property
     def current(self) -> Configuration:

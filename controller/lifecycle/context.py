@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.settings import LifecycleSettings
     from harbourmaster.controller.lifecycle.signals import Signals
     from harbourmaster.kube.client import Client
@@ -31,7 +31,7 @@ class Context:
     """The world of a reconciler: ``namespace`` is our own, ``now`` tells the time in UTC."""
 
     client: Client
-    caches: Caches
+    caches: LifecycleCaches
     settings: LifecycleSettings
     configuration: HoldsConfiguration
     signals: Signals

@@ -1,18 +1,17 @@
-"""The lifecycle controller: reconcilers on shared caches, each with a queue of its own."""
+"""Starts the controllers of the lifecycle: reconcilers on shared caches, each with its queue."""
 
 from __future__ import annotations
 
-import asyncio
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from harbourmaster.api.times import utc_now
+from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.evaluations import Evaluations
-from harbourmaster.controller.extender.settings import SchedulerSettings
-from harbourmaster.controller.job import Job
-from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.extender.extender import start as start_extender
+from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.app_versions import AppVersions
 from harbourmaster.controller.lifecycle.apps import Apps
-from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.channels import Channels
 from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
@@ -25,26 +24,19 @@ from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
 from harbourmaster.controller.lifecycle.tasks import Tasks
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
 from harbourmaster.controller.lifecycle.workloads import Workloads
-from harbourmaster.kube.definitions import DefinitionsWatch
+from harbourmaster.controller.parts import Part
 from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.controller.job import Reconciler
-    from harbourmaster.controller.lifecycle.settings import LifecycleSettings
-    from harbourmaster.evaluation.model import Metric
-    from harbourmaster.kube.caches import SharedCache
-    from harbourmaster.kube.client import Client
-    from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.controller.controller import Reconciler
+    from harbourmaster.controller.parts import Process
     from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.lifecycle.configuration import Configuration
-    from harbourmaster.lifecycle.model import WorkloadVersion
-    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
-    from harbourmaster.telemetry.spans import Tracer
 
 Maker: TypeAlias = "Callable[[Context, Callable[[str], None]], Reconciler]"
-"""Makes a reconciler; the second argument has a key looked at again."""
+"""Makes a reconciler; the second argument queues a key."""
 
 
 def _plain(reconciler: Callable[[Context], Reconciler]) -> Maker:
@@ -52,16 +44,16 @@ def _plain(reconciler: Callable[[Context], Reconciler]) -> Maker:
 
 
 RECONCILERS: Final[dict[str, Maker]] = {
-    wiring.CONFIG: _plain(Configs),
-    wiring.TASK_DEFINITIONS: _plain(TaskDefinitions),
-    wiring.GATES: GatedPods,
-    wiring.WORKLOADS: _plain(Workloads),
-    wiring.CREATION_REQUESTS: _plain(CreationRequests),
-    wiring.APPS: _plain(Apps),
-    wiring.APP_VERSIONS: _plain(AppVersions),
-    wiring.WORKLOAD_VERSIONS: _plain(WorkloadVersions),
-    wiring.TASKS: _plain(Tasks),
-    wiring.EVALUATIONS: _plain(Evaluations),
+    watches.CONFIG: _plain(Configs),
+    watches.TASK_DEFINITIONS: _plain(TaskDefinitions),
+    watches.GATES: GatedPods,
+    watches.WORKLOADS: _plain(Workloads),
+    watches.CREATION_REQUESTS: _plain(CreationRequests),
+    watches.APPS: _plain(Apps),
+    watches.APP_VERSIONS: _plain(AppVersions),
+    watches.WORKLOAD_VERSIONS: _plain(WorkloadVersions),
+    watches.TASKS: _plain(Tasks),
+    watches.EVALUATIONS: _plain(Evaluations),
 }
 _SHARED: Final = {
     "app_versions": "app_versions",
@@ -75,30 +67,34 @@ _SHARED: Final = {
     "gated_pods": "pods",
 }
 """What the dashboard calls our caches."""
-IN_SCHEDULER: Final[dict[str, Maker]] = {wiring.FAILED_NODES: _plain(FailedNodes)}
+IN_SCHEDULER: Final[dict[str, Maker]] = {watches.FAILED_NODES: _plain(FailedNodes)}
 """Those for pods that wait in a scheduler, besides."""
 
 
-class LifecycleController:
-    """One per process: what is known of the cluster, how it is told, and the jobs."""
+def start(process: Process) -> Part:
+    """Start the reconcilers of the lifecycle, and answer a scheduler if the settings say so."""
+    found = LifecycleController(process)
+    extender = start_extender(process, found.caches.workload_versions)
+    return Part(
+        controllers=(*found.controllers, *extender.controllers),
+        background=(found.run, *extender.background),
+        on_leading=(found.note_leading,),
+        shared_caches=found.caches.shared(_SHARED),
+    )
 
-    def __init__(  # noqa: PLR0913 - the parts of a process
-        self,
-        client: Client,
-        settings: LifecycleSettings,
-        *,
-        namespace: str,
-        identity: str,
-        release: str,
-        metrics: ControllerMetrics,
-        tracer: Tracer | None = None,
-        keptn_metrics: Reflector[Metric] | None = None,
-        definitions: DefinitionsWatch | None = None,
-        scheduler: SchedulerSettings = SchedulerSettings(),  # noqa: B008 - frozen
-    ) -> None:
-        caches = Caches(client, metrics.watches, keptn_metrics, scheduler)
+
+class LifecycleController:
+    """The reconcilers on shared caches, and the channels that report what happens."""
+
+    def __init__(self, process: Process) -> None:
+        client, metrics = process.client, process.metrics
+        settings, scheduler = process.settings.lifecycle, process.settings.scheduler
+        namespace = process.namespace
+        caches = self.caches = LifecycleCaches(
+            client, metrics.watches, process.keptn_metrics, scheduler
+        )
         namespaces = tuple(dict.fromkeys((namespace, *settings.definition_namespaces)))
-        # Before any job, so that whoever is woken by a KeptnConfig finds what it says.
+        # Before any controller, so that whoever is woken by a KeptnConfig finds what it says.
         configuration = ConfigurationHolder(caches, namespaces)
         self._metrics = LifecycleMetrics(metrics.registry)
         self._measures = Measures(caches)
@@ -107,66 +103,47 @@ class LifecycleController:
             configuration,
             metrics,
             self._metrics,
-            identity=identity,
+            identity=process.identity,
             namespace=namespace,
-            release=release,
-            tracer=tracer,
+            release=version("harbourmaster"),
+            tracer=process.tracer,
         )
-        self._context = Context(
+        context = Context(
             client=client,
             caches=caches,
             settings=settings,
             configuration=configuration,
             signals=Signals(caches, self._channels, settings.event_vocabulary),
-            now=utc_now,
+            now=process.now,
             namespace=namespace,
             scheduler=scheduler,
         )
+
+        def controller(name: str, make: Maker) -> Controller:
+            def begin(queue: WorkQueue) -> Reconciler:
+                return make(context, queue.add)
+
+            return Controller(
+                name, begin, metrics, workers=settings.workers, reflectors=caches.reflectors
+            )
+
         makers = {**RECONCILERS, **(IN_SCHEDULER if scheduler.enabled else {})}
-        jobs = {name: self._job(name, make, metrics) for name, make in makers.items()}
-        self.jobs = tuple(jobs.values())
-        self._timed = (jobs[wiring.CREATION_REQUESTS], jobs[wiring.WORKLOAD_VERSIONS])
-        wiring.Wiring(caches, jobs).connect()
+        by_name = {name: controller(name, make) for name, make in makers.items()}
+        self.controllers = tuple(by_name.values())
+        self._timed = (by_name[watches.CREATION_REQUESTS], by_name[watches.WORKLOAD_VERSIONS])
+        watches.Watches(caches, by_name).connect()
         configuration.on_change(self._note_configuration)
-        defined = {
-            resource: mirror
-            for resource, mirror in caches.mirrors.items()
-            if not resource.is_built_in
-        }
-        self._definitions = None if definitions is not None else DefinitionsWatch(client, defined)
-        if definitions is not None:
-            definitions.follow(defined)
-
-    @property
-    def shared_caches(self) -> list[SharedCache]:
-        """The caches that the dashboard reads."""
-        return self._context.caches.shared(_SHARED)
-
-    @property
-    def versions(self) -> Reflector[WorkloadVersion]:
-        """The mirror of workload versions, for who answers from it."""
-        return self._context.caches.workload_versions
+        process.follow_definitions(caches.by_resource)
 
     async def run(self) -> None:
-        """Tell what happens, and look for kinds that come, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._channels.run())
-            if self._definitions is not None:
-                group.create_task(self._definitions.run())
+        """Report what happens, until cancelled."""
+        await self._channels.run()
 
     def note_leading(self, *, leading: bool) -> None:
-        """Show Keptn's metrics where we lead, and nowhere else."""
+        """Expose Keptn's metrics on the leader, and nowhere else."""
         self._metrics.lead(self._measures if leading else None)
 
     def _note_configuration(self, _configuration: Configuration) -> None:
-        # Times that they wait for follow from it.
-        for job in self._timed:
-            job.changed_all()
-
-    def _job(self, name: str, make: Maker, metrics: ControllerMetrics) -> Job:
-        def start(queue: WorkQueue) -> Reconciler:
-            return make(self._context, queue.add)
-
-        job = Job(name, start, metrics, workers=self._context.settings.workers)
-        job.reflectors = self._context.caches.reflectors
-        return job
+        # The times that they wait for follow from it.
+        for controller in self._timed:
+            controller.changed_all()

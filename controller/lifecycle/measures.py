@@ -25,7 +25,7 @@ from harbourmaster.telemetry.lifecycle_metrics import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.subjects import Finishable
@@ -60,7 +60,7 @@ class Endings:
 class Measures:
     """The state of ``caches`` as the metrics show it."""
 
-    def __init__(self, caches: Caches) -> None:
+    def __init__(self, caches: LifecycleCaches) -> None:
         self._caches = caches
         self._stores: dict[str, Store[Any]] = {
             APP: caches.app_versions.store,

@@ -67,7 +67,7 @@ from harbourmaster.telemetry.text import clean
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.channels import Channels
     from harbourmaster.kube.event_series import EventType
     from harbourmaster.lifecycle.events import Occasion, Vocabulary
@@ -144,7 +144,7 @@ def _harmless(
 class Signals:
     """Tells what happens, by ``channels``."""
 
-    def __init__(self, caches: Caches, channels: Channels, vocabulary: Vocabulary) -> None:
+    def __init__(self, caches: LifecycleCaches, channels: Channels, vocabulary: Vocabulary) -> None:
         self._apps = caches.apps.store
         self._channels = channels
         self._vocabulary = vocabulary

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.subjects import Finishable
     from harbourmaster.lifecycle.tracing import SpanIds
@@ -45,7 +45,9 @@ _JUST_NOW: Final = 5.0
 class SpanMaker:
     """Remembers when phases began; after a restart the object's own start counts."""
 
-    def __init__(self, caches: Caches, tracer: PhaseTracer, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, caches: LifecycleCaches, tracer: PhaseTracer, now: Callable[[], datetime]
+    ) -> None:
         self._caches = caches
         self._tracer = tracer
         self._now = now

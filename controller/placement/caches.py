@@ -19,7 +19,7 @@ from harbourmaster.api.resources import (
     PLACEMENT_PROVIDERS,
     PROJECTS,
 )
-from harbourmaster.kube.caches import Mirrors, decoder
+from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.placement.model import (
     Application,
     Cloud,
@@ -49,32 +49,32 @@ BY_METRIC: Final = "metric"
 """Of targets: where the metrics that they name are."""
 
 
-class PlacementCaches(Mirrors):
+class PlacementCaches(Caches):
     """The mirrors. ``subscribe`` before they run."""
 
     def __init__(self, client: Client, metrics: WatchMetrics | None = None) -> None:
         super().__init__(client, metrics)
         metered = {BY_METRIC: metrics_of}
-        self.applications = self.mirror(
+        self.applications = self.cache(
             APPLICATIONS,
             decoder(Application),
             {BY_NAMESPACE: _namespace},
             name="applications to place",
         )
-        self.clusters = self.mirror(
+        self.clusters = self.cache(
             CLUSTERS,
             decoder(ReportedCluster),
             {BY_NAMESPACE: _namespace, BY_METRIC: metrics_of},
             name="clusters to choose",
         )
-        self.magnum_clusters = self.mirror(MAGNUM_CLUSTERS, decoder(MagnumCluster))
-        self.clouds = self.mirror(CLOUDS, decoder(Cloud), metered)
-        self.global_clouds = self.mirror(GLOBAL_CLOUDS, decoder(Cloud), metered)
-        self.projects = self.mirror(PROJECTS, decoder(Project), metered)
-        self.metrics = self.mirror(PLACEMENT_METRICS, decoder(Metric))
-        self.global_metrics = self.mirror(GLOBAL_METRICS, decoder(Metric))
-        self.providers = self.mirror(PLACEMENT_PROVIDERS, decoder(SubmittedProvider))
-        self.global_providers = self.mirror(GLOBAL_PROVIDERS, decoder(SubmittedProvider))
+        self.magnum_clusters = self.cache(MAGNUM_CLUSTERS, decoder(MagnumCluster))
+        self.clouds = self.cache(CLOUDS, decoder(Cloud), metered)
+        self.global_clouds = self.cache(GLOBAL_CLOUDS, decoder(Cloud), metered)
+        self.projects = self.cache(PROJECTS, decoder(Project), metered)
+        self.metrics = self.cache(PLACEMENT_METRICS, decoder(Metric))
+        self.global_metrics = self.cache(GLOBAL_METRICS, decoder(Metric))
+        self.providers = self.cache(PLACEMENT_PROVIDERS, decoder(SubmittedProvider))
+        self.global_providers = self.cache(GLOBAL_PROVIDERS, decoder(SubmittedProvider))
 
     def provider(self, place: Place) -> SubmittedProvider | None:
         """A MetricsProvider; a GlobalMetricsProvider for a place without a namespace."""

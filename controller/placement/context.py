@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
-from harbourmaster.kube.caches import Mirrors, decoder
+from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ BY_CLUSTER: Final = "cluster"
 """Of applications: the keys of the clusters that they are scheduled to, or have something on."""
 
 
-class DeploymentCaches(Mirrors):
+class DeploymentCaches(Caches):
     """The mirrors of what reaches clusters. ``subscribe`` before they run."""
 
     def __init__(self, client: Client, metrics: WatchMetrics | None = None) -> None:
         super().__init__(client, metrics)
-        self.applications = self.mirror(
+        self.applications = self.cache(
             APPLICATIONS,
             decoder(DeployedApplication),
             {BY_UID: lambda found: [found.metadata.uid], BY_CLUSTER: clusters_of},
         )
-        self.clusters = self.mirror(CLUSTERS, decoder(MemberCluster))
+        self.clusters = self.cache(CLUSTERS, decoder(MemberCluster))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,11 +1,12 @@
-"""The part of placement that reaches member clusters: two jobs on shared caches."""
+"""The part of placement that reaches member clusters: two controllers on shared caches."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.times import utc_now
-from harbourmaster.controller.job import Job
+from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.placement.context import DeploymentCaches, DeploymentContext
 from harbourmaster.controller.placement.deployer import Deployer
 from harbourmaster.controller.placement.members import Members
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from harbourmaster.controller.job import Reconciler
+    from harbourmaster.controller.controller import Reconciler
     from harbourmaster.controller.placement.settings import MemberSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
@@ -27,7 +28,7 @@ DEPLOYER: Final = "deployer"
 
 
 class Deployment:
-    """One per process: what is known, who is reached, and the jobs."""
+    """The two controllers, their caches and the member clusters that they reach."""
 
     def __init__(
         self,
@@ -58,19 +59,14 @@ class Deployment:
         )
         self._monitor: Monitor | None = None
         self._deployer: Deployer | None = None
-        self._clusters = Job(CLUSTERS, self._start_monitor, metrics, workers=8)
-        self._applications = Job(DEPLOYER, self._start_deployer, metrics, workers=settings.workers)
-        for job in self.jobs:
-            job.reflectors = self.caches.reflectors
-        self.caches.subscribe(self.caches.clusters, self._clusters.changed)
-        self.caches.subscribe(self.caches.clusters, self._clusters_of_applications_changed)
-        self.caches.subscribe(self.caches.applications, self._applications.changed)
-        self.caches.subscribe(self.caches.applications, self._users_changed)
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """What the leader does."""
-        return (self._clusters, self._applications)
+        made = partial(Controller, metrics=metrics, reflectors=self.caches.reflectors)
+        self._clusters = made(CLUSTERS, self._start_monitor, workers=8)
+        self._applications = made(DEPLOYER, self._start_deployer, workers=settings.workers)
+        self.controllers = (self._clusters, self._applications)
+        self.caches.clusters.subscribe(self._clusters.changed)
+        self.caches.clusters.subscribe(self._clusters_of_applications_changed)
+        self.caches.applications.subscribe(self._applications.changed)
+        self.caches.applications.subscribe(self._users_changed)
 
     def _start_monitor(self, _queue: WorkQueue) -> Reconciler:
         self._monitor = Monitor(self._context)

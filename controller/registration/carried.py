@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import Resource
-from harbourmaster.controller.references import reference
+from harbourmaster.controller.objects import reference
 from harbourmaster.controller.registration.configurations import RESYNC
 from harbourmaster.kube.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
 from harbourmaster.registration.drift import certificates_in

@@ -7,7 +7,6 @@ written only after every configuration and every conversion has its authority.
 from __future__ import annotations
 
 import base64
-import binascii
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -18,7 +17,7 @@ from harbourmaster.api.resources import SECRETS
 from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE
 from harbourmaster.certs.overlap import Lifetimes, Write, decide
 from harbourmaster.certs.secret import published, read_authorities
-from harbourmaster.controller.references import reference
+from harbourmaster.controller.objects import data_of, decode_object, reference
 from harbourmaster.controller.registration.configurations import RESYNC
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.registration.desired import LABELS
@@ -28,7 +27,6 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from harbourmaster.api.resources import Resource
     from harbourmaster.certs.overlap import Action
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
@@ -242,24 +240,6 @@ class Certificates:
             self._pending = _Pending(_version(secret), action, now)
         wait = since + self._lifetimes.publish - now
         return None if wait <= timedelta() else _seconds(wait)
-
-
-def decode_object(resource: Resource, raw: msgspec.Raw | bytes) -> dict[str, Any]:
-    """An object as it is, but for what only a server keeps; in a list it does not say its kind."""
-    found: dict[str, Any] = msgspec.json.decode(raw)
-    found["metadata"].pop("managedFields", None)
-    return {**found, "apiVersion": resource.api_version, "kind": resource.kind}
-
-
-def data_of(secret: Mapping[str, Any] | None) -> dict[str, bytes]:
-    """The data of a Secret; what is no base64 is left out."""
-    found = {}
-    for key, value in ((secret or {}).get("data") or {}).items():
-        try:
-            found[key] = base64.b64decode(value)
-        except (binascii.Error, ValueError, TypeError):
-            continue
-    return found
 
 
 def _published_since(secret: Mapping[str, Any] | None) -> datetime | None:

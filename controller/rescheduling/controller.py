@@ -9,13 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import CONFIG_MAPS, NODES, PODS
-from harbourmaster.controller.job import Job
+from harbourmaster.controller.controller import Controller
+from harbourmaster.controller.parts import Part
+from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import Caches
 from harbourmaster.controller.rescheduling.context import Context, History
 from harbourmaster.controller.rescheduling.leader_term import NODE, POD, SWITCH, LeaderTerm, key_of
 from harbourmaster.controller.rescheduling.notices import Notices
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
-from harbourmaster.controller.settings import RESCHEDULING
+from harbourmaster.controller.rescheduling.switched_off import SwitchedOff
 from harbourmaster.kube.caches import SharedCache
 from harbourmaster.kube.deadline import elapsed
 from harbourmaster.kube.event_series import Allowance
@@ -25,6 +27,7 @@ from harbourmaster.telemetry.rescheduling_metrics import ReschedulingMetrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harbourmaster.controller.parts import Process
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.workqueue import WorkQueue
@@ -38,6 +41,27 @@ _QUEUE: Final = 1024
 _OVERALL: Final = Allowance(burst=500, period=0.1)
 """Of events about all objects: what evicts other people's pods must not be silent about it."""
 _LANES: Final = 4
+
+
+def start(process: Process) -> Part:
+    """Start the controller; if it is switched off, only release what it may have reserved."""
+    settings = process.settings.rescheduling
+    if not process.is_on(RESCHEDULING):
+        return Part(controllers=(SwitchedOff(process.client, settings, process.metrics).job,))
+    found = RescheduleController(
+        process.client,
+        settings,
+        namespace=process.namespace,
+        identity=process.identity,
+        metrics=process.metrics,
+    )
+    return Part(
+        controllers=found.jobs,
+        background=(found.run,),
+        on_leading=(found.note_leading,),
+        on_stopping=(found.note_stopping,),
+        shared_caches=tuple(found.shared_caches),
+    )
 
 
 class RescheduleController:
@@ -88,7 +112,7 @@ class RescheduleController:
             chance=random.random,
             sleep=asyncio.sleep,
         )
-        self.job = Job(RESCHEDULING, self._start, metrics, workers=_WORKERS)
+        self.job = Controller(RESCHEDULING, self._start, metrics, workers=_WORKERS)
         self.job.reflectors = self.caches.reflectors
         for resource, kind in ((PODS, POD), (NODES, NODE), (CONFIG_MAPS, SWITCH)):
             self.caches.subscribe(resource, self._listener(kind))
@@ -100,7 +124,7 @@ class RescheduleController:
         return [SharedCache("nodes", caches.nodes, partial(caches.subscribe, NODES))]
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[Controller, ...]:
         """What the leader does."""
         return (self.job,)
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.rescheduling.caches import pods_of, read_all
-from harbourmaster.controller.settings import RESCHEDULING
+from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.telemetry.logging import get_logger

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
-from harbourmaster.controller.job import Job
+from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.rescheduling.caches import read_all
 from harbourmaster.controller.rescheduling.reservations import Reservations, WriteResult
-from harbourmaster.controller.settings import RESCHEDULING
+from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.reservation import arrange, decode_held
@@ -54,7 +54,7 @@ class SwitchedOff:
         self._key = settings.taint_key
         self._reservations = Reservations(client)
         self._log = get_logger(RESCHEDULING)
-        self.job = Job(RESCHEDULING, self._start, metrics)
+        self.job = Controller(RESCHEDULING, self._start, metrics)
 
     def due(self, keys: Iterable[str] | None) -> tuple[str, ...]:
         """All nodes, once."""

@@ -23,6 +23,8 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.controller.evaluation.controller import MetricsController
 from harbourmaster.controller.evaluation.settings import MetricsSettings
+from harbourmaster.controller.parts import Process
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.controller import connected
 from helpers.provider_server import LOOPBACK, ProviderServer, http_answer
@@ -69,21 +71,25 @@ class Running:
     def __init__(self, client):
         self.events = Events()
         self.metrics = create_controller_metrics("0", [])
-        self.controller = MetricsController(
+        settings = MetricsSettings(allowed_addresses=LOOPBACK, query_timeout_seconds=5)
+        self._process = Process(
+            ControllerSettings(metrics=settings),
             client,
-            MetricsSettings(allowed_addresses=LOOPBACK, query_timeout_seconds=5),
+            "harbour",
             events=self.events,
             metrics=self.metrics,
         )
+        self.controller = MetricsController(self._process)
         self._moved = asyncio.Event()
         caches = self.controller.caches
-        caches.subscribe(caches.analyses, lambda _keys: self._moved.set())
+        caches.analyses.subscribe(lambda _keys: self._moved.set())
         self._tasks = []
 
     def start(self):
-        (job,) = (each for each in self.controller.jobs if each.name == "analyses")
+        (job,) = (each for each in self.controller.controllers if each.name == "analyses")
         reflectors = self.controller.caches.reflectors
-        coroutines = [self.controller.run(), job.lead(), *(each.run() for each in reflectors)]
+        shared = [run() for run in self._process.background]
+        coroutines = [*shared, job.lead(), *(each.run() for each in reflectors)]
         self._tasks = [asyncio.create_task(each) for each in coroutines]
 
     async def stop(self):

@@ -22,10 +22,10 @@ from harbourmaster.api.resources import (
     KEPTN_METRICS,
 )
 from harbourmaster.api.times import parse
+from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.evaluations import Evaluations
-from harbourmaster.controller.job import Job
-from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle import watches
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
@@ -53,7 +53,7 @@ class Running:
     """A controller process in this one: its caches, its jobs, and what it tells."""
 
     def __init__(self, client, own_namespace):
-        self.caches = Caches(client)
+        self.caches = LifecycleCaches(client)
         self._moved = asyncio.Event()
         self.signals = RecordedSignals(on_told=self._moved.set)
         self.holder = ConfigurationHolder(self.caches, (own_namespace,))
@@ -67,7 +67,7 @@ class Running:
             now=lambda: datetime.now(UTC),
             namespace=own_namespace,
         )
-        names = (wiring.EVALUATIONS, wiring.CONFIG)
+        names = (watches.EVALUATIONS, watches.CONFIG)
         metrics = create_controller_metrics("0", names)
         self._mirrors = (
             self.caches.evaluations,
@@ -75,16 +75,16 @@ class Running:
             self.caches.metrics,
             self.caches.configs,
         )
-        starts = {wiring.EVALUATIONS: Evaluations, wiring.CONFIG: Configs}
+        starts = {watches.EVALUATIONS: Evaluations, watches.CONFIG: Configs}
         jobs = {
-            name: Job(name, lambda _queue, start=start: start(context), metrics)
+            name: Controller(name, lambda _queue, start=start: start(context), metrics)
             for name, start in starts.items()
         }
         for job in jobs.values():
             job.reflectors = self._mirrors
-        wiring.Wiring(self.caches, jobs).connect()
+        watches.Watches(self.caches, jobs).connect()
         for mirror in self._mirrors:
-            self.caches.subscribe(mirror, lambda _keys: self._moved.set())
+            mirror.subscribe(lambda _keys: self._moved.set())
         self._jobs = jobs
 
     def start(self):

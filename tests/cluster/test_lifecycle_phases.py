@@ -25,7 +25,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
 )
 from harbourmaster.api.times import parse
-from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import watches
 from helpers.cluster import (
     delete_namespace,
     fresh_namespace,
@@ -35,7 +35,7 @@ from helpers.lifecycle import running
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
-MINE = (wiring.APP_VERSIONS, wiring.WORKLOAD_VERSIONS)
+MINE = (watches.APP_VERSIONS, watches.WORKLOAD_VERSIONS)
 APP = "shop-1.0-6b86b273"
 CART = "shop-cart-1.0"
 HOME = "harbourmaster-system"

@@ -23,7 +23,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.cli.main import main
-from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import watches
 from harbourmaster.lifecycle.scheduling import Candidate, permission
 from helpers.cluster import (
     delete_namespace,
@@ -40,10 +40,10 @@ pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 CHECKS = "gates.harbourmaster.dev/checks"
 CLEAR = "gates.harbourmaster.dev/clear-failed-nodes"
 VERSION = "shop-waiter-1.0"
-RECORDING = (*MINE, wiring.FAILED_NODES)
+RECORDING = (*MINE, watches.FAILED_NODES)
 WHOLE = (
     *RECORDING,
-    *(wiring.APP_VERSIONS, wiring.WORKLOAD_VERSIONS, wiring.TASKS, wiring.TASK_DEFINITIONS),
+    *(watches.APP_VERSIONS, watches.WORKLOAD_VERSIONS, watches.TASKS, watches.TASK_DEFINITIONS),
 )
 
 

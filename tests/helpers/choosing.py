@@ -24,8 +24,10 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.controller.evaluation.questions import Questions
 from harbourmaster.controller.evaluation.settings import MetricsSettings
+from harbourmaster.controller.parts import Process
 from harbourmaster.controller.placement.controller import PlacementController
 from harbourmaster.controller.placement.settings import PlacementSettings
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
@@ -51,22 +53,28 @@ class Choosing(Placed):
     async def deciding(self, *, asking=None, now=None, clock=None, **settings):
         """Run what decides, as the leader."""
         clocks = {name: one for name, one in (("now", now), ("clock", clock)) if one is not None}
-        self.controller = PlacementController(
+        process = Process(
+            ControllerSettings(
+                metrics=MetricsSettings(allowed_addresses=LOOPBACK),
+                placement=PlacementSettings(**{**QUICK, **settings}),
+            ),
             self.client,
-            PlacementSettings(**{**QUICK, **settings}),
-            asking=asking or MetricsSettings(allowed_addresses=LOOPBACK),
-            namespace=HOME,
+            HOME,
             events=self.events,
             metrics=create_controller_metrics("0", ["placement"]),
             **clocks,
         )
+        if asking is not None:
+            process.questions = asking
+        self.controller = PlacementController(process)
         caches = self.controller.caches
         self.deployment = SimpleNamespace(caches=caches)
-        for mirror in caches.mirrors.values():
-            caches.subscribe(mirror, lambda _keys: self._moved.set())
+        for mirror in caches.by_resource.values():
+            mirror.subscribe(lambda _keys: self._moved.set())
         mirrors = [each.run() for each in caches.reflectors]
         leading = [job.lead() for job in self.controller.deciding]
-        async with running(self.controller.run(), *mirrors, *leading):
+        shared = [run() for run in process.background]
+        async with running(*shared, *mirrors, *leading):
             yield self.controller
         # TLS connections whose requests were cancelled end a moment after their clients.
         await asyncio.sleep(0.1)

@@ -36,6 +36,12 @@ async def connected(kubeconfig):
     await asyncio.sleep(0.1)
 
 
+def server_of(manager, kind):
+    """What serves a port of a manager, by its class; None where nothing does."""
+    servers = [run.__self__ for run in manager.background if hasattr(run, "__self__")]
+    return next((each for each in servers if isinstance(each, kind)), None)
+
+
 class Controller:
     """One controller process; it runs when the construction returns."""
 

@@ -28,7 +28,7 @@ from harbourmaster.certs.authority import create_authority, issue_serving_certif
 from harbourmaster.cli.doctor.context import Options
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
-from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.client import Page
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError

@@ -18,7 +18,7 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.controller.lifecycle import caches as caches_module
-from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import watches
 from harbourmaster.lifecycle.workloads import OWNERS_KEY
 
 GATE = "keptn-prechecks-gate"
@@ -27,7 +27,7 @@ PROD = "prod"
 CREATED = "2026-03-01T10:00:00Z"
 LATER = "2026-03-01T10:00:05Z"
 PROVISIONAL = {"gates.harbourmaster.dev/parent": "unresolved"}
-MINE = (wiring.GATES, wiring.WORKLOADS, wiring.APPS, wiring.CREATION_REQUESTS)
+MINE = (watches.GATES, watches.WORKLOADS, watches.APPS, watches.CREATION_REQUESTS)
 """The jobs by which gated pods become workloads and apps, without the phases."""
 CHECKED = {
     "preDeploymentStatus": "Succeeded",

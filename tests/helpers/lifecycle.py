@@ -1,7 +1,7 @@
 """Lifecycle reconcilers at work in this process, on any API server.
 
 ``async with running(client, GATES, WORKLOADS) as world`` runs those of ``RECONCILERS`` by the names
-of ``harbourmaster.controller.lifecycle.wiring``; a mapping of names to classes gives others.
+of ``harbourmaster.controller.lifecycle.watches``; a mapping of names to classes gives others.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from importlib import import_module
 
 from msgspec import structs
 
+from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.extender.settings import SchedulerSettings
-from harbourmaster.controller.job import Job
-from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle import watches
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.lifecycle.configuration import Configuration
@@ -26,17 +26,17 @@ from helpers.signals import RecordedSignals
 
 LIFECYCLE = "harbourmaster.controller.lifecycle"
 RECONCILERS = {
-    wiring.GATES: f"{LIFECYCLE}.pods:GatedPods",
-    wiring.WORKLOADS: f"{LIFECYCLE}.workloads:Workloads",
-    wiring.CREATION_REQUESTS: f"{LIFECYCLE}.creation_requests:CreationRequests",
-    wiring.APPS: f"{LIFECYCLE}.apps:Apps",
-    wiring.APP_VERSIONS: f"{LIFECYCLE}.app_versions:AppVersions",
-    wiring.WORKLOAD_VERSIONS: f"{LIFECYCLE}.workload_versions:WorkloadVersions",
-    wiring.TASKS: f"{LIFECYCLE}.tasks:Tasks",
-    wiring.TASK_DEFINITIONS: f"{LIFECYCLE}.task_definitions:TaskDefinitions",
-    wiring.EVALUATIONS: "harbourmaster.controller.evaluation.evaluations:Evaluations",
-    wiring.CONFIG: f"{LIFECYCLE}.config:Configs",
-    wiring.FAILED_NODES: f"{LIFECYCLE}.failed_nodes:FailedNodes",
+    watches.GATES: f"{LIFECYCLE}.pods:GatedPods",
+    watches.WORKLOADS: f"{LIFECYCLE}.workloads:Workloads",
+    watches.CREATION_REQUESTS: f"{LIFECYCLE}.creation_requests:CreationRequests",
+    watches.APPS: f"{LIFECYCLE}.apps:Apps",
+    watches.APP_VERSIONS: f"{LIFECYCLE}.app_versions:AppVersions",
+    watches.WORKLOAD_VERSIONS: f"{LIFECYCLE}.workload_versions:WorkloadVersions",
+    watches.TASKS: f"{LIFECYCLE}.tasks:Tasks",
+    watches.TASK_DEFINITIONS: f"{LIFECYCLE}.task_definitions:TaskDefinitions",
+    watches.EVALUATIONS: "harbourmaster.controller.evaluation.evaluations:Evaluations",
+    watches.CONFIG: f"{LIFECYCLE}.config:Configs",
+    watches.FAILED_NODES: f"{LIFECYCLE}.failed_nodes:FailedNodes",
 }
 OWN_NAMESPACE = "harbourmaster-system"
 
@@ -56,7 +56,7 @@ class World:
         self.jobs = jobs
         self._moved = asyncio.Event()
         for mirror in context.caches.reflectors:
-            context.caches.subscribe(mirror, lambda _keys: self._moved.set())
+            mirror.subscribe(lambda _keys: self._moved.set())
         context.signals.on_told = self._moved.set
 
     @property
@@ -93,7 +93,7 @@ def context_of(  # noqa: PLR0913 - the parts of a context
     in_scheduler = SchedulerSettings(enabled=scheduler is not None, **(scheduler or {}))
     return Context(
         client=client,
-        caches=caches or Caches(client, scheduler=in_scheduler),
+        caches=caches or LifecycleCaches(client, scheduler=in_scheduler),
         settings=structs.replace(LifecycleSettings(), **(settings or {})),
         configuration=Held(structs.replace(Configuration(), **(configuration or {}))),
         signals=signals or RecordedSignals(),
@@ -118,14 +118,14 @@ def jobs_of(context, names, *, workers=8):
 
     def job(name, kind):
         def start(queue):
-            return kind(context, queue.add) if name == wiring.GATES else kind(context)
+            return kind(context, queue.add) if name == watches.GATES else kind(context)
 
-        found = Job(name, start, metrics, workers=workers)
+        found = Controller(name, start, metrics, workers=workers)
         found.reflectors = context.caches.reflectors
         return found
 
     jobs = {name: job(name, kind) for name, kind in classes.items()}
-    wiring.Wiring(context.caches, jobs).connect()
+    watches.Watches(context.caches, jobs).connect()
     return jobs
 
 

@@ -13,6 +13,8 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS, SECRETS
 from harbourmaster.controller.evaluation.controller import MetricsController
 from harbourmaster.controller.evaluation.settings import MetricsSettings
+from harbourmaster.controller.parts import Process
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.patience import PATIENCE
@@ -46,18 +48,21 @@ class MetricWorld:
     async def controlled(self, **settings):
         """Run the controller, as the leader."""
         settings = {"allowed_addresses": LOOPBACK, **settings}
-        self.controller = MetricsController(
+        process = Process(
+            ControllerSettings(metrics=MetricsSettings(**settings)),
             self.client,
-            MetricsSettings(**settings),
+            self.namespace,
             events=self.events,
             metrics=create_controller_metrics("0", ["metrics", "analyses"]),
         )
+        self.controller = MetricsController(process)
         caches = self.controller.caches
         for mirror in (caches.metrics, caches.providers):
-            caches.subscribe(mirror, lambda _keys: self._moved.set())
+            mirror.subscribe(lambda _keys: self._moved.set())
         mirrors = [each.run() for each in caches.reflectors]
-        leading = [job.lead() for job in self.controller.jobs]
-        async with running(self.controller.run(), *mirrors, *leading):
+        leading = [job.lead() for job in self.controller.controllers]
+        shared = [run() for run in process.background]
+        async with running(*shared, *mirrors, *leading):
             yield self.controller
 
     async def provider(self, server="", *, name="prometheus", kind="prometheus", **spec):

@@ -115,9 +115,9 @@ class Placed:
         )
         caches = self.deployment.caches
         for mirror in (caches.applications, caches.clusters):
-            caches.subscribe(mirror, lambda _keys: self._moved.set())
+            mirror.subscribe(lambda _keys: self._moved.set())
         mirrors = [each.run() for each in caches.reflectors]
-        leading = [job.lead() for job in self.deployment.jobs]
+        leading = [job.lead() for job in self.deployment.controllers]
         async with running(*mirrors, *leading):
             yield self.deployment
         # TLS connections whose requests were cancelled end a moment after their clients.

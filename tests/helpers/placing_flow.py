@@ -53,7 +53,7 @@ class Flow(Choosing):
         caches = DeploymentCaches(self.client)
         self.deployment = SimpleNamespace(caches=caches)
         for mirror in caches.reflectors:
-            caches.subscribe(mirror, lambda _keys: self._moved.set())
+            mirror.subscribe(lambda _keys: self._moved.set())
         async with running(*(each.run() for each in caches.reflectors)):
             yield self
         await asyncio.sleep(0.1)

@@ -20,11 +20,13 @@ from harbourmaster.api.resources import (
     PROJECTS,
 )
 from harbourmaster.api.times import stamp
+from harbourmaster.controller.parts import Process
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.controller import PlacementController
 from harbourmaster.controller.placement.samples import Sampler
 from harbourmaster.controller.placement.scheduler import Scheduler
 from harbourmaster.controller.placement.settings import PlacementSettings
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.choosing import HOME, Answering, refs
@@ -74,16 +76,17 @@ class Stage:
         self.connection = None
         self.settings = PlacementSettings(**settings)
         self.metrics = create_controller_metrics("0", ["placement"])
-        self.controller = PlacementController(
+        process = Process(
+            ControllerSettings(placement=self.settings),
             self,
-            self.settings,
-            asking=self.answers,
-            namespace=HOME,
+            HOME,
             events=self.events,
             metrics=self.metrics,
             now=lambda: NOW + timedelta(seconds=self.time),
             clock=lambda: self.time,
         )
+        process.questions = self.answers
+        self.controller = PlacementController(process)
         self.caches = self.controller.caches
         self.begin()
 
@@ -249,7 +252,7 @@ class Stage:
         self.controller._snapshots.outdate()
 
     def _mirror(self, resource):
-        return self.caches.mirrors[resource]
+        return self.caches.by_resource[resource]
 
     def _key(self, resource, name):
         return name if resource in GLOBAL else f"{NAMESPACE}/{name}"

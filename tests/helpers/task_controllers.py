@@ -7,9 +7,9 @@ import json
 from datetime import UTC, datetime
 
 from harbourmaster.api.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
-from harbourmaster.controller.job import Job
-from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.controller import Controller
+from harbourmaster.controller.lifecycle import watches
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
@@ -18,7 +18,7 @@ from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.signals import RecordedSignals
 
 HOME = "harbour"
-NAMES = (wiring.TASKS, wiring.TASK_DEFINITIONS)
+NAMES = (watches.TASKS, watches.TASK_DEFINITIONS)
 
 
 class Holder:
@@ -35,7 +35,7 @@ class TaskControllers:
         self.signals = RecordedSignals(on_told=self.moved.set)
         self.moment = None
         self.metrics = create_controller_metrics("0", NAMES)
-        self.caches = Caches(client)
+        self.caches = LifecycleCaches(client)
         self.context = Context(
             client=client,
             caches=self.caches,
@@ -46,9 +46,11 @@ class TaskControllers:
             namespace=HOME,
         )
         self.jobs = {
-            wiring.TASKS: Job(wiring.TASKS, lambda _queue: Tasks(self.context), self.metrics),
-            wiring.TASK_DEFINITIONS: Job(
-                wiring.TASK_DEFINITIONS, lambda _queue: TaskDefinitions(self.context), self.metrics
+            watches.TASKS: Controller(
+                watches.TASKS, lambda _queue: Tasks(self.context), self.metrics
+            ),
+            watches.TASK_DEFINITIONS: Controller(
+                watches.TASK_DEFINITIONS, lambda _queue: TaskDefinitions(self.context), self.metrics
             ),
         }
         self._mirrors = (
@@ -57,9 +59,9 @@ class TaskControllers:
             self.caches.jobs,
             self.caches.config_maps,
         )
-        wiring.Wiring(self.caches, self.jobs).connect()
+        watches.Watches(self.caches, self.jobs).connect()
         for mirror in self._mirrors:
-            self.caches.subscribe(mirror, lambda _keys: self.moved.set())
+            mirror.subscribe(lambda _keys: self.moved.set())
         for job in self.jobs.values():
             job.reflectors = self._mirrors
         self._mirroring = []
@@ -164,7 +166,7 @@ def definition_of(api, name="hello", namespace="prod"):
 
 
 def complete(api, job, kind="Complete", reason="", message=""):
-    """Let a Job end, as its controller would."""
+    """Let a Controller end, as its controller would."""
     condition = {"type": kind, "status": "True", "reason": reason, "message": message}
     api.put(JOBS, {**job, "status": {"conditions": [condition]}})
 

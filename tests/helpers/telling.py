@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
@@ -57,7 +57,7 @@ class Telling:
 
     def __init__(self, vocabulary="keptn", *, traced=False):
         self.now = NOW
-        self.caches = Caches(None)
+        self.caches = LifecycleCaches(None)
         self.events = Events()
         self.cloud_events = CloudEvents()
         self.memory = Memory()

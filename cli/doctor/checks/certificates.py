@@ -14,9 +14,9 @@ from harbourmaster.cli.batches import many
 from harbourmaster.cli.doctor.model import fault, ok, unread, warning
 from harbourmaster.cli.installed import CERTIFICATE
 from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.registration.conversions import CONVERTED
-from harbourmaster.controller.registration.registration import names_of
-from harbourmaster.controller.settings import REGISTRATION
+from harbourmaster.controller.registry import REGISTRATION
 from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.registration.trust import bundle_of
 

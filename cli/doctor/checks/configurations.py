@@ -8,7 +8,8 @@ import msgspec
 
 from harbourmaster.cli.doctor.model import fault, note, warning
 from harbourmaster.cli.doctor.settings import UnknownSettingsError
-from harbourmaster.controller.settings import REGISTRATION, ControllerSettings
+from harbourmaster.controller.registry import REGISTRATION
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.registration.break_glass import is_open, opened, standing
 from harbourmaster.registration.desired import NAME, Home, desired
 from harbourmaster.registration.drift import compare
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.doctor.context import Context
     from harbourmaster.cli.doctor.model import Finding
-    from harbourmaster.registration.break_glass import Glass
+    from harbourmaster.registration.break_glass import BreakGlass
     from harbourmaster.registration.drift import Repair
 
 CHECK: Final = "configurations"
@@ -65,7 +66,7 @@ async def check(context: Context) -> list[Finding]:
     return [*findings, *await _twins(context)]
 
 
-def _broken(resource: Resource, one: dict[str, Any], glass: Glass, *, keeps: bool) -> Finding:
+def _broken(resource: Resource, one: dict[str, Any], glass: BreakGlass, *, keeps: bool) -> Finding:
     entries = one.get("webhooks") or ()
     closed = [str(entry.get("name")) for entry in entries if not is_open(entry)]
     end = "harbourmaster doctor --break-glass off, when the trouble is over"

@@ -8,7 +8,7 @@ from harbourmaster.cli.doctor.model import fault, warning
 from harbourmaster.cli.doctor.selecting import named
 from harbourmaster.cli.doctor.settings import UnknownSettingsError
 from harbourmaster.controller.namespaces import ANNOTATED, ANNOTATION
-from harbourmaster.controller.settings import LIFECYCLE, NAMESPACES
+from harbourmaster.controller.registry import LIFECYCLE, NAMESPACES
 from harbourmaster.registration.desired import ENABLED, GATES_LABEL
 
 if TYPE_CHECKING:

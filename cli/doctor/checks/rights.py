@@ -15,7 +15,7 @@ from harbourmaster.api.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
 from harbourmaster.cli.doctor.context import together
 from harbourmaster.cli.doctor.model import fault, note, unread
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
-from harbourmaster.controller.settings import REGISTRATION
+from harbourmaster.controller.registry import REGISTRATION
 from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.serving.documents import Document, parse_documents
 

@@ -40,7 +40,7 @@ from harbourmaster.cli.doctor.rendering import lines, summary
 from harbourmaster.cli.doctor.run import NothingToSeeError, diagnose
 from harbourmaster.cli.migrate.findings import findings as judge
 from harbourmaster.cli.migrate.survey import Survey
-from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.rescheduling.model import Criteria

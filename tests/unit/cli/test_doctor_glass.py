@@ -196,7 +196,7 @@ def test_a_reason_has_an_end():
 
 def test_the_event_is_one_that_the_api_takes():
     stored = {"metadata": {"uid": "u"}}
-    said = glass.Glass(by="ada", reason="x" * 2000)
+    said = glass.BreakGlass(by="ada", reason="x" * 2000)
     found = glass.event(MUTATING_WEBHOOKS, stored, said, is_on=True)
     assert len(found["note"]) <= 1000
     assert found["regarding"]["uid"] == "u"

@@ -18,7 +18,7 @@ from harbourmaster.api.resources import (
     VALIDATING_WEBHOOKS,
 )
 from harbourmaster.certs.authority import create_authority
-from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.registration.controller import names_of
 from helpers.ailing_world import (
     ASKED,
     GATED,

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from harbourmaster.controller.settings import CONTROLLERS
+from harbourmaster.controller.registry import CONTROLLERS
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.fake_api import FakeApi
 

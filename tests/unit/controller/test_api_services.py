@@ -11,8 +11,9 @@ import pytest
 
 from harbourmaster.api.resources import API_SERVICES, NAMESPACES, SECRETS
 from harbourmaster.certs.authority import create_authority
+from harbourmaster.controller.parts import Process
 from harbourmaster.controller.registration.api_services import SERVED
-from harbourmaster.controller.registration.registration import Registration, names_of
+from harbourmaster.controller.registration.controller import RegistrationController, names_of
 from harbourmaster.controller.settings import ControllerSettings
 from helpers.patience import PATIENCE
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, data_of
@@ -43,21 +44,19 @@ class Setting:
     def __init__(self, api, client, events, metrics, background):
         self.api, self.client, self.events, self.metrics = api, client, events, metrics
         self.background = background
-        self.registration = None
+        self.process = self.controller = None
         api.put(NAMESPACES, {"metadata": {"name": HOME}})
 
     def start(self, **values):
         values.setdefault("certificates", {"publishSeconds": 0})
-        self.registration = Registration(
-            self.client,
-            msgspec.convert(values, ControllerSettings),
-            HOME,
-            events=self.events,
-            metrics=self.metrics,
+        settings = msgspec.convert(values, ControllerSettings)
+        self.process = Process(
+            settings, self.client, HOME, events=self.events, metrics=self.metrics
         )
-        for reflector in self.registration.job.reflectors:
+        self.controller = controller = RegistrationController(self.process).controller
+        for reflector in controller.reflectors:
             self.background(reflector.run())
-        self.background(self.registration.job.lead())
+        self.background(controller.lead())
 
     def spec(self, name=FIRST):
         return self.api.get(API_SERVICES, name)["spec"]
@@ -151,7 +150,7 @@ async def test_without_the_kind_all_else_is_kept(setting, api):
     api.undefine(API_SERVICES)
     setting.start()
     await setting.until(setting.is_registered)
-    assert all(each.synced.is_set() for each in setting.registration.job.reflectors)
+    assert all(each.synced.is_set() for each in setting.controller.reflectors)
 
 
 async def test_what_may_not_be_written_keeps_nothing_else_from_it(setting, api):
@@ -211,10 +210,10 @@ async def test_a_new_authority_serves_only_once_the_api_service_carries_it(setti
     for _ in range(3):
         patched += 1
         await setting.until(lambda wanted=patched: len(setting.patches()) >= wanted)
-        setting.registration.job.changed(())
+        setting.controller.changed(())
     assert data_of(setting.secret())["ca.crt"] == first
     api.heal()
-    setting.registration.job.changed(())
+    setting.controller.changed(())
     await setting.until(lambda: data_of(setting.secret())["ca.crt"] != first)
     assert base64.b64decode(setting.spec()["caBundle"]) != first
 
@@ -222,7 +221,7 @@ async def test_a_new_authority_serves_only_once_the_api_service_carries_it(setti
 async def test_every_replica_hears_of_a_new_leaf(setting):
     heard = asyncio.Event()
     setting.start()
-    setting.registration.on_secret.append(heard.set)
+    setting.process.secret.subscribe(lambda _keys: heard.set())
     async with asyncio.timeout(PATIENCE):
         await heard.wait()
-    assert setting.registration.secret_data()["tls.crt"]
+    assert setting.process.secret_data()["tls.crt"]

@@ -10,9 +10,10 @@ import pytest
 
 from harbourmaster.api.resources import DEFINITIONS, NAMESPACES, SECRETS
 from harbourmaster.certs.authority import create_authority
+from harbourmaster.controller.parts import Process
 from harbourmaster.controller.registration import certificates
+from harbourmaster.controller.registration.controller import RegistrationController
 from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
-from harbourmaster.controller.registration.registration import Registration
 from harbourmaster.controller.settings import ControllerSettings
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, bundles_of, data_of
 
@@ -58,15 +59,17 @@ class Setting:
 
     def start(self, **values):
         values.setdefault("certificates", {"publishSeconds": 0})
-        registration = Registration(
-            self.client,
-            msgspec.convert(values, ControllerSettings),
-            HOME,
-            events=self.events,
-            metrics=self.metrics,
-            clock=lambda: self.now,
+        registration = RegistrationController(
+            Process(
+                msgspec.convert(values, ControllerSettings),
+                self.client,
+                HOME,
+                events=self.events,
+                metrics=self.metrics,
+                now=lambda: self.now,
+            )
         )
-        self.job = registration.job
+        self.job = registration.controller
         for reflector in self.job.reflectors:
             self.background(reflector.run())
         self.background(self.job.lead())

@@ -21,7 +21,7 @@ from harbourmaster.api.resources import (
     SECRETS,
 )
 from harbourmaster.controller.manager import Manager
-from harbourmaster.controller.registration.registration import names_of
+from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
 from harbourmaster.dashboard.mirrors import DashboardMirrors, known_policy
@@ -29,6 +29,7 @@ from harbourmaster.dashboard.server import DashboardServer
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.lifecycle.gate_verdict import GateRules
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from helpers.controller import server_of
 from helpers.handshakes import strict_client
 from helpers.patience import PATIENCE
 from helpers.registered import SECRET
@@ -89,7 +90,7 @@ def test_it_costs_nothing_where_it_is_off():
 
 async def test_a_controller_without_it_watches_nothing_for_it(start, api):
     manager = await start(controllers=["namespaces"])
-    assert manager.dashboard is None
+    assert server_of(manager, DashboardServer) is None
     await api.until_watched(1)
     assert not api.seen("list", "/pods")
 
@@ -97,8 +98,8 @@ async def test_a_controller_without_it_watches_nothing_for_it(start, api):
 async def test_it_is_plain_on_a_loopback_address(start, api):
     manager = await start(controllers=["namespaces"], dashboard={"enabled": True, "port": 0})
     async with asyncio.timeout(PATIENCE):
-        await manager.dashboard.listening.wait()
-    site = manager.dashboard.site
+        await server_of(manager, DashboardServer).listening.wait()
+    site = server_of(manager, DashboardServer).site
     assert site.url.startswith("http://127.0.0.1:")
     assert (await get(f"{site.url}/login"))[0] == 200
     assert (await get(f"{site.url}/"))[0] == 401
@@ -111,10 +112,10 @@ async def test_elsewhere_it_has_tls_by_our_certificate(start, api):
         controllers=["registration"], dashboard={"enabled": True, "port": 0, "host": "::"}
     )
     async with asyncio.timeout(PATIENCE):
-        await manager.dashboard.listening.wait()
+        await server_of(manager, DashboardServer).listening.wait()
     secret = api.get(SECRETS, SECRET, HOME)
     authority = msgspec.convert(secret["data"]["ca.crt"], bytes, strict=False)
-    url = f"https://127.0.0.1:{manager.dashboard.site.port}/login"
+    url = f"https://127.0.0.1:{server_of(manager, DashboardServer).site.port}/login"
     name = f"harbourmaster-dashboard.{HOME}.svc"
     status, text = await get(url, ssl=strict_client(authority), server_hostname=name)
     assert status == 200
@@ -155,7 +156,7 @@ def test_no_port_that_others_reach_is_without_a_certificate(client):
             client,
             settings.dashboard,
             DashboardMirrors(client),
-            leaf=None,
+            certificate=None,
             rules=GateRules(),
             definition_namespaces=(),
             note_crash=print,
@@ -199,8 +200,8 @@ async def test_mirrors_of_the_controllers_are_shared(start, api):
         dashboard={"enabled": True, "port": 0},
     )
     async with asyncio.timeout(PATIENCE):
-        await manager.dashboard.listening.wait()
-    mirrors = manager.dashboard._mirrors
+        await server_of(manager, DashboardServer).listening.wait()
+    mirrors = server_of(manager, DashboardServer)._mirrors
     world = await mirrors.world(counts=False)
     assert world.gated_pods is not None
     assert world.clusters is not None

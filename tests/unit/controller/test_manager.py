@@ -15,11 +15,12 @@ from harbourmaster.api.resources import (
     NAMESPACES,
     SECRETS,
 )
-from harbourmaster.controller.extender.extender import PATH
+from harbourmaster.controller.extender.extender import PATH, Extender
 from harbourmaster.controller.manager import Manager
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.spans import Tracer
+from helpers.controller import server_of
 from helpers.extending import NODES, TRACKED, filter_body
 from helpers.handshakes import strict_client
 from helpers.patience import PATIENCE
@@ -167,7 +168,7 @@ async def test_one_controller_s_missing_rights_do_not_stop_the_other(start, api,
 
 
 async def test_a_crash_of_one_controller_does_not_stop_the_other(start, api, monkeypatch):
-    monkeypatch.setattr("harbourmaster.controller.namespaces.NamespaceMirror.due", lambda *_: 1 / 0)
+    monkeypatch.setattr("harbourmaster.controller.namespaces.NamespaceLabels.due", lambda *_: 1 / 0)
     found = await start()
     await until_registered(api)
     zero = 'harbourmaster_controller_restarts_total{controller="namespaces"} 0.0'
@@ -224,7 +225,7 @@ SCHEDULING = {"enabled": True, "extenderPort": 0}
 
 async def asked(manager, authority, annotations):
     """Ask the extender about a pod, by the name that its scheduler uses."""
-    site = manager.extender.site
+    site = server_of(manager, Extender).site
     connector = aiohttp.TCPConnector(ssl=strict_client(authority))
     async with (
         aiohttp.ClientSession(connector=connector) as session,
@@ -243,7 +244,7 @@ async def test_every_replica_answers_a_scheduler_with_the_certificate_of_the_web
     second = await start(scheduler=SCHEDULING)
     async with asyncio.timeout(PATIENCE):
         for each in (first, second):
-            await each.manager.extender.listening.wait()
+            await server_of(each.manager, Extender).listening.wait()
     authority = b64decode(api.get(SECRETS, SECRET, HOME)["data"]["ca.crt"])
     for each in (first, second):
         assert await asked(each.manager, authority, {}) == {"NodeNames": list(NODES)}
@@ -254,7 +255,7 @@ async def test_pods_of_a_scheduler_of_another_name_are_told_so(start, api):
     found = await start(scheduler={**SCHEDULING, "schedulerName": "gatekeeper"})
     await found.until_ready()
     async with asyncio.timeout(PATIENCE):
-        await found.manager.extender.listening.wait()
+        await server_of(found.manager, Extender).listening.wait()
     authority = b64decode(api.get(SECRETS, SECRET, HOME)["data"]["ca.crt"])
     answer = await asked(found.manager, authority, TRACKED)
     (text,) = set(answer["FailedAndUnresolvableNodes"].values())
@@ -268,7 +269,7 @@ async def test_pods_of_a_scheduler_of_another_name_are_told_so(start, api):
 )
 async def test_no_scheduler_is_answered_where_nobody_asks_for_it(start, values):
     found = await start(**values)
-    assert found.manager.extender is None
+    assert server_of(found.manager, Extender) is None
 
 
 async def test_what_runs_is_shown_where_one_leads_and_nowhere_else(start, api):

@@ -4,10 +4,13 @@ import asyncio
 import json
 
 import jsonpatch
+import msgspec
 import pytest
 
 from harbourmaster.api.resources import NAMESPACES
-from harbourmaster.controller.namespaces import NamespaceController, agrees, decide, decode
+from harbourmaster.controller.namespaces import agrees, decide, decode, start
+from harbourmaster.controller.parts import Process
+from harbourmaster.controller.settings import ControllerSettings
 
 LABEL = "gates.harbourmaster.dev/enabled"
 ANNOTATION = "keptn.sh/lifecycle-toolkit"
@@ -77,11 +80,16 @@ def test_a_namespace_that_ends_is_left_alone():
     assert decided(gone) == []
 
 
+def controller_of(client, events, metrics, excluded):
+    settings = msgspec.convert({"webhook": {"excludedNamespaces": excluded}}, ControllerSettings)
+    process = Process(settings, client, "harbour", events=events, metrics=metrics)
+    (controller,) = start(process).controllers
+    return controller
+
+
 @pytest.fixture
 def controller(client, events, metrics):
-    return NamespaceController(
-        client, excluded=["kube-system", "harbour"], events=events, metrics=metrics
-    )
+    return controller_of(client, events, metrics, ["kube-system"])
 
 
 def label_of(api, name="prod"):
@@ -90,7 +98,7 @@ def label_of(api, name="prod"):
 
 async def test_the_label_comes_with_the_annotation_and_goes_with_it(api, controller, lead):
     api.put(NAMESPACES, namespace())
-    lead(controller.job)
+    lead(controller)
     await api.until_watched()
     api.put(NAMESPACES, namespace(annotations=ENABLED))
     await api.until_seen("patch", PATH)
@@ -104,7 +112,7 @@ async def test_the_label_comes_with_the_annotation_and_goes_with_it(api, control
 
 async def test_what_is_there_at_the_start_is_mirrored(api, controller, lead):
     api.put(NAMESPACES, namespace(annotations=ENABLED))
-    lead(controller.job)
+    lead(controller)
     await api.until_seen("patch", PATH)
 
 
@@ -112,7 +120,7 @@ async def test_a_label_set_by_hand_is_removed_and_the_event_names_the_annotation
     api, controller, lead, events
 ):
     api.put(NAMESPACES, namespace(labels={LABEL: "true"}))
-    lead(controller.job)
+    lead(controller)
     assert await events.until("GatesLabelRemoved") == (
         "label gates.harbourmaster.dev/enabled=true is removed, for it follows the annotation "
         "keptn.sh/lifecycle-toolkit=enabled, which is not there: set the annotation instead"
@@ -124,7 +132,7 @@ async def test_excluded_namespaces_are_never_touched(api, controller, lead):
     api.put(NAMESPACES, namespace("kube-system", annotations=ENABLED))
     api.put(NAMESPACES, namespace("harbour", labels={LABEL: "true"}))
     api.put(NAMESPACES, namespace("prod", annotations=ENABLED))
-    lead(controller.job)
+    lead(controller)
     await api.until_seen("patch", "prod")
     assert len(api.seen("patch")) == 1
 
@@ -135,29 +143,29 @@ async def test_thousands_of_namespaces_that_agree_cost_no_request(api, controlle
         annotations = ENABLED if number % 2 else None
         api.put(NAMESPACES, namespace(f"n{number}", annotations=annotations, labels=labels))
     api.put(NAMESPACES, namespace("last", annotations=ENABLED))
-    lead(controller.job)
+    lead(controller)
     await api.until_seen("patch", "last")
     assert len(api.seen("patch")) == 1
     assert api.seen("get") == []
 
 
 async def test_only_metadata_is_asked_for(api, controller, lead):
-    lead(controller.job)
+    lead(controller)
     await api.until_watched()
     assert all("PartialObjectMetadata" in seen.headers["Accept"] for seen in api.requests)
 
 
 async def test_a_stale_version_is_read_again_and_decided_anew(api, client, events, metrics):
     api.put(NAMESPACES, namespace(annotations=ENABLED))
-    controller = NamespaceController(client, excluded=[], events=events, metrics=metrics)
-    (reflector,) = controller.job.reflectors
+    controller = controller_of(client, events, metrics, [])
+    (reflector,) = controller.reflectors
     reflecting = asyncio.create_task(reflector.run())
     await reflector.synced.wait()
     await api.until_watched()
     api.silence()
     # The watch says nothing of it: the annotation is gone, and so is the reason for a label.
     api.put(NAMESPACES, namespace(annotations=None))
-    leading = asyncio.create_task(controller.job.lead())
+    leading = asyncio.create_task(controller.lead())
     await api.until_seen("get", PATH)
     assert len(api.seen("patch")) == 1
     assert label_of(api) is None
@@ -169,7 +177,7 @@ async def test_a_stale_version_is_read_again_and_decided_anew(api, client, event
 async def test_a_refused_patch_is_tried_again(api, controller, lead, metrics):
     api.put(NAMESPACES, namespace(annotations=ENABLED))
     api.fail_next("patch", PATH, 2, status=500)
-    lead(controller.job)
+    lead(controller)
     await api.until_seen("patch", PATH, 3)
     await asyncio.sleep(0)
     assert label_of(api) == "true"
@@ -181,7 +189,7 @@ async def test_a_namespace_that_vanishes_is_no_fault(api, controller, lead, metr
     api.put(NAMESPACES, namespace("gone", annotations=ENABLED))
     api.put(NAMESPACES, namespace("prod", annotations=ENABLED))
     api.fail_next("patch", "gone", 1, status=404)
-    lead(controller.job)
+    lead(controller)
     await api.until_seen("patch", "prod")
     assert not next(iter(metrics.reconcile_errors.collect())).samples
 

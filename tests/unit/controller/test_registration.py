@@ -11,8 +11,9 @@ import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
+from harbourmaster.controller.parts import Process
 from harbourmaster.controller.registration import certificates
-from harbourmaster.controller.registration.registration import Registration
+from harbourmaster.controller.registration.controller import RegistrationController
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.registration import break_glass, fights
 from helpers.patience import PATIENCE
@@ -67,17 +68,19 @@ class Setting:
         """Begin to lead; returns the tasks."""
         values.setdefault("certificates", {"publishSeconds": 0})
         settings = msgspec.convert(values, ControllerSettings)
-        registration = Registration(
-            self.client,
-            settings,
-            HOME,
-            events=self.events,
-            metrics=self.metrics,
-            clock=self.clock,
+        registration = RegistrationController(
+            Process(
+                settings,
+                self.client,
+                HOME,
+                events=self.events,
+                metrics=self.metrics,
+                now=self.clock,
+            )
         )
-        tasks = [self.background(each.run()) for each in registration.job.reflectors]
-        self.jobs.append(registration.job)
-        return [*tasks, self.background(registration.job.lead())]
+        tasks = [self.background(each.run()) for each in registration.controller.reflectors]
+        self.jobs.append(registration.controller)
+        return [*tasks, self.background(registration.controller.lead())]
 
     async def stop(self, tasks):
         for task in reversed(tasks):
@@ -725,7 +728,9 @@ async def test_while_the_glass_is_broken_webhooks_fail_open_and_the_rest_is_kept
 
 async def test_a_glass_broken_before_we_lead_is_respected(setting, events):
     await setting.stop(await _settled_tasks(setting))
-    glass = break_glass.broken(setting.get(VALIDATING_WEBHOOKS), break_glass.Glass(reason="fire"))
+    glass = break_glass.broken(
+        setting.get(VALIDATING_WEBHOOKS), break_glass.BreakGlass(reason="fire")
+    )
     setting.put(VALIDATING_WEBHOOKS, glass)
     setting.start()
     await events.until("BreakGlass")

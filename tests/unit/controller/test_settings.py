@@ -6,13 +6,8 @@ import msgspec
 import pytest
 
 from harbourmaster.api.decoding import describe
-from harbourmaster.controller.settings import (
-    LIFECYCLE,
-    METRICS,
-    NAMESPACES,
-    REGISTRATION,
-    ControllerSettings,
-)
+from harbourmaster.controller.registry import LIFECYCLE, METRICS, NAMESPACES, REGISTRATION
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 

@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from harbourmaster.controller.job import Job
-from harbourmaster.controller.spans import traced
+from harbourmaster.controller.controller import Controller
 from harbourmaster.kube.errors import ConflictError
 from harbourmaster.telemetry.spans import Tracer
 from helpers.tracing import Memory, Outcomes
+
+
+def traced(name, reconcile, tracer):
+    return partial(Controller(name, None, None)._traced, tracer, reconcile)
 
 
 @pytest.fixture
@@ -85,14 +89,7 @@ async def test_what_is_not_sampled_has_no_span(memory):
     assert not await spans_of(tracer, memory)
 
 
-def test_without_a_tracer_nothing_stands_between():
-    def reconcile(_key):
-        raise NotImplementedError
-
-    assert traced("registration", reconcile, None) is reconcile
-
-
-async def test_a_job_traces_what_its_queue_brings(tracer, memory, metrics):
+async def test_a_controller_traces_what_its_queue_brings(tracer, memory, metrics):
     class Once:
         def __init__(self):
             self.done = asyncio.Event()
@@ -104,7 +101,7 @@ async def test_a_job_traces_what_its_queue_brings(tracer, memory, metrics):
             self.done.set()
 
     once = Once()
-    job = Job("registration", lambda _queue: once, metrics)
+    job = Controller("registration", lambda _queue: once, metrics)
     job.tracer = tracer
     task = asyncio.create_task(job.lead())
     await once.done.wait()

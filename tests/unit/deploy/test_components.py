@@ -9,8 +9,8 @@ import yaml
 
 from harbourmaster.controller.extender.answers import VERBS
 from harbourmaster.controller.extender.extender import PATH
-from harbourmaster.controller.registration.registration import names_of
-from harbourmaster.controller.settings import METRICS
+from harbourmaster.controller.registration.controller import names_of
+from harbourmaster.controller.registry import METRICS
 from harbourmaster.policies.model import Policy
 from harbourmaster.policies.validation import validate
 from harbourmaster.telemetry.metric_schedule import MetricSchedule

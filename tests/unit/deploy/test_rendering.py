@@ -9,16 +9,16 @@ import pytest
 import yaml
 
 from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.registration.conversions import CONVERTED
-from harbourmaster.controller.registration.registration import names_of
-from harbourmaster.controller.settings import (
+from harbourmaster.controller.registry import (
     CONTROLLERS,
     NAMESPACES,
     PLACEMENT,
     REGISTRATION,
     RESCHEDULING,
-    ControllerSettings,
 )
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.registration.desired import Home, desired
 from harbourmaster.registration.settings import RegistrationSettings
 from helpers.manifests import (

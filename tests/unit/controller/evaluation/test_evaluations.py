@@ -10,7 +10,7 @@ import pytest
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, EVALUATIONS, KEPTN_METRICS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation.evaluations import Evaluations
-from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.evaluation.model import Metric
@@ -39,7 +39,7 @@ class World:
     def restart(self):
         """Forget all that a process knows."""
         self.signals = RecordedSignals()
-        self.caches = Caches(self.client)
+        self.caches = LifecycleCaches(self.client)
         self.evaluations = Evaluations(
             Context(
                 client=self.client,

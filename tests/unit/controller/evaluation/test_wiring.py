@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.controller.evaluation.controller import MetricsController, _own_addresses
+from harbourmaster.controller.evaluation.questions import _own_addresses, provider_questions
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.evaluation.model import Provider, ProviderSpec
 from harbourmaster.kube.connection import Connection
 from harbourmaster.providers.errors import ForbiddenAddressError
 from harbourmaster.providers.model import Question
-from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,13 @@ def test_the_api_server_is_no_provider(server, addresses):
     ],
 )
 async def test_whom_the_controller_does_not_ask(address, why):
-    controller = MetricsController(
-        SimpleNamespace(connection=Connection(server="https://10.96.0.1:443")),
-        MetricsSettings(denied_addresses=("10.1.0.0/16",), allowed_addresses=("10.0.0.0/8",)),
-        events=None,
-        metrics=create_controller_metrics("0", ["metrics", "analyses"]),
-    )
+    settings = MetricsSettings(denied_addresses=("10.1.0.0/16",), allowed_addresses=("10.0.0.0/8",))
+    client = SimpleNamespace(connection=Connection(server="https://10.96.0.1:443"))
+    questions, _keep = provider_questions(client, settings, CollectorRegistry())
     spec = ProviderSpec(type="prometheus", target_server=f"https://{address}")
     provider = Provider(metadata=Metadata(name="p", namespace="prod"), spec=spec)
     with pytest.raises(ForbiddenAddressError, match=why):
-        await controller._context.questions.ask(provider, Question("up"))
+        await questions.ask(provider, Question("up"))
 
 
 @pytest.mark.parametrize("key", ["allowedAddresses", "deniedAddresses"])

@@ -16,7 +16,7 @@ from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.exposure import exposure as room
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
 from harbourmaster.playground.ports import free_ports
-from harbourmaster.serving.certificates import MirroredCertificate, MountedCertificate
+from harbourmaster.serving.certificates import MountedCertificate, SecretCertificate
 from harbourmaster.serving.site import AddressError
 from helpers import fronting
 from helpers.fronting import Aggregator, headers_of
@@ -34,7 +34,7 @@ class Place:
         self.aggregator = Aggregator(folder)
         self.data = {}
         self.exposure = None
-        self.leaf = MirroredCertificate("custom metrics", CLIENTS, lambda: self.data, utc_now)
+        self.leaf = SecretCertificate("custom metrics", CLIENTS, lambda: self.data, utc_now)
         self._issued = 0
 
     def start(self, leaf=None, **settings):
@@ -48,7 +48,7 @@ class Place:
             mirror(metric("cpu", "5")),
             host="127.0.0.1",
             intervals=INTERVALS,
-            leaf=leaf or self.leaf,
+            certificate=leaf or self.leaf,
         )
         return self.exposure
 
@@ -222,7 +222,7 @@ async def test_a_mounted_certificate_is_read_again_when_it_changes(place, tmp_pa
 
 
 async def test_a_certificate_of_yesterday_is_not_served(place):
-    place.leaf = MirroredCertificate(
+    place.leaf = SecretCertificate(
         "custom metrics", CLIENTS, lambda: place.data, lambda: utc_now() + timedelta(days=30)
     )
     place.issue()

@@ -19,7 +19,7 @@ from harbourmaster.certs.store import ensure
 from harbourmaster.controller.extender import extender as room
 from harbourmaster.controller.extender.answers import FREE, OUTCOMES, REFUSED, VERBS, Answers
 from harbourmaster.controller.extender.extender import CLIENTS, MAX_BODY_BYTES, Extender
-from harbourmaster.serving.certificates import MirroredCertificate
+from harbourmaster.serving.certificates import SecretCertificate
 from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 from helpers.extending import (
     CHECKED,
@@ -50,7 +50,7 @@ class Place:
             self.mirror, deadline=300, now=lambda: NOW, scheduler="keptn-scheduler"
         )
         self.late = timedelta()
-        self.leaf = MirroredCertificate(
+        self.leaf = SecretCertificate(
             "extender", CLIENTS, lambda: self.data, lambda: utc_now() + self.late, holds=True
         )
         self.extender = Extender(

@@ -13,7 +13,9 @@ from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.handover import mark_of
 from harbourmaster.controller.extender.extender import CLIENTS
-from harbourmaster.controller.extender.rollouts import MARK, Rollouts, rollouts_job
+from harbourmaster.controller.extender.rollouts import MARK, Rollouts, rollouts_controller
+from harbourmaster.controller.parts import Process
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.certificates import MountedCertificate
 from helpers.patience import PATIENCE
 
@@ -56,6 +58,11 @@ class ServingCertificate:
 @pytest.fixture
 def leaf():
     return ServingCertificate(BEFORE)
+
+
+@pytest.fixture
+def process(client, events, metrics):
+    return Process(ControllerSettings(), client, HOME, events=events, metrics=metrics)
 
 
 @pytest.fixture
@@ -136,12 +143,12 @@ async def test_without_the_right_it_is_said_once(api, rollouts, events):
 
 
 async def test_a_failed_attempt_is_made_again_and_a_new_authority_calls(
-    api, client, leaf, events, metrics, lead
+    api, process, leaf, events, lead
 ):
     api.define(DEPLOYMENTS)
     deploy(api)
     api.fail_next("patch", status=500)
-    lead(rollouts_job(client, leaf, NAME, HOME, events=events, metrics=metrics))
+    lead(rollouts_controller(process, leaf, NAME))
     async with asyncio.timeout(PATIENCE):
         await events.until("AuthorityChanged")
         leaf.become(AFTER)
@@ -149,13 +156,11 @@ async def test_a_failed_attempt_is_made_again_and_a_new_authority_calls(
     assert template(api)["metadata"]["annotations"][MARK] == mark_of(AFTER)
 
 
-async def test_a_mounted_certificate_calls_too(  # noqa: PLR0913, PLR0917 - each is used
-    api, client, events, metrics, lead, background, tmp_path
-):
+async def test_a_mounted_certificate_calls_too(api, process, events, lead, background, tmp_path):
     api.define(DEPLOYMENTS)
     deploy(api)
     leaf = MountedCertificate("extender", CLIENTS, str(tmp_path))
-    lead(rollouts_job(client, leaf, NAME, HOME, events=events, metrics=metrics))
+    lead(rollouts_controller(process, leaf, NAME))
     # It looks, and there is nothing yet.
     await asyncio.sleep(0.05)
     mount(tmp_path, BEFORE)

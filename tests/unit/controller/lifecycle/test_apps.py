@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import APP_CONTEXTS, APP_VERSIONS, APPS
-from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.apps import Apps
 from harbourmaster.lifecycle.model import App
 from helpers.gated import PROD, Dying, names, put
@@ -68,7 +68,7 @@ async def told(world, reason):
 async def test_versions_by_generation(api, client):
     put(api, APP_CONTEXTS, context("warm"))
     put(api, APPS, app())
-    async with running(client, wiring.APPS) as world:
+    async with running(client, watches.APPS) as world:
         await current(world, api, "1.0")
         assert version(api, f"1.0-{FIRST}")["spec"]["preDeploymentTasks"] == ["warm"]
         api.put(APP_CONTEXTS, context("cool"))
@@ -99,7 +99,7 @@ async def test_versions_by_generation(api, client):
 
 async def test_finished_versions_of_other_versions_stay(api, client):
     put(api, APPS, app())
-    async with running(client, wiring.APPS) as world:
+    async with running(client, watches.APPS) as world:
         await there(world, api, f"1.0-{FIRST}")
         set_status(api, f"1.0-{FIRST}", "Failed")
         change(api, version="2.0")
@@ -110,7 +110,7 @@ async def test_finished_versions_of_other_versions_stay(api, client):
 
 async def test_metadata_alone_changes_nothing(api, client):
     put(api, APPS, app())
-    async with running(client, wiring.APPS) as world:
+    async with running(client, watches.APPS) as world:
         await current(world, api, "1.0")
         found = api.get(APPS, "shop", PROD)
         metadata = {**found["metadata"], "labels": {"a": "b"}}
@@ -141,7 +141,7 @@ async def test_a_version_of_a_former_app_goes_first(api, client):
     }
     put(api, APP_VERSIONS, {"metadata": metadata, "spec": {"appName": "shop", "version": "1.0"}})
     put(api, APPS, app())
-    async with running(client, wiring.APPS) as world:
+    async with running(client, watches.APPS) as world:
         await world.until(lambda: len(world.caches.apps.store), patience=5.0)
         api.remove(APP_VERSIONS, f"shop-1.0-{FIRST}", PROD)
         await current(world, api, "1.0")
@@ -151,7 +151,7 @@ async def test_a_version_of_a_former_app_goes_first(api, client):
 @pytest.mark.parametrize("text", ["1.0+b", "a b", "/"])
 async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client, text):
     put(api, APPS, app(text))
-    async with running(client, wiring.APPS) as world:
+    async with running(client, watches.APPS) as world:
         await told(world, "CreateAppVersionFailed")
     assert "can be no name" in world.signals.kept[0].text
     assert not api.seen("create")
@@ -160,7 +160,7 @@ async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client,
 async def test_what_the_api_refuses_is_told_and_not_tried_again(api, client):
     api.fail_next("create", "/keptnappversions$", None, status=422)
     put(api, APPS, app())
-    async with running(client, wiring.APPS) as world:
+    async with running(client, watches.APPS) as world:
         await told(world, "CreateAppVersionFailed")
         api.heal()
         change(api, version="2.0")
@@ -174,7 +174,7 @@ async def test_what_the_api_refuses_is_told_and_not_tried_again(api, client):
 )
 async def test_missing_rights_are_told_and_tried_again(api, client, verb, reason):
     put(api, APPS, app())
-    async with running(client, wiring.APPS) as world:
+    async with running(client, watches.APPS) as world:
         await current(world, api, "1.0")
         forbidden = b'{"kind":"Status","code":403,"reason":"Forbidden","message":"may not"}'
         api.fail_next(verb, "/keptnappversions", None, status=403, body=forbidden)
@@ -203,7 +203,7 @@ async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at,
         await there(world, api, f"2.0-{THIRD}")
         await world.until(lambda: status(api, f"2.0-{SECOND}") == "Deprecated", patience=5.0)
 
-    async with running(dying, wiring.APPS) as world:
+    async with running(dying, watches.APPS) as world:
         died = asyncio.create_task(dying.died.wait())
         ended = asyncio.create_task(steps(world))
         await asyncio.wait([died, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -211,7 +211,7 @@ async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at,
             task.cancel()
         await asyncio.gather(died, ended, return_exceptions=True)
     if dying.died.is_set():
-        async with running(Dying(client, api), wiring.APPS) as world:
+        async with running(Dying(client, api), watches.APPS) as world:
             if api.get(APPS, "shop", PROD)["spec"]["version"] == "1.0":
                 await steps(world)
             else:

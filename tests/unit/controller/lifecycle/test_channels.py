@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import EVENTS
-from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.channels import Channels
 from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.kube.client import Client
@@ -59,7 +59,7 @@ class Outlet:
             identity="pod-1",
             namespace="harbourmaster-system",
         )
-        self.caches = Caches(None)
+        self.caches = LifecycleCaches(None)
         self.signals = Signals(self.caches, self.channels, vocabulary)
 
     def count(self, outcome):

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from harbourmaster.api.resources import KEPTN_CONFIGS
-from harbourmaster.controller.job import Job
-from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.controller import Controller
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
@@ -21,7 +21,7 @@ class Controlled:
     """The holder and the job that writes statuses, on one cache that is kept."""
 
     def __init__(self, client, metrics):
-        self.caches = Caches(client)
+        self.caches = LifecycleCaches(client)
         self.signals = RecordedSignals()
         self.holder = ConfigurationHolder(self.caches, ("harbour", "keptn-system"))
         self.context = context = Context(
@@ -35,11 +35,11 @@ class Controlled:
         )
         self.told = []
         self._changed = asyncio.Event()
-        self.caches.subscribe(self.caches.configs, lambda _keys: self._changed.set())
+        self.caches.configs.subscribe(lambda _keys: self._changed.set())
         self.holder.on_change(self._note)
-        self.job = Job("keptn-config", lambda _queue: Configs(context), metrics)
+        self.job = Controller("keptn-config", lambda _queue: Configs(context), metrics)
         self.job.reflectors = [self.caches.configs]
-        self.caches.subscribe(self.caches.configs, self.job.changed)
+        self.caches.configs.subscribe(self.job.changed)
 
     def _note(self, configuration):
         # Who is told finds the same.

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
-from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import watches
 from harbourmaster.kube.errors import GoneError
 from helpers.gated import CREATED, PROD, Dying, names, put
 from helpers.lifecycle import running
@@ -57,7 +57,7 @@ async def told(world, reason):
 
 
 def only(client, **options):
-    return running(client, wiring.CREATION_REQUESTS, **options)
+    return running(client, watches.CREATION_REQUESTS, **options)
 
 
 async def test_an_app_of_all_workloads_there_are(api, client):

@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.api.resources import PODS, TASKS, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle import caches as caches_module
-from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import watches
 from helpers.gated import CREATED, PROD, keptn, owned, pod, put, stage, tick
 from helpers.lifecycle import running
 from helpers.set_clock import SetClock
@@ -76,7 +76,7 @@ def lists(api):
 
 
 def recording(client, *, now=None, **scheduler):
-    return running(client, wiring.FAILED_NODES, now=now or SetClock(), scheduler=scheduler)
+    return running(client, watches.FAILED_NODES, now=now or SetClock(), scheduler=scheduler)
 
 
 async def until_nodes(api, world, *names):

@@ -16,7 +16,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import watches
 from helpers.gated import (
     CREATED,
     FAILED,
@@ -363,7 +363,7 @@ async def test_an_app_of_a_person_is_not_asked_for(api, client):
 async def test_a_single_service_is_marked(api, client):
     single = {**keptn(app=None), "keptn.sh/app": "waiter"}
     make(api, pod(annotations={**single, "gates.harbourmaster.dev/app-type": "single-service"}))
-    async with running(client, wiring.GATES) as world:
+    async with running(client, watches.GATES) as world:
         await until(world, lambda: names(api, APP_CREATION_REQUESTS))
         # Nothing waits for nothing.
         make(api, pod("passer-1", keptn("passer"), uid="p"))

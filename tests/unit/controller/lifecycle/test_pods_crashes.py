@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, REPLICA_SETS, WORKLOADS
-from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import watches
 from helpers.gated import (
     CHECKED,
     MINE,
@@ -37,7 +37,7 @@ def _staged(api, monkeypatch):
 
 FLOW = {
     **{name: reconciler_of(name) for name in MINE},
-    wiring.WORKLOAD_VERSIONS: Phases,
+    watches.WORKLOAD_VERSIONS: Phases,
 }
 FLOW_PODS = [
     ("a-1", keptn("a", "1"), "rs-1"),

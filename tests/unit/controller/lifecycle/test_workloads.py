@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
-from harbourmaster.controller.lifecycle import wiring
+from harbourmaster.controller.lifecycle import watches
 from helpers.gated import PROD, names, owners_of, put, version_of, workload_of
 from helpers.lifecycle import running
 from helpers.patience import PATIENCE
@@ -48,7 +48,7 @@ async def told(world, reason):
 
 async def test_each_version_follows_from_the_one_before(api, client):
     put(api, WORKLOADS, workload())
-    async with running(client, wiring.WORKLOADS) as world:
+    async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0")
         change(api, version="2.0")
         await current(world, api, "2.0")
@@ -63,7 +63,7 @@ async def test_each_version_follows_from_the_one_before(api, client):
 
 async def test_a_changed_spec_is_handed_on_and_what_is_done_stays(api, client):
     put(api, WORKLOADS, workload(preDeploymentTasks=["a"]))
-    async with running(client, wiring.WORKLOADS) as world:
+    async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0")
         done = {"status": "Succeeded", "preDeploymentStatus": "Succeeded"}
         api.put(WORKLOAD_VERSIONS, {**version_of(api), "status": done})
@@ -87,7 +87,7 @@ async def test_a_version_that_is_there_is_taken_over(api, client):
         {"metadata": {"name": "shop-waiter-1.0", "namespace": PROD}, "spec": spec},
     )
     put(api, WORKLOADS, workload())
-    async with running(client, wiring.WORKLOADS) as world:
+    async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0")
     assert not api.seen("create")
 
@@ -103,7 +103,7 @@ async def test_a_version_of_a_former_workload_goes_first(api, client):
     }
     put(api, WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec})
     put(api, WORKLOADS, workload())
-    async with running(client, wiring.WORKLOADS) as world:
+    async with running(client, watches.WORKLOADS) as world:
         put(api, WORKLOADS, workload("shop-zoo", uid="w-2"))
         await current(world, api, "1.0", "shop-zoo")
         assert "status" not in workload_of(api)
@@ -114,7 +114,7 @@ async def test_a_version_of_a_former_workload_goes_first(api, client):
 
 async def test_a_version_deleted_by_hand_comes_again(api, client):
     put(api, WORKLOADS, workload())
-    async with running(client, wiring.WORKLOADS) as world:
+    async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0")
         before = version_of(api)["metadata"]["uid"]
         await world.until(lambda: len(world.caches.workload_versions.store), patience=5.0)
@@ -128,7 +128,7 @@ async def test_a_version_deleted_by_hand_comes_again(api, client):
 @pytest.mark.parametrize("version", ["1.0+b", "a b", "-" * 3])
 async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client, version):
     put(api, WORKLOADS, workload(version=version))
-    async with running(client, wiring.WORKLOADS) as world:
+    async with running(client, watches.WORKLOADS) as world:
         await told(world, "CreateWorkloadVersionFailed")
     (signal,) = world.signals.kept
     assert signal.about == "KeptnWorkload shop-waiter" or signal.about.startswith("Workload")
@@ -139,7 +139,7 @@ async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client,
 async def test_what_the_api_refuses_is_told_and_not_tried_again(api, client):
     api.fail_next("create", "/keptnworkloadversions$", None, status=422)
     put(api, WORKLOADS, workload())
-    async with running(client, wiring.WORKLOADS) as world:
+    async with running(client, watches.WORKLOADS) as world:
         await told(world, "CreateWorkloadVersionFailed")
         api.heal()
         change(api, version="2.0")
@@ -150,7 +150,7 @@ async def test_what_the_api_refuses_is_told_and_not_tried_again(api, client):
 async def test_missing_rights_are_told_and_tried_again(api, client):
     api.forbid("create", WORKLOAD_VERSIONS)
     put(api, WORKLOADS, workload())
-    async with running(client, wiring.WORKLOADS) as world:
+    async with running(client, watches.WORKLOADS) as world:
         await told(world, "CreateWorkloadVersionFailed")
         assert not workload_of(api, "shop-waiter").get("status", {}).get("currentVersion")
         api.heal()
@@ -162,7 +162,7 @@ async def test_another_version_of_that_name_is_left_alone(api, client):
     metadata = {"name": "shop-waiter-1-0", "namespace": PROD}
     put(api, WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec})
     put(api, WORKLOADS, workload(version="1-0"))
-    async with running(client, wiring.WORKLOADS) as world:
+    async with running(client, watches.WORKLOADS) as world:
         await told(world, "CreateWorkloadVersionFailed")
     assert version_of(api, "shop-waiter-1-0")["spec"]["version"] == "1_0"
     assert "status" not in workload_of(api)
@@ -173,6 +173,6 @@ async def test_a_workload_that_ends_is_left_alone(api, client):
     ending["metadata"] |= {"deletionTimestamp": "2026-03-01T10:00:00Z", "finalizers": ["a/b"]}
     put(api, WORKLOADS, ending)
     put(api, WORKLOADS, workload("shop-other", uid="w-2"))
-    async with running(client, wiring.WORKLOADS) as world:
+    async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0", "shop-other")
     assert names(api, WORKLOAD_VERSIONS) == ["shop-other-1.0"]

@@ -16,7 +16,8 @@ from harbourmaster.api.resources import (
     PROJECTS,
 )
 from harbourmaster.controller.placement.settings import PlacementSettings
-from harbourmaster.controller.settings import PLACEMENT, ControllerSettings
+from harbourmaster.controller.registry import PLACEMENT
+from harbourmaster.controller.settings import ControllerSettings
 from helpers.staging import NAMESPACE, Stage, weights
 
 
@@ -43,11 +44,12 @@ def stage():
     found.put(CLUSTERS, "elsewhere", {}, namespace="other")
     for job in ("_scheduler", "_clouds", "_projects", "_sampler"):
         setattr(found.controller, job, Woken())
-    # Subscribed once more, with these in the place of the jobs.
-    found.caches._listeners.clear()
-    found.controller._wire()
-    found.changed = lambda resource, *keys: found.caches._changed(
-        found.caches.mirrors[resource].name, frozenset(keys)
+    # Subscribed once more, with these in the place of the controllers.
+    for cache in found.caches.reflectors:
+        cache._listeners.clear()
+    found.controller._subscribe()
+    found.changed = lambda resource, *keys: found.caches.by_resource[resource].changed(
+        frozenset(keys)
     )
     found.changed(CLUSTERS, f"{NAMESPACE}/one")
     for job in ("_scheduler", "_clouds", "_projects", "_sampler"):
@@ -130,7 +132,7 @@ def test_a_magnum_cluster_wakes_itself(stage):
 
 def test_both_mirrors_of_a_kind_are_woken_when_it_comes(stage):
     name = f"{CLUSTERS.plural}.{CLUSTERS.group}"
-    found = stage.controller._definitions._mirrors[name]
+    found = stage.controller._process._definitions._mirrors[name]
     deployment = stage.controller.deployment.caches.clusters
     assert found == [stage.caches.clusters, deployment]
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from harbourmaster.controller.registry import CONTROLLERS
 from harbourmaster.controller.rescheduling.controller import RescheduleController
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
-from harbourmaster.controller.settings import CONTROLLERS
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.evicting import HOME, QUICK, EvictingApi
 from helpers.virtual_time import LoopbackLoop

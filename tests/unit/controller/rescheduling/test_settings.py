@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import Switch
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
-from harbourmaster.controller.settings import RESCHEDULING, ControllerSettings
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
 
 

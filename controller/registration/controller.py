@@ -5,81 +5,76 @@ Two keys, one worker: what the one writes is what the other waits for, and never
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.api.resources import API_SERVICES, DEFINITIONS, SECRETS
+from harbourmaster.api.resources import API_SERVICES, DEFINITIONS
 from harbourmaster.api.times import utc_now
-from harbourmaster.controller.job import Job
+from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE, parse_certificates
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.controller.controller import Controller
+from harbourmaster.controller.objects import decode_object
+from harbourmaster.controller.parts import Part
 from harbourmaster.controller.registration import api_services, conversions
 from harbourmaster.controller.registration.api_services import SERVED, decode_api_service
 from harbourmaster.controller.registration.carried import Carried
-from harbourmaster.controller.registration.certificates import Certificates, data_of, decode_object
+from harbourmaster.controller.registration.certificates import Certificates
 from harbourmaster.controller.registration.configurations import RESOURCES, Configurations
 from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
-from harbourmaster.controller.settings import REGISTRATION
+from harbourmaster.controller.registry import REGISTRATION
+from harbourmaster.kube.caches import Cache
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.reflector import Reflector
 from harbourmaster.registration import break_glass
 from harbourmaster.registration.desired import NAME
 from harbourmaster.registration.trust import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
 
     import msgspec
 
     from harbourmaster.api.resources import Resource
+    from harbourmaster.controller.parts import Process
     from harbourmaster.controller.registration.carried import Place
     from harbourmaster.controller.settings import ControllerSettings
-    from harbourmaster.kube.client import Client
-    from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.workqueue import WorkQueue
-    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 CERTIFICATES: Final = "certificates"
 CARRIERS: Final = "carriers"
+_ROLES: Final = {"authority": CA_CERTIFICATE, "leaf": TLS_CERTIFICATE}
+"""The certificates of the Secret by what the metric calls them."""
 
 
-class Registration:
-    """The job and its caches."""
-
-    def __init__(
-        self,
-        client: Client,
-        settings: ControllerSettings,
-        namespace: str,
-        *,
-        events: EventRecorder,
-        metrics: ControllerMetrics,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._client = client
-        self._settings = settings
-        self._namespace = namespace
-        self._events = events
-        self._metrics = metrics
-        self._clock = clock
-        self.job = Job(REGISTRATION, self._start, metrics)
-        secret_name = settings.certificates.secret_name
-        self._secrets: Reflector[dict[str, Any]] = Reflector(
-            client,
-            SECRETS,
-            partial(decode_object, SECRETS),
-            namespace=namespace,
-            field_selector=f"metadata.name={secret_name}",
-            on_change=self._secret_changed,
-            metrics=metrics.watches,
+def start(process: Process) -> Part:
+    """Start the controller, if the settings switch it on."""
+    if not process.is_on(REGISTRATION):
+        return Part()
+    for role, key in _ROLES.items():
+        process.metrics.certificate_expiry.labels(role).set_function(
+            partial(_seconds_left, process.secret_data, key)
         )
+    return Part(controllers=(RegistrationController(process).controller,))
+
+
+class RegistrationController:
+    """The controller and its caches."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._client = process.client
+        self._settings = settings = process.settings
+        self._namespace = process.namespace
+        self._events = process.events
+        self._metrics = process.metrics
+        self.controller = Controller(REGISTRATION, self._start, process.metrics)
         self._configurations = {
-            resource: Reflector(
-                client,
+            resource: Cache(
+                process.client,
                 resource,
                 partial(decode_object, resource),
                 field_selector=f"metadata.name={NAME}",
-                on_change=self._configuration_changed,
-                metrics=metrics.watches,
+                metrics=process.metrics.watches,
             )
             for resource in RESOURCES
         }
@@ -92,25 +87,23 @@ class Registration:
             decode_api_service,
             lambda name: f"apiservice {name}",
         )
-        self.job.reflectors = (
-            self._secrets,
+        caches = (
+            process.secret,
             *self._configurations.values(),
             *self._definitions.values(),
             *self._api_services.values(),
         )
-        self._secret_key = f"{namespace}/{secret_name}"
-        self.on_secret: list[Callable[[], None]] = []
-        """Called when the Secret has changed, on every replica."""
-
-    def secret_data(self) -> dict[str, bytes]:
-        """What the Secret is known to hold, on every replica."""
-        return data_of(self._secrets.store.get(self._secret_key))
+        self.controller.reflectors = caches
+        for each in caches:
+            each.subscribe(self.controller.changed)
+        for each in self._configurations.values():
+            each.subscribe(self._note_break_glass)
 
     def _start(self, queue: WorkQueue) -> _Work:
         trust = Trust()
 
         def ca_bundle() -> bytes:
-            return trust.bundle(self.secret_data(), self._clock())
+            return trust.bundle(self._process.secret_data(), self._process.now())
 
         configurations = Configurations(
             self._client,
@@ -123,12 +116,12 @@ class Registration:
         )
         home = self._settings.webhook.service_namespace or self._namespace
 
-        def carried(place: Place, service: str, mirrors: Mapping[str, Reflector[Any]]) -> Carried:
+        def carried(place: Place, service: str, caches: Mapping[str, Cache[Any]]) -> Carried:
             return Carried(
                 self._client,
                 place,
                 (home, service),
-                {name: each.store for name, each in mirrors.items()},
+                {name: each.store for name, each in caches.items()},
                 ca_bundle=ca_bundle,
                 events=self._events,
                 metrics=self._metrics.registration,
@@ -140,32 +133,26 @@ class Registration:
             carried(api_services.PLACE, self._settings.metrics.service_name, self._api_services),
         )
         # A leader before us may have trusted what the Secret has lost since.
-        trust.remember(configurations.present_bundles(), self._clock())
+        trust.remember(configurations.present_bundles(), self._process.now())
         certificates = Certificates(
             self._client,
             self._settings.certificates,
             self._namespace,
             names_of(self._settings, self._namespace),
-            self._secrets.store,
+            self._process.secret.store,
             trust=trust,
             carriers=carriers,
             on_announcement=lambda: queue.add(CARRIERS),
             events=self._events,
-            clock=self._clock,
+            clock=self._process.now,
         )
         return _Work(certificates, carriers)
 
-    def _configuration_changed(self, keys: frozenset[str]) -> None:
-        self.job.changed(keys)
-        # By every replica: who leads may change, and the glass stays broken.
-        for resource, mirror in self._configurations.items():
-            stands = break_glass.standing(mirror.store.get(NAME)) is not None
-            self._metrics.registration.break_glass.labels(resource.kind).set(stands)
-
-    def _secret_changed(self, keys: frozenset[str]) -> None:
-        self.job.changed(keys)
-        for each in self.on_secret:
-            each()
+    def _note_break_glass(self, _keys: frozenset[str]) -> None:
+        # On every replica: another may lead next, and break-glass mode stays on.
+        for resource, cache in self._configurations.items():
+            is_on = break_glass.standing(cache.store.get(NAME)) is not None
+            self._metrics.registration.break_glass.labels(resource.kind).set(is_on)
 
     def _named(
         self,
@@ -173,15 +160,14 @@ class Registration:
         names: Iterable[str],
         decode: Callable[[msgspec.Raw], Any],
         title: Callable[[str], str],
-    ) -> dict[str, Reflector[Any]]:
-        """One mirror for each of the objects, by their names; ``title`` gets the name's first."""
+    ) -> dict[str, Cache[Any]]:
+        """One cache for each object, by its name; ``title`` gets the first part of the name."""
         return {
-            name: Reflector(
+            name: Cache(
                 self._client,
                 resource,
                 decode,
                 field_selector=f"metadata.name={name}",
-                on_change=self.job.changed,
                 metrics=self._metrics.watches,
                 name=title(name.partition(".")[0]),
             )
@@ -264,3 +250,12 @@ def names_of(settings: ControllerSettings, namespace: str) -> tuple[str, ...]:
             f"{service}.{home}.svc.cluster.local",
         )
     )
+
+
+def _seconds_left(data: Callable[[], Mapping[str, bytes]], key: str) -> float:
+    """Seconds until the first certificate ends; not a number without one."""
+    try:
+        end = parse_certificates(data().get(key), key)[0].not_valid_after_utc
+    except (CertificateError, IndexError):
+        return math.nan
+    return (end - utc_now()).total_seconds()

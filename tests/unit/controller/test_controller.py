@@ -6,7 +6,7 @@ import json
 import pytest
 
 from harbourmaster.api.resources import SECRETS
-from harbourmaster.controller.job import Job
+from harbourmaster.controller.controller import Controller
 from harbourmaster.kube.backoff import RESTARTS, supervise
 from harbourmaster.kube.errors import ApiError, ConflictError
 from harbourmaster.kube.reflector import Reflector
@@ -43,7 +43,7 @@ def recorder():
 
 @pytest.fixture
 def job(recorder, metrics):
-    return Job("tested", lambda _queue: recorder, metrics)
+    return Controller("tested", lambda _queue: recorder, metrics)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def test_each_term_has_a_reconciler_of_its_own(metrics, background):
         terms.append(Recorder())
         return terms[-1]
 
-    job = Job("tested", start, metrics)
+    job = Controller("tested", start, metrics)
     for term in range(2):
         leading = background(job.lead())
         await asyncio.sleep(0)
@@ -100,7 +100,7 @@ async def test_what_a_reconciler_has_under_way_ends_with_its_term(metrics, backg
             self.closed = True
 
     found = Closing()
-    leading = background(Job("tested", lambda _queue: found, metrics).lead())
+    leading = background(Controller("tested", lambda _queue: found, metrics).lead())
     await found.until(1)
     assert not found.closed
     leading.cancel()

@@ -1,7 +1,7 @@
-"""Who is to look when something changed: children wake parents, definitions wake who wants them.
+"""Which controller looks when something changes: children wake parents, definitions their users.
 
-Nothing polls: every wait of the lifecycle ends by one of these lines, or by a time that stands in
-an object.
+Nothing polls: every wait of the lifecycle ends by one of these lines, or at a time that an object
+names.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from harbourmaster.lifecycle.workloads import approval, recorded_owners
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from harbourmaster.controller.job import Job
-    from harbourmaster.controller.lifecycle.caches import Caches
+    from harbourmaster.controller.controller import Controller
+    from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.owners import Owner
-    from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.kube.caches import Cache
     from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 
 GATES = "gates"
@@ -48,19 +48,19 @@ FAILED_NODES = "failed-nodes"
 _REPLICA_SET = "ReplicaSet"
 
 
-class Wiring:
-    """Connects the caches with the jobs, by their names."""
+class Watches:
+    """Connects the caches with the controllers, by their names."""
 
-    def __init__(self, caches: Caches, jobs: dict[str, Job]) -> None:
+    def __init__(self, caches: LifecycleCaches, controllers: dict[str, Controller]) -> None:
         self._caches = caches
-        self._jobs = jobs
+        self._controllers = controllers
         # Of each workload version what its waiting pods go by.
         self._approvals: dict[str, tuple[object, ...]] = {}
 
     def connect(self) -> None:
-        """Have every job told of all that may matter to it."""
+        """Subscribe every controller to all that may matter to it."""
         caches = self._caches
-        own: dict[str, Reflector[Any]] = {
+        own: dict[str, Cache[Any]] = {
             GATES: caches.pods,
             WORKLOADS: caches.workloads,
             WORKLOAD_VERSIONS: caches.workload_versions,
@@ -72,20 +72,20 @@ class Wiring:
             EVALUATIONS: caches.evaluations,
             CONFIG: caches.configs,
         }
-        for name, mirror in own.items():
-            self._on(mirror, name, lambda keys: keys)
-        versions: dict[str, Reflector[Any]] = {
+        for name, cache in own.items():
+            self._on(cache, name, lambda keys: keys)
+        versions: dict[str, Cache[Any]] = {
             APP_VERSIONS: caches.app_versions,
             WORKLOAD_VERSIONS: caches.workload_versions,
         }
-        children: Reflector[Any]
-        definitions: Reflector[Any]
+        children: Cache[Any]
+        definitions: Cache[Any]
         for children in (caches.tasks, caches.evaluations):
-            for name, mirror in versions.items():
-                self._on(children, name, self._indexed(mirror, BY_CHILD))
+            for name, cache in versions.items():
+                self._on(children, name, self._indexed(cache, BY_CHILD))
         for definitions in (caches.task_definitions, caches.evaluation_definitions):
-            for name, mirror in versions.items():
-                self._on(definitions, name, self._by_name(mirror, BY_DEFINITION))
+            for name, cache in versions.items():
+                self._on(definitions, name, self._by_name(cache, BY_DEFINITION))
         self._on(caches.task_definitions, TASKS, self._tasks_of_definitions)
         self._on(
             caches.config_maps,
@@ -114,12 +114,12 @@ class Wiring:
         )
         self._on(caches.app_versions, WORKLOAD_VERSIONS, self._waiting_for_app)
         self._on(caches.workloads, WORKLOAD_VERSIONS, self._unfinished_of_workloads)
-        for kind, mirror in (
+        for kind, cache in (
             (_REPLICA_SET, caches.replica_sets),
             ("StatefulSet", caches.stateful_sets),
             ("DaemonSet", caches.daemon_sets),
         ):
-            self._on(mirror, WORKLOAD_VERSIONS, self._deploying(kind))
+            self._on(cache, WORKLOAD_VERSIONS, self._deploying(kind))
         self._on(caches.rollouts, WORKLOAD_VERSIONS, self._deploying_by_rollout)
         self._on(caches.workload_versions, FAILED_NODES, lambda keys: keys)
         self._on(caches.tasks, FAILED_NODES, self._versions_of_tasks)
@@ -128,31 +128,27 @@ class Wiring:
 
     def _on(
         self,
-        mirror: Reflector[Any],
-        job: str,
+        cache: Cache[Any],
+        controller: str,
         translate: Callable[[frozenset[str]], Iterable[str]],
     ) -> None:
         def wake(keys: frozenset[str]) -> None:
-            found = self._jobs.get(job)
+            found = self._controllers.get(controller)
             if found is not None:
                 found.changed(translate(keys))
 
-        self._caches.subscribe(mirror, wake)
+        cache.subscribe(wake)
 
-    def _indexed(
-        self, mirror: Reflector[Any], index: str
-    ) -> Callable[[frozenset[str]], Iterable[str]]:
+    def _indexed(self, cache: Cache[Any], index: str) -> Callable[[frozenset[str]], Iterable[str]]:
         """The objects under whose index value the changed keys stand."""
-        store = mirror.store
+        store = cache.store
         return lambda keys: [
             found.metadata.key for key in keys for found in store.by_index(index, key)
         ]
 
-    def _by_name(
-        self, mirror: Reflector[Any], index: str
-    ) -> Callable[[frozenset[str]], Iterable[str]]:
+    def _by_name(self, cache: Cache[Any], index: str) -> Callable[[frozenset[str]], Iterable[str]]:
         """The same by the name alone: a definition may stand in another namespace."""
-        store = mirror.store
+        store = cache.store
         return lambda keys: {
             found.metadata.key
             for key in keys
@@ -199,9 +195,9 @@ class Wiring:
                 yield f"{task.metadata.namespace}/{parent.name}"
 
     def _versions_of_pods(self, keys: frozenset[str]) -> Iterable[str]:
-        mirror = self._caches.started_pods
+        cache = self._caches.started_pods
         for key in keys:
-            pod = mirror.store.get(key) if mirror is not None else None
+            pod = cache.store.get(key) if cache is not None else None
             if pod is not None and pod.failure is not None:
                 yield f"{pod.namespace}/{pod.version}"
 
@@ -234,11 +230,9 @@ class Wiring:
             if found is not None:
                 yield f"{found.metadata.namespace}/{found.spec.app_name}"
 
-    def _placed(
-        self, mirror: Reflector[Any], index: str
-    ) -> Callable[[frozenset[str]], Iterable[str]]:
+    def _placed(self, cache: Cache[Any], index: str) -> Callable[[frozenset[str]], Iterable[str]]:
         """The objects in whose index the changed ones stand by namespace and name."""
-        store = mirror.store
+        store = cache.store
         return lambda keys: [
             found.metadata.key for key in keys for found in store.by_index(index, _place(key))
         ]

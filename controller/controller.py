@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from harbourmaster.controller.spans import traced
 from harbourmaster.kube.errors import ApiError, ConflictError
 from harbourmaster.kube.workqueue import WorkQueue, work
 from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -18,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Reconciler(Protocol):
-    """What the leader does. It begins with what is stored, and remembers no earlier term."""
+    """What the leader does. It starts from what is stored and keeps nothing of an earlier term."""
 
     def due(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """What to reconcile when these keys changed in the caches; None for: all of it."""
+        """What to reconcile when these keys changed in the caches; None stands for all keys."""
 
     async def reconcile(self, key: str) -> float | None:
-        """Bring one key to where it should be; seconds until a look that no change asks for."""
+        """Reconcile one key; return the seconds until a look that no change asks for."""
 
 
 @runtime_checkable
@@ -36,18 +38,18 @@ class Closes(Protocol):
 
 
 class Guard(Protocol):
-    """Awaits a coroutine as long as we lead."""
+    """Awaits a coroutine as long as this process leads."""
 
     def __call__(self, coroutine: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-        """Its result; or it is cancelled."""
+        """Return its result, or cancel it."""
 
 
 async def unguarded(coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
-    """Await the coroutine, for nobody else can lead."""
+    """Await the coroutine where no other process can lead."""
     return await coroutine
 
 
-class Job:
+class Controller:
     """A controller by name. ``start`` makes its reconciler, which may add keys to the queue."""
 
     def __init__(
@@ -57,10 +59,11 @@ class Job:
         metrics: ControllerMetrics,
         *,
         workers: int = 1,
+        reflectors: Sequence[Reflector[Any]] = (),
     ) -> None:
         self.name = name
-        self.reflectors: Sequence[Reflector[Any]] = ()
-        """The caches that it reads; they tell ``changed``."""
+        self.reflectors = reflectors
+        """The caches that it reads; they call ``changed``."""
         self.tracer: Tracer | None = None
         self._start = start
         self._metrics = metrics
@@ -69,21 +72,19 @@ class Job:
         self._reconciler: Reconciler | None = None
         self._log = get_logger(name)
 
-    def changed(self, keys: Iterable[str]) -> None:
-        """Take note of changes in a cache; nothing where we do not lead."""
+    def changed(self, keys: Iterable[str] | None) -> None:
+        """Queue what these changes concern, if this process leads; None stands for all keys."""
         if self._queue is None or self._reconciler is None:
             return
         for key in self._reconciler.due(keys):
             self._queue.add(key)
 
     def changed_all(self) -> None:
-        """Have everything looked at, where we lead: what all of it depends on has changed."""
-        if self._queue is not None and self._reconciler is not None:
-            for key in self._reconciler.due(None):
-                self._queue.add(key)
+        """Queue every key, if this process leads."""
+        self.changed(None)
 
     def waiting_for(self) -> str | None:
-        """The caches that are not filled yet, and why; None when all are."""
+        """Return the caches that are not filled yet, and why; None when all are."""
         missing = [
             f"{each.name} ({each.error or 'being listed'})"
             for each in self.reflectors
@@ -92,37 +93,56 @@ class Job:
         return f"waiting for {', '.join(missing)}" if missing else None
 
     async def lead(self, guard: Guard = unguarded) -> None:
-        """Reconcile until cancelled, from the moment at which the caches are filled."""
+        """Reconcile until cancelled, once the caches are filled."""
         for reflector in self.reflectors:
             await reflector.synced.wait()
         queue = WorkQueue(self.name, metrics=self._metrics.queues)
         reconciler = self._start(queue)
 
-        async def reconcile(key: str) -> float | None:
-            wait: float | None = await guard(reconciler.reconcile(key))
-            return wait
+        def reconcile(key: str) -> Awaitable[float | None]:
+            return guard(reconciler.reconcile(key))
 
+        look = partial(self._traced, self.tracer, reconcile) if self.tracer else reconcile
         self._queue, self._reconciler = queue, reconciler
         try:
-            for key in reconciler.due(None):
-                queue.add(key)
-            await work(
-                queue,
-                traced(self.name, reconcile, self.tracer),
-                workers=self._workers,
-                on_error=self._note_error,
-            )
+            self.changed_all()
+            await work(queue, look, workers=self._workers, on_error=self._note_error)
         finally:
             self._queue = self._reconciler = None
             queue.shutdown()
             if isinstance(reconciler, Closes):
                 await reconciler.close()
 
+    async def _traced(
+        self, tracer: Tracer, reconcile: Callable[[str], Awaitable[float | None]], key: str
+    ) -> float | None:
+        """Reconcile with a span, if this one is sampled."""
+        context = tracer.sampled()
+        if context is None:
+            return await reconcile(key)
+        begun, outcome, error = time.time(), "cancelled", ""
+        try:
+            wait = await reconcile(key)
+            outcome = "done"
+        except Exception as failure:
+            outcome, error = "failed", type(failure).__name__
+            raise
+        finally:
+            attributes = {
+                "harbourmaster.controller": self.name,
+                "harbourmaster.key": clean(key),
+                "harbourmaster.outcome": outcome,
+            }
+            if error:
+                attributes["error.type"] = error
+            tracer.record(context, "reconcile", (begun, time.time()), attributes, error=error)
+        return wait
+
     def _note_error(self, key: str, error: Exception) -> None:
         self._metrics.reconcile_errors.labels(self.name, type(error).__name__).inc()
         if isinstance(error, ConflictError):
             # The watch is behind; it brings what the next attempt needs.
-            self._log.debug("changed meanwhile", key=key, error=str(error))
+            self._log.debug("object changed meanwhile", key=key, error=str(error))
         elif isinstance(error, ApiError):
             self._log.warning("reconcile failed", key=key, error=str(error))
         else:

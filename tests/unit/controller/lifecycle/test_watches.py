@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import partial
 
 import msgspec
 import pytest
 
 from harbourmaster.controller.extender.settings import SchedulerSettings
-from harbourmaster.controller.lifecycle import wiring
-from harbourmaster.controller.lifecycle.caches import Caches
+from harbourmaster.controller.lifecycle import watches
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.function_maps import decode_function_map
 from harbourmaster.controller.lifecycle.owners import decode_owner
 from harbourmaster.controller.lifecycle.started_pods import decode_started
@@ -37,16 +36,16 @@ from helpers.lifecycle_objects import (
 )
 
 JOBS = (
-    wiring.GATES,
-    wiring.WORKLOADS,
-    wiring.WORKLOAD_VERSIONS,
-    wiring.APPS,
-    wiring.APP_VERSIONS,
-    wiring.CREATION_REQUESTS,
-    wiring.TASKS,
-    wiring.TASK_DEFINITIONS,
-    wiring.EVALUATIONS,
-    wiring.CONFIG,
+    watches.GATES,
+    watches.WORKLOADS,
+    watches.WORKLOAD_VERSIONS,
+    watches.APPS,
+    watches.APP_VERSIONS,
+    watches.CREATION_REQUESTS,
+    watches.TASKS,
+    watches.TASK_DEFINITIONS,
+    watches.EVALUATIONS,
+    watches.CONFIG,
 )
 
 
@@ -64,22 +63,21 @@ class World:
     """The caches with what is put into them, and who was told."""
 
     def __init__(self, scheduler=None):
-        self.caches = Caches(client=None, scheduler=scheduler or SchedulerSettings())
-        names = (*JOBS, wiring.FAILED_NODES) if scheduler is not None else JOBS
+        self.caches = LifecycleCaches(client=None, scheduler=scheduler or SchedulerSettings())
+        names = (*JOBS, watches.FAILED_NODES) if scheduler is not None else JOBS
         self.jobs = defaultdict(Woken, {name: Woken() for name in names})
-        wiring.Wiring(self.caches, self.jobs).connect()
+        watches.Watches(self.caches, self.jobs).connect()
 
     def put(self, mirror, *objects):
         store = getattr(self.caches, mirror).store
         for one in objects:
             store.put(key(one), one)
 
-    def change(self, mirror, *keys):
-        """Have a mirror say that these changed; who was told what."""
+    def change(self, cache, *keys):
+        """Change these keys of a cache; return which controllers were told which keys."""
         for job in self.jobs.values():
             job.keys = set()
-        found = getattr(self.caches, mirror)
-        self.caches._changed(found.name, frozenset(keys))
+        getattr(self.caches, cache).changed(frozenset(keys))
         return {name: job.keys for name, job in self.jobs.items() if job.keys}
 
 
@@ -133,16 +131,16 @@ def world():
 @pytest.mark.parametrize(
     ("mirror", "job"),
     [
-        ("workloads", wiring.WORKLOADS),
-        ("apps", wiring.APPS),
-        ("creation_requests", wiring.CREATION_REQUESTS),
-        ("tasks", wiring.TASKS),
-        ("task_definitions", wiring.TASK_DEFINITIONS),
-        ("evaluations", wiring.EVALUATIONS),
-        ("configs", wiring.CONFIG),
-        ("pods", wiring.GATES),
-        ("app_versions", wiring.APP_VERSIONS),
-        ("workload_versions", wiring.WORKLOAD_VERSIONS),
+        ("workloads", watches.WORKLOADS),
+        ("apps", watches.APPS),
+        ("creation_requests", watches.CREATION_REQUESTS),
+        ("tasks", watches.TASKS),
+        ("task_definitions", watches.TASK_DEFINITIONS),
+        ("evaluations", watches.EVALUATIONS),
+        ("configs", watches.CONFIG),
+        ("pods", watches.GATES),
+        ("app_versions", watches.APP_VERSIONS),
+        ("workload_versions", watches.WORKLOAD_VERSIONS),
     ],
 )
 def test_each_kind_wakes_its_own_reconciler(world, mirror, job):
@@ -158,16 +156,16 @@ def test_a_child_wakes_the_version_whose_status_names_it(world):
     world.put("app_versions", app_in_progress())
     world.put("workload_versions", workload_in_progress())
     woken = world.change("tasks", "prod/pre-entry-12345")
-    assert woken[wiring.APP_VERSIONS] == {"prod/shop-1-6b86b273"}
-    assert wiring.WORKLOAD_VERSIONS not in woken
+    assert woken[watches.APP_VERSIONS] == {"prod/shop-1-6b86b273"}
+    assert watches.WORKLOAD_VERSIONS not in woken
     woken = world.change("evaluations", "prod/pre-eval-cpu-54321")
-    assert woken[wiring.WORKLOAD_VERSIONS] == {"prod/shop-front-7"}
+    assert woken[watches.WORKLOAD_VERSIONS] == {"prod/shop-front-7"}
 
 
 def test_a_child_wakes_no_version_that_has_ended(world):
     ended = AppVersionStatus(status="Failed", pre_deployment_task_status=item("pre-entry-12345"))
     world.put("app_versions", app_version(status=ended))
-    assert wiring.APP_VERSIONS not in world.change("tasks", "prod/pre-entry-12345")
+    assert watches.APP_VERSIONS not in world.change("tasks", "prod/pre-entry-12345")
 
 
 @pytest.mark.parametrize("mirror", ["task_definitions", "evaluation_definitions"])
@@ -178,18 +176,18 @@ def test_a_definition_of_any_namespace_wakes_who_wants_it(world, mirror):
     )
     world.put("workload_versions", workload_in_progress(post_deployment_tasks=("other",)))
     woken = world.change(mirror, "keptn-system/entry")
-    assert woken[wiring.APP_VERSIONS] == {"prod/shop-1-6b86b273"}
-    assert wiring.WORKLOAD_VERSIONS not in woken
+    assert woken[watches.APP_VERSIONS] == {"prod/shop-1-6b86b273"}
+    assert watches.WORKLOAD_VERSIONS not in woken
 
 
 def test_a_definition_wakes_what_is_made_by_it_and_has_not_ended(world):
     waiting = task(status=TaskStatus(status="Pending"))
     world.put("tasks", waiting, task(name="pre-entry-99999"))
-    assert world.change("task_definitions", "prod/entry")[wiring.TASKS] == {key(waiting)}
+    assert world.change("task_definitions", "prod/entry")[watches.TASKS] == {key(waiting)}
     measuring = msgspec.structs.replace(evaluation(), status=EvaluationStatus())
     world.put("evaluations", measuring, evaluation(name="pre-eval-cpu-99999"))
     woken = world.change("evaluation_definitions", "prod/cpu")
-    assert woken[wiring.EVALUATIONS] == {key(measuring)}
+    assert woken[watches.EVALUATIONS] == {key(measuring)}
 
 
 def test_a_definition_wakes_the_tasks_of_those_that_refer_to_it_however_far(world):
@@ -198,7 +196,7 @@ def test_a_definition_wakes_the_tasks_of_those_that_refer_to_it_however_far(worl
     for name, reference in chain:
         world.put("task_definitions", definition(name, deno={"functionRef": {"name": reference}}))
     woken = world.change("task_definitions", "prod/far")
-    assert woken[wiring.TASKS] == {"prod/pre-entry-12345"}
+    assert woken[watches.TASKS] == {"prod/pre-entry-12345"}
 
 
 def test_a_config_map_wakes_the_definition_with_its_code_and_its_tasks(world):
@@ -208,8 +206,8 @@ def test_a_config_map_wakes_the_definition_with_its_code_and_its_tasks(world):
     world.put("config_maps", found)
     woken = world.change("config_maps", "prod/code")
     assert woken == {
-        wiring.TASK_DEFINITIONS: {"prod/entry"},
-        wiring.TASKS: {"prod/pre-entry-12345"},
+        watches.TASK_DEFINITIONS: {"prod/entry"},
+        watches.TASKS: {"prod/pre-entry-12345"},
     }
 
 
@@ -218,13 +216,13 @@ def test_a_job_wakes_its_task_by_its_owner_and_by_the_tasks_status(world):
     world.put("tasks", task(status=status))
     # It is gone by now.
     assert world.change("jobs", "prod/pre-entry-12345-1") == {
-        wiring.TASKS: {"prod/pre-entry-12345"}
+        watches.TASKS: {"prod/pre-entry-12345"}
     }
     other = World()
     reference = {"kind": "KeptnTask", "name": "new", "uid": "u", "controller": True}
     job = read(decode_job, {"metadata": metadata("new-1", ownerReferences=[reference])})
     other.put("jobs", job)
-    assert other.change("jobs", "prod/new-1") == {wiring.TASKS: {"prod/new"}}
+    assert other.change("jobs", "prod/new-1") == {watches.TASKS: {"prod/new"}}
 
 
 def gated(name, **annotations):
@@ -242,16 +240,16 @@ def test_a_workload_version_wakes_its_pods_its_workload_and_its_app(world):
     world.put("workload_versions", workload_version())
     world.put("app_versions", app_in_progress(), app_version("0", name="shop-0-6b86b273"))
     assert world.change("workload_versions", "prod/shop-front-7") == {
-        wiring.GATES: {"prod/one", "prod/two"},
-        wiring.WORKLOADS: {"prod/shop-front"},
-        wiring.WORKLOAD_VERSIONS: {"prod/shop-front-7"},
-        wiring.APP_VERSIONS: {"prod/shop-1-6b86b273"},
+        watches.GATES: {"prod/one", "prod/two"},
+        watches.WORKLOADS: {"prod/shop-front"},
+        watches.WORKLOAD_VERSIONS: {"prod/shop-front-7"},
+        watches.APP_VERSIONS: {"prod/shop-1-6b86b273"},
     }
 
 
 def test_the_pods_of_a_deleted_version_look_again(world):
     world.put("pods", gated("one"))
-    assert world.change("workload_versions", "prod/shop-front-7")[wiring.GATES] == {"prod/one"}
+    assert world.change("workload_versions", "prod/shop-front-7")[watches.GATES] == {"prod/one"}
 
 
 def test_an_app_version_wakes_the_workloads_that_wait_for_it(world):
@@ -259,7 +257,7 @@ def test_an_app_version_wakes_the_workloads_that_wait_for_it(world):
     waiting = workload_version("8", status=WorkloadVersionStatus())
     world.put("workload_versions", waiting, workload_in_progress())
     woken = world.change("app_versions", "prod/shop-1-6b86b273")
-    assert woken[wiring.WORKLOAD_VERSIONS] == {key(waiting)}
+    assert woken[watches.WORKLOAD_VERSIONS] == {key(waiting)}
 
 
 @pytest.mark.parametrize(
@@ -276,7 +274,7 @@ def test_the_owner_of_pods_wakes_the_version_that_is_deployed(world, mirror, kin
     spec = msgspec.structs.replace(found.spec, resource_reference=reference)
     world.put("workload_versions", msgspec.structs.replace(found, spec=spec))
     assert world.change(mirror, "prod/front-abc") == {
-        wiring.WORKLOAD_VERSIONS: {"prod/shop-front-7"}
+        watches.WORKLOAD_VERSIONS: {"prod/shop-front-7"}
     }
     others = {"replica_sets", "stateful_sets", "daemon_sets"} - {mirror}
     assert [world.change(each, "prod/front-abc") for each in others] == [{}, {}]
@@ -287,7 +285,7 @@ def test_a_rollout_wakes_the_version_of_its_replica_set(world):
     world.put("replica_sets", owner("front-abc", ownerReferences=[above]))
     world.put("workload_versions", workload_in_progress())
     assert world.change("rollouts", "prod/front") == {
-        wiring.WORKLOAD_VERSIONS: {"prod/shop-front-7"}
+        watches.WORKLOAD_VERSIONS: {"prod/shop-front-7"}
     }
 
 
@@ -297,10 +295,10 @@ def test_a_version_that_has_ended_is_not_woken_by_the_owner_of_its_pods(world):
 
 
 def test_a_job_that_does_not_run_here_is_left_out():
-    caches = Caches(client=None)
+    caches = LifecycleCaches(client=None)
     woken = Woken()
-    wiring.Wiring(caches, {wiring.APPS: woken}).connect()
-    changed = partial(caches._changed, caches.apps.name)
+    watches.Watches(caches, {watches.APPS: woken}).connect()
+    changed = caches.apps.changed
     changed(frozenset(("prod/one",)))
     assert woken.keys == {"prod/one"}
 
@@ -309,9 +307,9 @@ def test_makers_of_what_is_gone_make_it_again(world):
     """Deleted by hand: the app or workload that wants it is the only one who can."""
     world.put("apps", app())
     world.put("workloads", workload())
-    assert world.change("app_versions", f"prod/{version_of(app())}")[wiring.APPS] == {"prod/shop"}
+    assert world.change("app_versions", f"prod/{version_of(app())}")[watches.APPS] == {"prod/shop"}
     woken = world.change("workload_versions", "prod/shop-front-7")
-    assert woken[wiring.WORKLOADS] == {"prod/shop-front"}
+    assert woken[watches.WORKLOADS] == {"prod/shop-front"}
 
 
 @pytest.mark.parametrize(
@@ -320,7 +318,7 @@ def test_makers_of_what_is_gone_make_it_again(world):
 )
 def test_pods_look_again_when_what_was_made_of_them_is_gone(world, mirror, name):
     world.put("pods", gated("one"))
-    assert world.change(mirror, f"prod/{name}")[wiring.GATES] == {"prod/one"}
+    assert world.change(mirror, f"prod/{name}")[watches.GATES] == {"prod/one"}
 
 
 @pytest.fixture
@@ -342,9 +340,9 @@ def wakes(world, change):
     before = workload_version(status=WorkloadVersionStatus())
     world.put("workload_versions", before)
     world.change("workload_versions", key(before))
-    assert wiring.GATES not in world.change("workload_versions", key(before))
+    assert watches.GATES not in world.change("workload_versions", key(before))
     world.put("workload_versions", workload_version(status=WorkloadVersionStatus(**change)))
-    return wiring.GATES in world.change("workload_versions", key(before))
+    return watches.GATES in world.change("workload_versions", key(before))
 
 
 @pytest.mark.parametrize("change", STEPS)
@@ -355,12 +353,12 @@ def test_pods_in_a_scheduler_look_again_at_whatever_they_are_told(world, asked, 
 
 def test_a_version_a_failed_check_and_a_pod_wake_the_record_of_nodes(asked):
     version = workload_version()
-    assert asked.change("workload_versions", key(version))[wiring.FAILED_NODES] == {key(version)}
+    assert asked.change("workload_versions", key(version))[watches.FAILED_NODES] == {key(version)}
     reference = controlled("KeptnWorkloadVersion", version)
     found = task()
     owned = msgspec.structs.replace(found.metadata, owner_references=(reference,))
     asked.put("tasks", msgspec.structs.replace(found, metadata=owned))
-    assert asked.change("tasks", key(found))[wiring.FAILED_NODES] == {key(version)}
+    assert asked.change("tasks", key(found))[watches.FAILED_NODES] == {key(version)}
     annotations = gated("one").annotations
     owner = {"kind": "ReplicaSet", "name": "front-abc", "uid": "rs-1"}
     obj = {
@@ -375,4 +373,4 @@ def test_a_version_a_failed_check_and_a_pod_wake_the_record_of_nodes(asked):
     }
     asked.caches.started_pods.store.put("prod/one", read(decode_started, obj))
     woken = asked.change("started_pods", "prod/one", "prod/gone")
-    assert woken == {wiring.FAILED_NODES: {key(version)}}
+    assert woken == {watches.FAILED_NODES: {key(version)}}
