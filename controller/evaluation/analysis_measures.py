@@ -6,9 +6,9 @@ from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from harbourmaster.controller.evaluation.telemetry import SHOWN_ANALYSES, SHOWN_OBJECTIVES, Results
 from harbourmaster.evaluation.analysis import decode_raw
 from harbourmaster.evaluation.model import COMPLETED
-from harbourmaster.telemetry.analysis_metrics import SHOWN_ANALYSES, SHOWN_OBJECTIVES, Results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

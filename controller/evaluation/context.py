@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harbourmaster.telemetry.analysis_metrics import AnalysisMetrics
-from harbourmaster.telemetry.metric_schedule import MetricSchedule
+from harbourmaster.controller.evaluation.telemetry import AnalysisMetrics, MetricSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

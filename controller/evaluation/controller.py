@@ -9,10 +9,9 @@ from harbourmaster.controller.evaluation.analyses import Analyses
 from harbourmaster.controller.evaluation.caches import BY_PROVIDER, UNFINISHED, MetricCaches
 from harbourmaster.controller.evaluation.context import MetricContext
 from harbourmaster.controller.evaluation.metrics import Metrics
+from harbourmaster.controller.evaluation.telemetry import AnalysisMetrics, MetricSchedule
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
 from harbourmaster.controller.parts import Part
-from harbourmaster.telemetry.analysis_metrics import AnalysisMetrics
-from harbourmaster.telemetry.metric_schedule import MetricSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.resources import SECRETS
+from harbourmaster.controller.evaluation.telemetry import QueryMetrics
 from harbourmaster.evaluation.aggregation import AGGREGATIONS
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
@@ -30,7 +31,6 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.http import Http
 from harbourmaster.providers.model import Question, Table, Target
-from harbourmaster.telemetry.query_metrics import QueryMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable, Mapping

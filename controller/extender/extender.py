@@ -25,6 +25,7 @@ from harbourmaster.controller.extender.answers import (
     Answers,
     failed,
 )
+from harbourmaster.controller.extender.metrics import ExtenderMetrics
 from harbourmaster.controller.extender.rollouts import rollouts_controller
 from harbourmaster.controller.parts import Part
 from harbourmaster.serving.bodies import read_body
@@ -32,7 +33,6 @@ from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.responses import Refusal, json_response
 from harbourmaster.serving.routes import Routes
 from harbourmaster.serving.site import Site
-from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harbourmaster.controller.lifecycle.context import HoldsConfiguration
+    from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
     from harbourmaster.kube.client import Client
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
-    from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
     from harbourmaster.telemetry.spans import Tracer
 
 REPORTER: Final = "lifecycle"

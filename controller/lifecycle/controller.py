@@ -18,6 +18,7 @@ from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.creation_requests import CreationRequests
 from harbourmaster.controller.lifecycle.failed_nodes import FailedNodes
 from harbourmaster.controller.lifecycle.measures import Measures
+from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
 from harbourmaster.controller.lifecycle.pods import GatedPods
 from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
@@ -25,7 +26,6 @@ from harbourmaster.controller.lifecycle.tasks import Tasks
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
 from harbourmaster.controller.lifecycle.workloads import Workloads
 from harbourmaster.controller.parts import Part
-from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

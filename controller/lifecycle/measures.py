@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import parse
-from harbourmaster.controller.lifecycle.remembered import Remembered
-from harbourmaster.lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
-from harbourmaster.lifecycle.subjects import PROMOTION as PROMOTION_CHECK
-from harbourmaster.lifecycle.subjects import state_of
-from harbourmaster.telemetry.lifecycle_metrics import (
+from harbourmaster.controller.lifecycle.metrics import (
     APP,
     EVALUATION,
     PROMOTION,
@@ -21,15 +17,19 @@ from harbourmaster.telemetry.lifecycle_metrics import (
     WORKLOAD,
     Now,
 )
+from harbourmaster.controller.lifecycle.remembered import Remembered
+from harbourmaster.lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
+from harbourmaster.lifecycle.subjects import PROMOTION as PROMOTION_CHECK
+from harbourmaster.lifecycle.subjects import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
+    from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
     from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.subjects import Finishable
-    from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
 
 T = TypeVar("T", bound="Finishable")
 REMEMBERED: Final = 20_000

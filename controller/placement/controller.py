@@ -10,12 +10,12 @@ from harbourmaster.controller.parts import Part
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.caches import BY_NAMESPACE, PlacementCaches
 from harbourmaster.controller.placement.deployment import Deployment
+from harbourmaster.controller.placement.metrics import PlacementMetrics
 from harbourmaster.controller.placement.samples import Sampler, Samples
 from harbourmaster.controller.placement.scheduler import Scheduler, SchedulingContext
 from harbourmaster.controller.placement.snapshots import Snapshots
 from harbourmaster.controller.registry import PLACEMENT
 from harbourmaster.placement.candidates import unready
-from harbourmaster.telemetry.placement_metrics import PlacementMetrics
 
 if TYPE_CHECKING:
     from harbourmaster.controller.controller import Reconciler

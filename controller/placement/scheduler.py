@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.caches import PlacementCaches
+    from harbourmaster.controller.placement.metrics import PlacementMetrics
     from harbourmaster.controller.placement.settings import PlacementSettings
     from harbourmaster.controller.placement.snapshots import Snapshots
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.placement.decision import Decision
     from harbourmaster.placement.model import Application, Cluster, Condition, MagnumCluster
-    from harbourmaster.telemetry.placement_metrics import PlacementMetrics
 
     Told: TypeAlias = Application | Cluster | MagnumCluster
 

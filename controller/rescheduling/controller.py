@@ -15,6 +15,7 @@ from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import Caches
 from harbourmaster.controller.rescheduling.context import Context, History
 from harbourmaster.controller.rescheduling.leader_term import NODE, POD, SWITCH, LeaderTerm, key_of
+from harbourmaster.controller.rescheduling.metrics import ReschedulingMetrics
 from harbourmaster.controller.rescheduling.notices import Notices
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.rescheduling.switched_off import SwitchedOff
@@ -22,7 +23,6 @@ from harbourmaster.kube.caches import SharedCache
 from harbourmaster.kube.deadline import elapsed
 from harbourmaster.kube.event_series import Allowance
 from harbourmaster.kube.events import EventRecorder
-from harbourmaster.telemetry.rescheduling_metrics import ReschedulingMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

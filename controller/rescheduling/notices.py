@@ -15,13 +15,13 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from harbourmaster.controller.rescheduling.metrics import ReschedulingMetrics
     from harbourmaster.kube.event_series import EventType
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.rescheduling.answers import EvictionOutcome
     from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.model import Node
     from harbourmaster.rescheduling.plans import Plan, Victim
-    from harbourmaster.telemetry.rescheduling_metrics import ReschedulingMetrics
 
 STARTED: Final = "RescheduleStarted"
 SUCCEEDED: Final = "RescheduleSucceeded"

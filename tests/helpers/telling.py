@@ -9,9 +9,9 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry
 
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
+from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
 from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.lifecycle.configuration import Configuration
-from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
 from harbourmaster.telemetry.phase_spans import PhaseTracer
 from harbourmaster.telemetry.spans import Tracer
 from helpers.tracing import Memory, Outcomes

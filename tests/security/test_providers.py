@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from harbourmaster.controller.evaluation.telemetry import QueryMetrics
 from harbourmaster.providers.asking import Asker
 from harbourmaster.providers.errors import (
     BadAnswerError,
@@ -32,7 +33,6 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.http import Http
 from harbourmaster.providers.model import Question, Target
-from harbourmaster.telemetry.query_metrics import QueryMetrics
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late

@@ -7,23 +7,28 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 
+from harbourmaster.controller.evaluation.telemetry import (
+    ANALYSIS,
+    OBJECTIVE,
+    AnalysisMetrics,
+    MetricSchedule,
+    QueryMetrics,
+    Results,
+)
 from harbourmaster.controller.extender import answers as extender
-from harbourmaster.policies.model import POLICY
-from harbourmaster.telemetry.analysis_metrics import ANALYSIS, OBJECTIVE, AnalysisMetrics, Results
-from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
-from harbourmaster.telemetry.lifecycle_metrics import (
+from harbourmaster.controller.extender.metrics import ExtenderMetrics
+from harbourmaster.controller.lifecycle.metrics import (
     DEPLOYMENTS,
     FINISHED,
     KEYS,
     LifecycleMetrics,
     Now,
 )
-from harbourmaster.telemetry.metric_schedule import MetricSchedule
+from harbourmaster.controller.placement.metrics import PlacementMetrics
+from harbourmaster.controller.rescheduling.metrics import ReschedulingMetrics
+from harbourmaster.policies.model import POLICY
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
-from harbourmaster.telemetry.placement_metrics import PlacementMetrics
-from harbourmaster.telemetry.query_metrics import QueryMetrics
-from harbourmaster.telemetry.rescheduling_metrics import ReschedulingMetrics
 from harbourmaster.webhook import handlers
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 import yaml
 
+from harbourmaster.controller.evaluation.telemetry import MetricSchedule
 from harbourmaster.controller.extender.answers import VERBS
 from harbourmaster.controller.extender.extender import PATH
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.registry import METRICS
 from harbourmaster.policies.model import Policy
 from harbourmaster.policies.validation import validate
-from harbourmaster.telemetry.metric_schedule import MetricSchedule
 from harbourmaster.telemetry.metrics import create_metrics
 from helpers.manifests import (
     BASES,

@@ -19,6 +19,7 @@ from harbourmaster.controller.evaluation.caches import MetricCaches
 from harbourmaster.controller.evaluation.context import MetricContext
 from harbourmaster.controller.evaluation.metrics import Metrics
 from harbourmaster.controller.evaluation.settings import MetricsSettings
+from harbourmaster.controller.evaluation.telemetry import METRIC_LATENESS, MetricSchedule
 from harbourmaster.evaluation.metric_status import question_of
 from harbourmaster.evaluation.model import Metric, MetricSpec, Provider, ProviderName
 from harbourmaster.evaluation.schedule import slots, stable_hash
@@ -34,7 +35,6 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.model import Answer, Question, Sample
-from harbourmaster.telemetry.metric_schedule import METRIC_LATENESS, MetricSchedule
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "prometheus"

@@ -19,8 +19,8 @@ from harbourmaster.certs.store import ensure
 from harbourmaster.controller.extender import extender as room
 from harbourmaster.controller.extender.answers import FREE, OUTCOMES, REFUSED, VERBS, Answers
 from harbourmaster.controller.extender.extender import CLIENTS, MAX_BODY_BYTES, Extender
+from harbourmaster.controller.extender.metrics import ExtenderMetrics
 from harbourmaster.serving.certificates import SecretCertificate
-from harbourmaster.telemetry.extender_metrics import ExtenderMetrics
 from helpers.extending import (
     CHECKED,
     NODES,

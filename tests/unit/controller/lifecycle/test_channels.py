@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from harbourmaster.api.resources import EVENTS
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.channels import Channels
+from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
 from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import Connection
@@ -19,7 +20,6 @@ from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.lifecycle.events import WORKLOAD_PHASES
 from harbourmaster.lifecycle.model import Parameters, SecureParameters, TaskContext
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from harbourmaster.telemetry.lifecycle_metrics import LifecycleMetrics
 from harbourmaster.telemetry.span_export import SpanBatches
 from helpers.fake_api import FakeApi
 from helpers.lifecycle_objects import (

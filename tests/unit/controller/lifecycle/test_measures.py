@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from harbourmaster.controller.lifecycle import measures
 from harbourmaster.controller.lifecycle.measures import Endings, Measures, labels_of
-from harbourmaster.lifecycle.model import AppVersionStatus, WorkloadVersionStatus
-from harbourmaster.telemetry.lifecycle_metrics import (
+from harbourmaster.controller.lifecycle.metrics import (
     APP,
     DEPLOYMENTS,
     EVALUATION,
@@ -18,6 +17,7 @@ from harbourmaster.telemetry.lifecycle_metrics import (
     TASK,
     WORKLOAD,
 )
+from harbourmaster.lifecycle.model import AppVersionStatus, WorkloadVersionStatus
 from helpers.lifecycle_objects import (
     ENDED,
     STARTED,

@@ -1,4 +1,4 @@
-"""Keptn's metrics of completed analyses (keptn-spec 4.5), from the cached objects."""
+"""Prometheus metrics of analyses (keptn-spec 4.5), of provider questions and of lateness."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
+from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -21,6 +22,15 @@ SHOWN_ANALYSES: Final = 500
 SHOWN_OBJECTIVES: Final = 2_000
 """The latest; a line costs 15 µs when somebody reads it."""
 
+PROVIDER_QUERIES: Final = "harbourmaster_provider_queries_total"
+PROVIDER_QUERY_DURATION: Final = "harbourmaster_provider_query_duration_seconds"
+
+_DURATIONS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0)
+"""Seconds: from a server next door up to the time-outs that are in use."""
+METRIC_LATENESS: Final = "harbourmaster_metric_lateness_seconds"
+
+_LATENESS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds: from an answer at once up to a provider that lets wait."""
 _TIME: Final = ("from", "to")
 ANALYSIS: Final = ("name", "namespace", *_TIME)
 """Labels of an analysis."""
@@ -80,3 +90,41 @@ def _gauge(
     for values, value in found.items():
         family.add_metric(values, value)
     return family
+
+
+class QueryMetrics:
+    """Counts for a process; the observer of an asker. Labels name no object and no server."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._queries = Counter(
+            PROVIDER_QUERIES,
+            "Questions to metric providers; outcome is Answered or why there is no answer.",
+            ("provider", "outcome"),
+            registry=registry,
+        )
+        self._durations = Histogram(
+            PROVIDER_QUERY_DURATION,
+            "Time until the answer or its absence, the wait for a turn included.",
+            ("provider",),
+            buckets=_DURATIONS,
+            registry=registry,
+        )
+
+    def answered(self, provider: str, outcome: str, seconds: float) -> None:
+        """Count a question that was asked, or could not be."""
+        self._queries.labels(provider, outcome).inc()
+        self._durations.labels(provider).observe(seconds)
+
+
+class MetricSchedule:
+    """What the controller of metrics tells; without a registry, nobody."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        lateness = Histogram(
+            METRIC_LATENESS,
+            "From the time at which a metric was due until its new value was stored.",
+            buckets=_LATENESS,
+            registry=registry,
+        )
+        self.late = lateness.observe
+        """Count a value that was stored so many seconds after it was due."""

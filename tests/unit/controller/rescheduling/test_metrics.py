@@ -7,7 +7,7 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
-from harbourmaster.telemetry.rescheduling_metrics import DRY_RUN, PREFIX, ReschedulingMetrics
+from harbourmaster.controller.rescheduling.metrics import DRY_RUN, PREFIX, ReschedulingMetrics
 
 NAMES = {
     "unschedulable_critical_pods": (),

@@ -7,6 +7,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.controller.evaluation.analysis_measures import AnalysisMeasures
+from harbourmaster.controller.evaluation.telemetry import (
+    SHOWN_ANALYSES,
+    SHOWN_OBJECTIVES,
+    AnalysisMetrics,
+)
 from harbourmaster.evaluation.analysis import Measured, judge
 from harbourmaster.evaluation.model import (
     COMPLETED,
@@ -20,11 +25,6 @@ from harbourmaster.evaluation.model import (
     TotalScore,
 )
 from harbourmaster.kube.store import Store
-from harbourmaster.telemetry.analysis_metrics import (
-    SHOWN_ANALYSES,
-    SHOWN_OBJECTIVES,
-    AnalysisMetrics,
-)
 
 OBJECTIVES = (
     (AnalysisObjective(analysis_value_template_ref=ObjectReference(name="up"), weight=3), "4"),

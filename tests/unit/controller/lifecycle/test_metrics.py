@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from harbourmaster.telemetry import lifecycle_metrics
-from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
-from harbourmaster.telemetry.lifecycle_metrics import (
+from harbourmaster.controller.lifecycle import metrics as module
+from harbourmaster.controller.lifecycle.metrics import (
     APP,
     PROMOTION,
     TASK,
@@ -15,6 +14,7 @@ from harbourmaster.telemetry.lifecycle_metrics import (
     LifecycleMetrics,
     Now,
 )
+from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
 
 SHOP = ("shop", "1", "prod")
 ENDED = (*SHOP, "Succeeded")
@@ -127,7 +127,7 @@ def test_a_series_of_two_objects_goes_with_the_last(registry, metrics):
 
 
 def test_there_are_never_more_than_so_many(registry, metrics, monkeypatch):
-    monkeypatch.setattr(lifecycle_metrics, "_LIMIT", 5)
+    monkeypatch.setattr(module, "_LIMIT", 5)
     for number in range(20):
         metrics.finished(PROMOTION, (str(number), *"bcdefg"), 1.0, ANCHOR)
     found = lines(registry, "keptn_promotion_count_total{")
@@ -136,7 +136,7 @@ def test_there_are_never_more_than_so_many(registry, metrics, monkeypatch):
 
 
 def test_only_the_latest_have_a_histogram(registry, metrics, monkeypatch):
-    monkeypatch.setattr(lifecycle_metrics, "_HISTOGRAMS", 2)
+    monkeypatch.setattr(module, "_HISTOGRAMS", 2)
     for number in (0, 1, 2, 0):
         metrics.finished(APP, (str(number), "1", "prod", "Failed"), 1.0, ANCHOR)
     assert len(lines(registry, "keptn_app_count_total{")) == 3
@@ -145,7 +145,7 @@ def test_only_the_latest_have_a_histogram(registry, metrics, monkeypatch):
 
 
 def test_those_of_objects_that_are_gone_go_first(registry, metrics, monkeypatch):
-    monkeypatch.setattr(lifecycle_metrics, "_LIMIT", 3)
+    monkeypatch.setattr(module, "_LIMIT", 3)
     source = Source()
     metrics.lead(source)
     for number in range(3):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from harbourmaster.telemetry.query_metrics import (
+from harbourmaster.controller.evaluation.telemetry import (
     PROVIDER_QUERIES,
     PROVIDER_QUERY_DURATION,
     QueryMetrics,
