@@ -190,11 +190,11 @@ def _dashboard(
     process: Process, shared: Iterable[SharedCache], note_crash: Callable[[str], None]
 ) -> Part:
     """Start the dashboard; its modules are imported only where it is enabled."""
-    from harbourmaster.dashboard.mirrors import DashboardMirrors  # noqa: PLC0415
+    from harbourmaster.dashboard.caches import DashboardCaches  # noqa: PLC0415
     from harbourmaster.dashboard.server import CLIENTS, DashboardServer  # noqa: PLC0415
 
     settings, lifecycle = process.settings.dashboard, process.settings.lifecycle
-    mirrors = DashboardMirrors(process.client, metrics=process.metrics.watches, shared=shared)
+    mirrors = DashboardCaches(process.client, metrics=process.metrics.watches, shared=shared)
     if process.follows_definitions:
         process.follow_definitions(mirrors.optional)
     server = DashboardServer(

@@ -13,7 +13,34 @@ from harbourmaster.kube.event_series import ObjectReference
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
+
+
+class OwnWrites:
+    """The versions that our writes have replaced, by key.
+
+    Children wake a parent before the watch brings what was written on it. Who decides by the old
+    version then does twice what was done.
+    """
+
+    def __init__(self) -> None:
+        self._replaced: dict[str, str] = {}
+
+    def note(self, metadata: Metadata) -> None:
+        """The object with these metadata has been replaced."""
+        self._replaced[metadata.key] = metadata.resource_version
+
+    def hide(self, metadata: Metadata) -> bool:
+        """Whether these are of before our write, whose event is still to come."""
+        if self._replaced.get(metadata.key) == metadata.resource_version:
+            return True
+        self._replaced.pop(metadata.key, None)
+        return False
+
+    def forget(self, key: str) -> None:
+        """The object is gone."""
+        self._replaced.pop(key, None)
 
 
 def reference(resource: Resource, metadata: Mapping[str, Any]) -> ObjectReference:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.dashboard.attempts import Attempts
     from harbourmaster.dashboard.registry import Page
-    from harbourmaster.dashboard.sight import Sight
-    from harbourmaster.dashboard.world import Source, World
+    from harbourmaster.dashboard.sources import Source, Sources
+    from harbourmaster.dashboard.visibility import Visibility
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, and named after it
@@ -39,7 +39,7 @@ def check(allowed: Attempts, who: str, text: str) -> None:
 
 
 def forbidden(page: Page, namespace: str, unasked: int = 0) -> Refused:
-    """The answer to who may list nothing of a page; ``unasked`` as in a Sight."""
+    """The answer to who may list nothing of a page; ``unasked`` as in a Visibility."""
     kinds = "; or ".join(
         " and ".join(f"{kind.plural}.{kind.group}".rstrip(".") for kind in group)
         for group in page.needed
@@ -56,19 +56,19 @@ def forbidden(page: Page, namespace: str, unasked: int = 0) -> Refused:
     )
 
 
-def notes_on(page: Page, world: World, sight: Sight) -> list[str]:
+def notes_on(page: Page, sources: Sources, visible: Visibility) -> list[str]:
     """What is to be known about the data, such as that it is not there yet."""
-    shown = [(kind, world.named(SOURCES[kind])) for kind in page.kinds]
+    shown = [(kind, sources.named(SOURCES[kind])) for kind in page.kinds]
     if page.counts:
         shown = [(kind, source) for kind, source in shown if kind is not PODS]
-        shown.append((PODS, world.labels))
+        shown.append((PODS, sources.labels))
     if page.counts and PODS in page.needed_kinds:
-        shown.append((PODS, world.gated_pods))
-    found = (_note(page, kind, source) for kind, source in shown if not sight.of(kind).is_empty)
+        shown.append((PODS, sources.gated_pods))
+    found = (_note(page, kind, source) for kind, source in shown if not visible.of(kind).is_empty)
     notes = list(dict.fromkeys(filter(None, found)))
-    if sight.unasked:
+    if visible.unasked:
         notes.append(
-            f"There are {sight.unasked} more namespaces than one page asks about: choose one."
+            f"There are {visible.unasked} more namespaces than one page asks about: choose one."
         )
     return notes
 

@@ -14,7 +14,6 @@ from aiohttp import hdrs, web
 from harbourmaster.api.times import utc_now
 from harbourmaster.dashboard import attempts
 from harbourmaster.dashboard.answers import Refused, check, forbidden, notes_on
-from harbourmaster.dashboard.assets import read_assets
 from harbourmaster.dashboard.attempts import Attempts
 from harbourmaster.dashboard.guard import (
     harden,
@@ -22,7 +21,7 @@ from harbourmaster.dashboard.guard import (
     is_host_of_loopback,
     local_path,
 )
-from harbourmaster.dashboard.pages.application import application
+from harbourmaster.dashboard.pages.applications import application
 from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS
 from harbourmaster.dashboard.query import read_query
 from harbourmaster.dashboard.registry import (
@@ -32,9 +31,8 @@ from harbourmaster.dashboard.registry import (
     SOURCES,
     places_of,
 )
-from harbourmaster.dashboard.rendering import Renderer
+from harbourmaster.dashboard.rendering import Renderer, read_assets
 from harbourmaster.dashboard.session import LIFETIME
-from harbourmaster.dashboard.sight import look
 from harbourmaster.dashboard.stream import (
     MOST,
     MOST_OF_ONE,
@@ -44,6 +42,7 @@ from harbourmaster.dashboard.stream import (
 )
 from harbourmaster.dashboard.tokens import Tokens, fault_of, may_be_token
 from harbourmaster.dashboard.turns import in_turns
+from harbourmaster.dashboard.visibility import look
 from harbourmaster.kube.access import User
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.telemetry.logging import get_logger
@@ -56,8 +55,8 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.dashboard.registry import Page
     from harbourmaster.dashboard.session import Sealer
-    from harbourmaster.dashboard.sight import Access, Sight
-    from harbourmaster.dashboard.world import World
+    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.visibility import Access, Visibility
 
 COOKIE: Final = "harbourmaster"
 _USER: Final = web.RequestKey("user", User)
@@ -73,8 +72,8 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 class Worlds(Protocol):
     """Gives what there is to show now."""
 
-    def __call__(self, *, counts: bool) -> Awaitable[World]:
-        """A world; with ``counts`` of the pods that policies select."""
+    def __call__(self, *, counts: bool) -> Awaitable[Sources]:
+        """A sources; with ``counts`` of the pods that policies select."""
 
 
 class Dashboard:
@@ -82,7 +81,7 @@ class Dashboard:
 
     def __init__(
         self,
-        world: Worlds,
+        sources: Worlds,
         access: Access,
         sealer: Sealer,
         *,
@@ -90,7 +89,7 @@ class Dashboard:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.hub = Hub()
-        self._world = world
+        self._read_sources = sources
         self._access = access
         self._sealer = sealer
         self._is_tls = is_tls
@@ -123,7 +122,7 @@ class Dashboard:
         return app
 
     def changed(self, source: str, keys: frozenset[str]) -> None:
-        """Something has changed in the source of this name in the world."""
+        """Something has changed in the source of this name in the sources."""
         kind = _KINDS.get(source)
         if kind is not None:
             self.hub.changed(kind, keys)
@@ -225,13 +224,13 @@ class Dashboard:
             )
         raise web.HTTPSeeOther(f"/login?next={quote(local_path(request.path_qs), safe='/')}")
 
-    async def _sight(
-        self, user: User, kinds: tuple[Resource, ...], world: World, only: str, *, whole: bool
-    ) -> Sight:
+    async def _visible(
+        self, user: User, kinds: tuple[Resource, ...], sources: Sources, only: str, *, whole: bool
+    ) -> Visibility:
         """What the user may see; ``whole`` asks about namespaces without any objects, too."""
-        known = frozenset() if world.namespaces is None else frozenset(world.namespaces.store)
-        wanted = {kind: places_of(kind, world) | (known if whole else set()) for kind in kinds}
-        besides = dict.fromkeys(DEFINITIONS, world.definition_namespaces)
+        known = frozenset() if sources.namespaces is None else frozenset(sources.namespaces.store)
+        wanted = {kind: places_of(kind, sources) | (known if whole else set()) for kind in kinds}
+        besides = dict.fromkeys(DEFINITIONS, sources.definition_namespaces)
         return await look(self._access, user, wanted, known, only, besides)
 
     # Pages.
@@ -241,11 +240,11 @@ class Dashboard:
             user = await self._user(request)
             query = read_query(request.query)
             self._note_page(user)
-            world = await self._world(counts=page.counts)
-            sight = await self._sight(user, page.kinds, world, query.namespace, whole=False)
-            if page.is_refused(sight):
-                raise forbidden(page, query.namespace, sight.unasked)
-            view = page.build(world, sight, query, self._now())
+            sources = await self._read_sources(counts=page.counts)
+            visible = await self._visible(user, page.kinds, sources, query.namespace, whole=False)
+            if page.is_refused(visible):
+                raise forbidden(page, query.namespace, visible.unasked)
+            view = page.build(sources, visible, query, self._now())
             if isinstance(view, Generator):
                 view = await in_turns(view)
             return self._html(
@@ -254,7 +253,7 @@ class Dashboard:
                 view=view,
                 page=page,
                 query=query,
-                notes=notes_on(page, world, sight),
+                notes=notes_on(page, sources, visible),
                 live=f"/stream{query.link(view=page.name, q='', state='', version='')}",
             )
 
@@ -266,11 +265,11 @@ class Dashboard:
         query = read_query(request.query)
         page = APPLICATIONS_PAGE
         self._note_page(user)
-        world = await self._world(counts=False)
-        sight = await self._sight(user, page.kinds, world, namespace, whole=False)
-        if page.is_refused(sight):
+        sources = await self._read_sources(counts=False)
+        visible = await self._visible(user, page.kinds, sources, namespace, whole=False)
+        if page.is_refused(visible):
             raise forbidden(page, namespace)
-        view = application(world, sight, query, self._now(), namespace, name)
+        view = application(sources, visible, query, self._now(), namespace, name)
         if view is None:
             raise Refused(
                 HTTPStatus.NOT_FOUND,
@@ -283,7 +282,7 @@ class Dashboard:
             view=view,
             page=page,
             query=query,
-            notes=notes_on(page, world, sight),
+            notes=notes_on(page, sources, visible),
             live=f"/stream?view={page.name}&namespace={quote(namespace, safe='')}",
         )
 
@@ -393,21 +392,21 @@ class Dashboard:
         self._note_page(user)
         token = self._token(request)
 
-        async def sight() -> Sight:
-            world = await self._world(counts=False)
-            return await self._sight(user, page.kinds, world, only, whole=True)
+        async def visible() -> Visibility:
+            sources = await self._read_sources(counts=False)
+            return await self._visible(user, page.kinds, sources, only, whole=True)
 
-        async def recheck() -> Sight | None:
+        async def recheck() -> Visibility | None:
             try:
                 if await self._access.user(token) != user or not self._token(request):
                     return None
-                found = await sight()
+                found = await visible()
             except (ApiError, TimeoutError):
                 # Who can't be asked about sees nothing more; the browser comes again.
                 return None
             return None if page.is_refused(found) else found
 
-        first = await sight()
+        first = await visible()
         if page.is_refused(first):
             raise forbidden(page, only, first.unasked)
         return await self.hub.serve(request, user.name, Reader(page.kinds, first), recheck)

@@ -35,13 +35,13 @@ from harbourmaster.dashboard.pages import (
 )
 from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
 from harbourmaster.dashboard.query import Query
-from harbourmaster.dashboard.sight import Sight, namespaces_of
-from harbourmaster.dashboard.world import World
+from harbourmaster.dashboard.sources import Sources
+from harbourmaster.dashboard.visibility import Visibility, namespaces_of
 
 if TYPE_CHECKING:
-    from harbourmaster.dashboard.world import Source
+    from harbourmaster.dashboard.sources import Source
 
-Build: TypeAlias = Callable[[World, Sight, Query, datetime], Any]
+Build: TypeAlias = Callable[[Sources, Visibility, Query, datetime], Any]
 
 SOURCES: Final = {
     APP_VERSIONS: "app_versions",
@@ -59,7 +59,7 @@ SOURCES: Final = {
     CLUSTERS: "clusters",
     NODES: "nodes",
 }
-"""Where the objects of a kind are in the world."""
+"""Where the objects of a kind are in the sources."""
 
 
 class Page(Struct, frozen=True):
@@ -93,9 +93,9 @@ class Page(Struct, frozen=True):
         """The name of its template."""
         return f"{self.name}.html"
 
-    def is_refused(self, sight: Sight) -> bool:
+    def is_refused(self, visible: Visibility) -> bool:
         """Whether there is nothing that may be seen."""
-        return all(any(sight.of(kind).is_empty for kind in group) for group in self.needed)
+        return all(any(visible.of(kind).is_empty for kind in group) for group in self.needed)
 
 
 OVERVIEW: Final = Page(
@@ -148,19 +148,19 @@ PAGES: Final = (
 BY_NAME: Final = {each.name: each for each in PAGES}
 
 
-def places_of(kind: Resource, world: World) -> frozenset[str]:
+def places_of(kind: Resource, sources: Sources) -> frozenset[str]:
     """The namespaces in which it matters whether a kind may be listed.
 
     Those that have objects of it, and those whose objects are shown with it: a pod waits in its
     namespace for what is not there, too.
     """
-    places = _places(world.named(SOURCES[kind]))
+    places = _places(sources.named(SOURCES[kind]))
     if kind in gates.NEEDED or kind in DETAILS:
-        places |= _places(world.gated_pods)
+        places |= _places(sources.gated_pods)
     if kind in DEFINITIONS:
-        places |= frozenset(world.definition_namespaces)
+        places |= frozenset(sources.definition_namespaces)
     if kind is PODS:
-        places |= world.counts.pods.keys()
+        places |= sources.counts.pods.keys()
     return places
 
 

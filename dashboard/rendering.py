@@ -2,16 +2,78 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from msgspec import Struct
 
-from harbourmaster.dashboard.text import finalize
 from harbourmaster.dashboard.times import age, moment, span
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+
+_ASSETS: Final = Path(__file__).parent / "static"
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_DIGITS: Final = 16
+
+
+class Asset(Struct, frozen=True):
+    """A file; its path has its digest, so it never changes."""
+
+    path: str
+    body: bytes
+    content_type: str
+    etag: str
+
+
+def read_assets(directory: Path = _ASSETS) -> dict[str, Asset]:
+    """All of them, by their names."""
+    return {each.name: _asset(each) for each in directory.iterdir() if each.suffix in _TYPES}
+
+
+def _asset(file: Path) -> Asset:
+    body = file.read_bytes()
+    digest = hashlib.sha256(body).hexdigest()[:_DIGITS]
+    return Asset(
+        path=f"/static/{file.stem}.{digest}{file.suffix}",
+        body=body,
+        content_type=_TYPES[file.suffix],
+        etag=digest,
+    )
+
+
+_TROUBLE: Final = re.compile(
+    # Controls but for line ends and tabs, marks that order text, line separators, byte order mark.
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def visible(text: str) -> str:
+    """The text with a visible escape for each character that would not be seen as itself."""
+    return _TROUBLE.sub(_escape, text)
+
+
+def finalize(value: object) -> object:
+    """What a template puts out: no text but ours passes unseen, and nothing is ``None``."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return visible(value)
+    return "" if value is None else value
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004 - one byte
+
 
 _DIRECTORY: Final = Path(__file__).parent / "templates"
 

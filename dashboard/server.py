@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import TlsOptions
-from harbourmaster.dashboard.access import ClusterAccess
 from harbourmaster.dashboard.app import Dashboard
 from harbourmaster.dashboard.session import Sealer
+from harbourmaster.dashboard.visibility import ClusterAccess
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.serving.background import running
 from harbourmaster.serving.protocol import Timeouts
@@ -21,9 +21,9 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.dashboard.mirrors import DashboardMirrors
+    from harbourmaster.dashboard.caches import DashboardCaches
     from harbourmaster.dashboard.settings import DashboardSettings
-    from harbourmaster.dashboard.world import World
+    from harbourmaster.dashboard.sources import Sources
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gate_verdict import GateRules
     from harbourmaster.serving.certificates import ServingCertificate
@@ -41,7 +41,7 @@ class DashboardServer:
         self,
         client: Client,
         settings: DashboardSettings,
-        mirrors: DashboardMirrors,
+        mirrors: DashboardCaches,
         *,
         certificate: ServingCertificate | None,
         rules: GateRules,
@@ -59,7 +59,7 @@ class DashboardServer:
         self._sealer = Sealer(time.time)
         access = ClusterAccess(client, lambda: asyncio.get_running_loop().time())
         self._dashboard = Dashboard(
-            self._world, access, self._sealer, is_tls=certificate is not None
+            self._read_sources, access, self._sealer, is_tls=certificate is not None
         )
         mirrors.on_change.append(self._dashboard.changed)
         self.site: Site | None = None
@@ -104,8 +104,8 @@ class DashboardServer:
         finally:
             await site.stop()
 
-    async def _world(self, *, counts: bool) -> World:
-        return await self._mirrors.world(
+    async def _read_sources(self, *, counts: bool) -> Sources:
+        return await self._mirrors.sources(
             counts=counts,
             rules=self._rules,
             definition_namespaces=self._definition_namespaces,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 
-from harbourmaster.dashboard.sight import namespaces_of
+from harbourmaster.dashboard.visibility import namespaces_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.dashboard.sight import Sight
+    from harbourmaster.dashboard.visibility import Visibility
 
 MOST: Final = 64
 """Streams at the same time, of one replica."""
@@ -43,16 +43,16 @@ class TooManyStreamsError(Exception):
 class Reader:
     """One open page: of which kinds it shows what."""
 
-    def __init__(self, kinds: tuple[Resource, ...], sight: Sight) -> None:
+    def __init__(self, kinds: tuple[Resource, ...], visible: Visibility) -> None:
         self.kinds = kinds
-        self.sight = sight
+        self.visible = visible
         self.woken = asyncio.Event()
         self.is_outdated = False
 
     def note(self, kind: Resource, namespaces: frozenset[str]) -> None:
         """Something of a kind has changed in these namespaces."""
         if kind in self.kinds:
-            scope = self.sight.of(kind)
+            scope = self.visible.of(kind)
             if scope.everywhere or not scope.namespaces.isdisjoint(namespaces):
                 self.is_outdated = True
                 self.woken.set()
@@ -94,7 +94,7 @@ class Hub:
         request: web.Request,
         user: str,
         reader: Reader,
-        recheck: Callable[[], Awaitable[Sight | None]],
+        recheck: Callable[[], Awaitable[Visibility | None]],
     ) -> web.StreamResponse:
         """Serve one stream to its end. Raises TooManyStreamsError.
 
@@ -118,7 +118,7 @@ class Hub:
         self,
         response: web.StreamResponse,
         reader: Reader,
-        recheck: Callable[[], Awaitable[Sight | None]],
+        recheck: Callable[[], Awaitable[Visibility | None]],
     ) -> None:
         clock = asyncio.get_running_loop().time
         due = clock() + RECHECK
@@ -128,10 +128,10 @@ class Hub:
                     await reader.woken.wait()
             reader.woken.clear()
             if clock() >= due:
-                sight = await recheck()
-                if sight is None:
+                visible = await recheck()
+                if visible is None:
                     break
-                reader.sight = sight
+                reader.visible = visible
                 due = clock() + RECHECK
             if not reader.is_outdated:
                 await response.write(_BEAT)

@@ -13,7 +13,7 @@ from harbourmaster.dashboard.session import LONGEST_TOKEN
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.dashboard.sight import Access
+    from harbourmaster.dashboard.visibility import Access
     from harbourmaster.kube.access import User
 
 _TRIED_AT_ONCE: Final = 4

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.api.resources import ANALYSES
-from harbourmaster.controller.evaluation.analysis_measures import AnalysisMeasures
 from harbourmaster.controller.evaluation.analysis_queries import UnaskableError, measured, query_for
+from harbourmaster.controller.evaluation.telemetry import AnalysisMeasures
 from harbourmaster.controller.lifecycle.writes import write_status
-from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.evaluation.analysis import Measured, judge
 from harbourmaster.evaluation.analysis_course import (
     LIMIT,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.controller.evaluation.analysis_queries import Query
-    from harbourmaster.controller.evaluation.context import MetricContext
+    from harbourmaster.controller.evaluation.caches import MetricContext
     from harbourmaster.evaluation.model import Analysis, AnalysisDefinition, ObjectReference
     from harbourmaster.kube.event_series import EventType
 

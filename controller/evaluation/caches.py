@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from harbourmaster.api.resources import (
     KEPTN_METRICS,
     METRICS_PROVIDERS,
 )
+from harbourmaster.controller.evaluation.telemetry import AnalysisMetrics, MetricSchedule
 from harbourmaster.evaluation.metric_status import without_raw
 from harbourmaster.evaluation.model import (
     COMPLETED,
@@ -25,8 +27,15 @@ from harbourmaster.evaluation.model import (
 from harbourmaster.kube.caches import Cache, Caches, decoder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.controller.evaluation.settings import MetricsSettings
     from harbourmaster.kube.client import Client
+    from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.faults import WatchMetrics
+
 
 BY_PROVIDER: Final = "provider"
 """Of metrics: (namespace, provider's name)."""
@@ -70,3 +79,17 @@ def _provider(found: Metric) -> list[tuple[str, str]]:
 
 def _unfinished(found: Analysis) -> list[bool]:
     return [] if found.status.state == COMPLETED else [True]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MetricContext:
+    """The world of a reconciler: ``now`` tells the time in UTC."""
+
+    client: Client
+    caches: MetricCaches
+    settings: MetricsSettings
+    questions: Questions
+    events: EventRecorder
+    now: Callable[[], datetime]
+    schedule: MetricSchedule = field(default_factory=MetricSchedule)
+    verdicts: AnalysisMetrics = field(default_factory=AnalysisMetrics)

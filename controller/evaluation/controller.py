@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.analyses import Analyses
-from harbourmaster.controller.evaluation.caches import BY_PROVIDER, UNFINISHED, MetricCaches
-from harbourmaster.controller.evaluation.context import MetricContext
+from harbourmaster.controller.evaluation.caches import (
+    BY_PROVIDER,
+    UNFINISHED,
+    MetricCaches,
+    MetricContext,
+)
 from harbourmaster.controller.evaluation.metrics import Metrics
 from harbourmaster.controller.evaluation.telemetry import AnalysisMetrics, MetricSchedule
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure

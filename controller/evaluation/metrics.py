@@ -36,7 +36,7 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from harbourmaster.controller.evaluation.context import MetricContext
+    from harbourmaster.controller.evaluation.caches import MetricContext
     from harbourmaster.kube.event_series import EventType
     from harbourmaster.providers.model import Answer
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import nlargest
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
@@ -10,11 +12,19 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from harbourmaster.evaluation.analysis import decode_raw
+from harbourmaster.evaluation.model import COMPLETED
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
+
+    from harbourmaster.evaluation.analysis import Told
+    from harbourmaster.evaluation.model import Analysis
+    from harbourmaster.kube.store import Store
+
 
 ANALYSIS_RESULT: Final = "keptn_analysis_result"
 OBJECTIVE_RESULT: Final = "keptn_objective_result"
@@ -128,3 +138,57 @@ class MetricSchedule:
         )
         self.late = lateness.observe
         """Count a value that was stored so many seconds after it was due."""
+
+
+class AnalysisMeasures:
+    """The latest analyses of a store; each of them is decoded once."""
+
+    def __init__(self, store: Store[Analysis]) -> None:
+        self._store = store
+        self._decoded: dict[str, Told | None] = {}
+
+    def results(self) -> Results:
+        """What there is at this moment."""
+        ended = (each for each in self._store.values() if each.status.state == COMPLETED)
+        latest = nlargest(SHOWN_ANALYSES, ended, key=_age)
+        # Another analysis of that name has another verdict.
+        self._decoded = {each.metadata.uid: self._told(each) for each in latest}
+        found = [(each, told) for each in latest if (told := self._decoded[each.metadata.uid])]
+        objectives = (line for each, told in found for line in _objectives(each, told))
+        return Results(
+            percentages={_labels(each): told.percentage for each, told in found},
+            values=dict(islice(objectives, SHOWN_OBJECTIVES)),
+        )
+
+    def _told(self, found: Analysis) -> Told | None:
+        if found.metadata.uid in self._decoded:
+            return self._decoded[found.metadata.uid]
+        return decode_raw(found.status.raw)
+
+
+def _age(found: Analysis) -> tuple[str, str]:
+    return found.status.timeframe.to, found.metadata.key
+
+
+def _labels(found: Analysis) -> tuple[str, ...]:
+    timeframe = found.status.timeframe
+    return (found.metadata.name, found.metadata.namespace, timeframe.from_, timeframe.to)
+
+
+def _objectives(found: Analysis, told: Told) -> Iterator[tuple[tuple[str, ...], float]]:
+    definition = found.spec.analysis_definition
+    namespace = definition.namespace or found.metadata.namespace
+    name, analysis_namespace, *timeframe = _labels(found)
+    for each in told.objective_results:
+        objective = each.objective
+        reference = objective.analysis_value_template_ref
+        labels = (
+            reference.name,
+            reference.namespace or namespace,
+            name,
+            analysis_namespace,
+            str(objective.key_objective).lower(),
+            str(objective.weight),
+            *timeframe,
+        )
+        yield labels, each.value

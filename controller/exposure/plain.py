@@ -7,19 +7,68 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from aiohttp import hdrs
 
-from harbourmaster.controller.exposure.exposition import CONTENT_TYPE, render
-from harbourmaster.controller.exposure.paths import parts_of
+from harbourmaster.controller.exposure.values import parts_of
 from harbourmaster.serving.responses import NamelessResponse, Refusal, json_response
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aiohttp import web
 
-    from harbourmaster.controller.exposure.values import Values
+    from harbourmaster.controller.exposure.values import Measured, Values
+    from harbourmaster.evaluation.model import Metric
+
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_]")
+
+
+def gauge_name(name: str) -> str:
+    """The gauge of a metric; Prometheus knows no name that begins with a digit."""
+    found = _FOREIGN.sub("_", name)
+    return f"_{found}" if found[:1].isdigit() else found
+
+
+def render(metrics: Iterable[tuple[Metric, Measured | None]]) -> bytes:
+    """The text of all values. Metrics without one count only for whether a name is unique."""
+    families: dict[str, list[tuple[Metric, Measured | None]]] = defaultdict(list)
+    for each in metrics:
+        families[gauge_name(each[0].metadata.name)].append(each)
+    lines: list[str] = []
+    for name in sorted(families):
+        lines += _family(name, families[name])
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _family(name: str, members: list[tuple[Metric, Measured | None]]) -> list[str]:
+    is_shared = len(members) > 1
+    samples = sorted(
+        f"{name}{_labels(metric) if is_shared else ''} {_shown(float(found.quantity))}"
+        for metric, found in members
+        if found is not None
+    )
+    if not samples:
+        return []
+    originals = {metric.metadata.name for metric, _ in members}
+    title = originals.pop() if len(originals) == 1 else name
+    return [f"# HELP {name} {title}", f"# TYPE {name} gauge", *samples]
+
+
+def _labels(metric: Metric) -> str:
+    # Names of objects have no character that would have to be escaped.
+    return f'{{namespace="{metric.metadata.namespace}",name="{metric.metadata.name}"}}'
+
+
+def _shown(number: float) -> str:
+    return repr(number).removesuffix(".0")
+
 
 HELD: Final = 1.0
 """Seconds for which a rendered page is given again: nobody can keep the controller rendering."""

@@ -7,7 +7,8 @@ place, which is a measurement to whoever reads it.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import parse_qsl, unquote
 
 from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.evaluation.freshness import is_fresh, newest
@@ -16,9 +17,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
+    from aiohttp import web
+
     from harbourmaster.api.quantities import Quantity
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.kube.store import Store
+
+
+_MAX_FIELDS: Final = 32
+
+
+def parts_of(request: web.BaseRequest) -> tuple[str, ...]:
+    """The parts of the path; a slash at its end makes no difference."""
+    path = request.raw_path.partition("?")[0]
+    if not path.startswith("/"):
+        return ("",)
+    return tuple(map(unquote, path[1:].removesuffix("/").split("/")))
+
+
+def parameters_of(request: web.BaseRequest) -> dict[str, str]:
+    """The parameters, of those given twice the first. Raises ValueError for too many of them."""
+    query = request.raw_path.partition("?")[2]
+    found: dict[str, str] = {}
+    for key, value in parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS):
+        found.setdefault(key, value)
+    return found
 
 
 class Measured(NamedTuple):

@@ -9,7 +9,6 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.evaluations import Evaluations
 from harbourmaster.controller.extender.extender import start as start_extender
 from harbourmaster.controller.lifecycle import watches
-from harbourmaster.controller.lifecycle.app_versions import AppVersions
 from harbourmaster.controller.lifecycle.apps import Apps
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.channels import Channels
@@ -23,6 +22,7 @@ from harbourmaster.controller.lifecycle.pods import GatedPods
 from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
 from harbourmaster.controller.lifecycle.tasks import Tasks
+from harbourmaster.controller.lifecycle.versions import AppVersions
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
 from harbourmaster.controller.lifecycle.workloads import Workloads
 from harbourmaster.controller.parts import Part

@@ -11,8 +11,7 @@ from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle.objects import create, fetch
-from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
-from harbourmaster.controller.lifecycle.writes import precondition
+from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, precondition
 from harbourmaster.kube.errors import ForbiddenError, GoneError, InvalidError
 from harbourmaster.kube.reading import readable
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, change, is_managed, new_app

@@ -16,7 +16,7 @@ from harbourmaster.api.times import parse, stamp
 from harbourmaster.controller.lifecycle.caches import BY_PARENT, BY_VERSION
 from harbourmaster.controller.lifecycle.started_pods import failed_node
 from harbourmaster.controller.lifecycle.writes import precondition
-from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.reading import log_skipped, readable
 from harbourmaster.lifecycle.failed_nodes import (

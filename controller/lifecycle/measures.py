@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import parse
+from harbourmaster.controller.lifecycle.latest import LatestValues
 from harbourmaster.controller.lifecycle.metrics import (
     APP,
     EVALUATION,
@@ -17,7 +18,6 @@ from harbourmaster.controller.lifecycle.metrics import (
     WORKLOAD,
     Now,
 )
-from harbourmaster.controller.lifecycle.remembered import Remembered
 from harbourmaster.lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
 from harbourmaster.lifecycle.subjects import PROMOTION as PROMOTION_CHECK
 from harbourmaster.lifecycle.subjects import state_of
@@ -43,7 +43,7 @@ class Endings:
 
     def __init__(self, metrics: LifecycleMetrics) -> None:
         self._metrics = metrics
-        self._counted: Remembered[str, None] = Remembered(REMEMBERED)
+        self._counted: LatestValues[str, None] = LatestValues(REMEMBERED)
 
     def note(self, obj: Finishable) -> None:
         """Count ``obj``, which has its final status."""

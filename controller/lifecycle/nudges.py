@@ -14,7 +14,7 @@ from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.caches import BY_VERSION
-from harbourmaster.controller.lifecycle.remembered import Remembered
+from harbourmaster.controller.lifecycle.latest import LatestValues
 from harbourmaster.gates.release import CHECKING, CHECKS_KEY, LATE, PASSED, WAITING, nudge, to_tell
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.scheduling import deadline_of, is_outdated, names_checks, standing
@@ -41,7 +41,7 @@ class Nudges:
         # By key of a pod: its uid and what it was told, until the watch shows it.
         self._sent: dict[str, tuple[str, str]] = {}
         # Versions by uid with the start whose deadline was told.
-        self._late: Remembered[tuple[str, str], None] = Remembered(REMEMBERED)
+        self._late: LatestValues[tuple[str, str], None] = LatestValues(REMEMBERED)
         self._log = get_logger("gates")
 
     async def settle(

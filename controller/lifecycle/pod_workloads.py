@@ -17,8 +17,7 @@ from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle.objects import Written, create, fetch
 from harbourmaster.controller.lifecycle.pod_owners import is_superseded
-from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
-from harbourmaster.controller.lifecycle.writes import precondition
+from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, precondition
 from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks
 from harbourmaster.lifecycle.functions import is_name

@@ -23,7 +23,7 @@ from harbourmaster.controller.lifecycle.pod_workloads import (
     ObstacleError,
     PodWorkloads,
 )
-from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
+from harbourmaster.controller.lifecycle.writes import is_end_of_namespace
 from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED, Metadata
 from harbourmaster.gates.owners import supported_owner

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle.caches import BY_APP
-from harbourmaster.controller.lifecycle.remembered import Remembered
+from harbourmaster.controller.lifecycle.latest import LatestValues
 from harbourmaster.lifecycle.events import (
     APP_PHASES,
     FAILED,
@@ -51,8 +51,8 @@ class SpanMaker:
         self._caches = caches
         self._tracer = tracer
         self._now = now
-        self._begun: Remembered[tuple[str, str], float] = Remembered(REMEMBERED)
-        self._ended: Remembered[str, None] = Remembered(REMEMBERED)
+        self._begun: LatestValues[tuple[str, str], float] = LatestValues(REMEMBERED)
+        self._ended: LatestValues[str, None] = LatestValues(REMEMBERED)
 
     @property
     def is_on(self) -> bool:

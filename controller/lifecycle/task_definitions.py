@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import CONFIG_MAPS, TASK_DEFINITIONS
 from harbourmaster.controller.lifecycle.function_maps import DEFINITION, ClashError, FunctionMaps
-from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace, is_lasting
 from harbourmaster.controller.lifecycle.signals import Reference
-from harbourmaster.controller.lifecycle.writes import write_status
-from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, is_lasting, write_status
+from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import ApiError, one_line
 from harbourmaster.lifecycle.functions import config_map_of, inline_code, spec_of
 from harbourmaster.lifecycle.model import FunctionStatus, TaskDefinitionStatus

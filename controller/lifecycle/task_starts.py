@@ -14,8 +14,8 @@ from harbourmaster.controller.lifecycle.function_maps import (
     ClashError,
     FunctionMaps,
 )
-from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace, is_final, is_lasting
 from harbourmaster.controller.lifecycle.task_jobs import decode_job
+from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, is_final, is_lasting
 from harbourmaster.kube.errors import AlreadyExistsError, ApiError, NotFoundError
 from harbourmaster.lifecycle.functions import (
     Function,

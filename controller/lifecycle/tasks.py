@@ -16,7 +16,7 @@ from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.caches import BY_PARENT
 from harbourmaster.controller.lifecycle.task_starts import Started, Starter, Wait
 from harbourmaster.controller.lifecycle.writes import write_status
-from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
 from harbourmaster.lifecycle.jobs import Outcome, outcome_of, ttl_of
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, PROGRESSING

@@ -14,17 +14,18 @@ import msgspec
 from msgspec.structs import replace
 
 from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.resources import APP_VERSIONS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.children import Children
-from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace, is_lasting
-from harbourmaster.controller.lifecycle.writes import precondition
-from harbourmaster.controller.own_writes import OwnWrites
+from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, is_lasting, precondition
+from harbourmaster.controller.objects import OwnWrites
+from harbourmaster.gates.names import version_name, workload_name
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.lifecycle.evaluations import failure_text
 from harbourmaster.lifecycle.machine import advance
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.phases import TASK
-from harbourmaster.lifecycle.steps import Rules, Told
+from harbourmaster.lifecycle.steps import Rules, Told, World
 from harbourmaster.lifecycle.tracing import phase_carrier
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.store import Store
-    from harbourmaster.lifecycle.steps import Child, Creation, Outcome, World
+    from harbourmaster.lifecycle.model import WorkloadEntry
+    from harbourmaster.lifecycle.steps import Child, Creation, Outcome
+
 
 V = TypeVar("V", AppVersion, WorkloadVersion)
 
@@ -222,3 +225,34 @@ def _refusal(creation: Creation, error: ApiError) -> Told:
     word = "CreateTask" if kind == TASK else "CreateEvaluation"
     text = f"could not create a {kind} for {creation.definition}: {error}"
     return Told(phase=word, state="Failed", text=text, warning=True)
+
+
+class AppVersions:
+    """Reconciles one KeptnAppVersion; keys are ``namespace/name``."""
+
+    def __init__(self, context: Context) -> None:
+        caches = context.caches
+        self._workloads = caches.workload_versions.store
+        self._versions = Versions(context, APP_VERSIONS, caches.app_versions, AppVersion)
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """Those of the keys that are not over."""
+        return self._versions.unfinished(keys)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring a version as far as it goes. Raises ApiError."""
+        version = self._versions.current(key)
+        if version is None:
+            return None
+        return await self._versions.advance(version, World(workloads=self._states(version)))
+
+    def _states(self, version: AppVersion) -> dict[WorkloadEntry, str]:
+        """What the workloads that the app lists are in, if there are such."""
+        app, namespace = version.spec.app_name, version.metadata.namespace
+        states = {}
+        for entry in version.spec.workloads:
+            name = version_name(workload_name(app, entry.name), entry.version)
+            found = self._workloads.get(f"{namespace}/{name}")
+            if found is not None and found.spec.app == app:
+                states[entry] = found.status.status
+        return states

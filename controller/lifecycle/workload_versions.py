@@ -3,23 +3,179 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import WORKLOAD_VERSIONS
-from harbourmaster.controller.lifecycle.caches import BY_APP, BY_WORKLOAD
-from harbourmaster.controller.lifecycle.deployed import Deployed
+from msgspec import Struct
+
+from harbourmaster.api.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS, WORKLOAD_VERSIONS
+from harbourmaster.controller.lifecycle.caches import BY_APP, BY_OWNER, BY_UID, BY_WORKLOAD
+from harbourmaster.controller.lifecycle.owners import decode_owner
 from harbourmaster.controller.lifecycle.versions import Versions
+from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.failed_nodes import inheriting
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
+from harbourmaster.lifecycle.readiness import Rollout, is_deployed
 from harbourmaster.lifecycle.steps import Told, World
 from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
+from harbourmaster.lifecycle.workloads import recorded_owners
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.lifecycle.model import AppVersion
+
+
+_REPLICA_SET: Final = "ReplicaSet"
+_STATEFUL_SET: Final = "StatefulSet"
+_DAEMON_SET: Final = "DaemonSet"
+_ROLLOUT: Final = "Rollout"
+_HEALTHY: Final = "Healthy"
+
+
+class Finding(Struct, frozen=True, gc=False):
+    """What a look gave; a complaint says why nothing can be known."""
+
+    is_deployed: bool = False
+    complaint: str = ""
+
+
+class Deployed:
+    """Looks at owners."""
+
+    def __init__(self, context: Context) -> None:
+        caches = context.caches
+        self._client = context.client
+        self._workloads = caches.workloads.store
+        self._replica_sets = caches.replica_sets.store
+        self._rollouts = caches.rollouts.store
+        self._mirrors = {
+            _REPLICA_SET: (REPLICA_SETS, caches.replica_sets.store),
+            _STATEFUL_SET: (STATEFUL_SETS, caches.stateful_sets.store),
+            _DAEMON_SET: (DAEMON_SETS, caches.daemon_sets.store),
+        }
+
+    async def look(self, version: WorkloadVersion, *, live: bool = True) -> Finding:
+        """Whether any of the owners has all its pods ready.
+
+        Without ``live`` what the mirror lacks is missing. Raises ApiError.
+        """
+        reference = version.spec.resource_reference
+        if reference.kind not in self._mirrors:
+            known = ", ".join(self._mirrors)
+            return Finding(
+                complaint=f"{reference.kind} {reference.name} owns the pods, and only these kinds "
+                f"can be followed: {known}"
+            )
+        owners = self._recorded(version)
+        if not owners and live:
+            found = await self._live(version)
+            if found is not None and found.metadata.uid in recorded_owners(version):
+                owners = [found]
+        if not owners:
+            return Finding(
+                complaint=f"{reference.kind} {reference.name} is not found, and it is waited for"
+            )
+        if not any(self._is_deployed(version, owner) for owner in owners):
+            return Finding()
+        if reference.kind != _REPLICA_SET:
+            found = await self._live(version)
+            return Finding(found is not None and self._is_deployed(version, found))
+        return Finding(is_deployed=True)
+
+    def _recorded(self, version: WorkloadVersion) -> list[Owner]:
+        """The owners that brought pods of this version, as far as they are there."""
+        reference, uids = version.spec.resource_reference, recorded_owners(version)
+        if reference.kind == _REPLICA_SET:
+            return [each for uid in uids for each in self._replica_sets.by_index(BY_UID, uid)]
+        _, mirror = self._mirrors[reference.kind]
+        named = mirror.get(f"{version.metadata.namespace}/{reference.name}")
+        return [named] if named is not None and named.metadata.uid in uids else []
+
+    def _siblings(self, replica_set: Owner) -> Iterator[Owner]:
+        """The other ReplicaSets of the same Deployment or Rollout."""
+        metadata = replica_set.metadata
+        for owner in metadata.owner_references:
+            for each in self._replica_sets.by_index(
+                BY_OWNER, (metadata.namespace, owner.kind, owner.name)
+            ):
+                if each.metadata.uid != metadata.uid:
+                    yield each
+
+    async def _live(self, version: WorkloadVersion) -> Owner | None:
+        reference = version.spec.resource_reference
+        resource, _ = self._mirrors[reference.kind]
+        try:
+            return decode_owner(
+                await self._client.get(resource, reference.name, version.metadata.namespace)
+            )
+        except NotFoundError:
+            return None
+
+    def _is_deployed(self, version: WorkloadVersion, owner: Owner) -> bool:
+        kind = version.spec.resource_reference.kind
+        if kind == _REPLICA_SET:
+            return all(is_deployed(each) for each in self._of_replica_set(owner))
+        status, kept = owner.status, owner.spec.kept_pods
+        if kind == _DAEMON_SET:
+            wanted, ready = status.desired_number_scheduled, status.number_ready
+            updated = status.updated_number_scheduled
+        else:
+            wanted, ready = _wanted(owner), status.available_replicas
+            updated = status.updated_replicas
+        return is_deployed(
+            Rollout(
+                generation=owner.metadata.generation,
+                observed_generation=status.observed_generation,
+                wanted=wanted,
+                ready=ready,
+                updated=wanted if kept is None else updated + kept,
+                is_superseded=self._is_superseded(version),
+            )
+        )
+
+    def _of_replica_set(self, owner: Owner) -> Iterator[Rollout]:
+        """Its own rollout, unless its Rollout judges instead.
+
+        At zero it is done only where no other ReplicaSet has taken its place.
+        """
+        metadata, status, wanted = owner.metadata, owner.status, _wanted(owner)
+        argo = next((each for each in metadata.owner_references if each.kind == _ROLLOUT), None)
+        is_superseded = wanted == 0 and any(map(_wanted, self._siblings(owner)))
+        yield Rollout(
+            generation=metadata.generation,
+            observed_generation=status.observed_generation,
+            wanted=wanted,
+            ready=status.available_replicas if argo is None else wanted,
+            updated=wanted,
+            is_superseded=is_superseded,
+        )
+        if argo is None:
+            return
+        found = self._rollouts.get(f"{metadata.namespace}/{argo.name}")
+        replicas = found.status.replicas if found is not None else 0
+        updated = found.status.updated_replicas if found is not None else 0
+        yield Rollout(
+            generation=found.metadata.generation if found is not None else 0,
+            observed_generation=found.status.observed_generation if found is not None else None,
+            wanted=replicas,
+            ready=updated,
+            updated=updated,
+            is_healthy=found is not None and found.status.phase == _HEALTHY,
+        )
+
+    def _is_superseded(self, version: WorkloadVersion) -> bool:
+        """Whether the workload is of another version by now, for which its owner works."""
+        workload = self._workloads.get(f"{version.metadata.namespace}/{version.spec.workload_name}")
+        return workload is not None and workload.spec.version != version.spec.version
+
+
+def _wanted(owner: Owner) -> int:
+    """The API's default for no number is one."""
+    return 1 if owner.spec.replicas is None else owner.spec.replicas
+
 
 _APP = "app"
 _OWNER = "owner"

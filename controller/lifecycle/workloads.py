@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle.objects import create, fetch
-from harbourmaster.controller.lifecycle.refusals import is_end_of_namespace
-from harbourmaster.controller.lifecycle.writes import precondition, write_status
+from harbourmaster.controller.lifecycle.writes import (
+    is_end_of_namespace,
+    precondition,
+    write_status,
+)
 from harbourmaster.kube.errors import (
     AlreadyExistsError,
     ForbiddenError,

@@ -47,7 +47,7 @@ class _Addresses(Addresses):
             raise PermissionError(text) from None
 
 
-class Door:
+class MemberConnection:
     """The way to one cluster: its kubeconfig, and the session that it opened or why it did not."""
 
     def __init__(self, spec: MemberSpec, generation: int, kubeconfig: Kubeconfig) -> None:
@@ -85,7 +85,7 @@ class Members:
         self._on_change = on_change
         self._on_objects = on_objects
         self._on_crash = on_crash
-        self._doors: dict[str, Door] = {}
+        self._connections: dict[str, MemberConnection] = {}
         self._closed: set[str] = set()
         """The clusters that have no kubeconfig."""
         self._leaving: set[asyncio.Task[None]] = set()
@@ -96,17 +96,17 @@ class Members:
     def follow(self, cluster: MemberCluster) -> None:
         """Reach the cluster as its spec says now; nothing where that is done already."""
         key, spec, metadata = cluster.metadata.key, cluster.spec, cluster.metadata
-        door = self._doors.get(key)
-        if door is None or door.spec != spec:
-            door = self._opened(key, cluster)
-        elif door.generation != metadata.generation:
+        connection = self._connections.get(key)
+        if connection is None or connection.spec != spec:
+            connection = self._opened(key, cluster)
+        elif connection.generation != metadata.generation:
             # Perhaps its Secret was written with it.
-            door.kubeconfig.look()
-        if door is not None:
-            door.generation = metadata.generation
-            door.kubeconfig.is_kept = bool(metadata.deletion_timestamp)
+            connection.kubeconfig.look()
+        if connection is not None:
+            connection.generation = metadata.generation
+            connection.kubeconfig.is_kept = bool(metadata.deletion_timestamp)
 
-    def _opened(self, key: str, cluster: MemberCluster) -> Door | None:
+    def _opened(self, key: str, cluster: MemberCluster) -> MemberConnection | None:
         """A new way in place of the one of before; None where none is given."""
         self.drop(key)
         reference = cluster.spec.kubeconfig_secret_ref
@@ -121,28 +121,35 @@ class Members:
             turns=self._turns,
             on_change=partial(self._look, key),
         )
-        door = self._doors[key] = Door(cluster.spec, cluster.metadata.generation, kubeconfig)
+        connection = self._connections[key] = MemberConnection(
+            cluster.spec, cluster.metadata.generation, kubeconfig
+        )
         name = f"kubeconfig of {key}"
-        door.reading = asyncio.create_task(supervise(name, kubeconfig.run, self._on_crash))
-        return door
+        connection.reading = asyncio.create_task(supervise(name, kubeconfig.run, self._on_crash))
+        return connection
 
     def drop(self, key: str) -> None:
         """Reach a cluster no more."""
         self._closed.discard(key)
-        door = self._doors.pop(key, None)
-        if door is not None:
-            if door.reading is not None:
-                door.reading.cancel()
-            self._shut(door)
+        connection = self._connections.pop(key, None)
+        if connection is not None:
+            if connection.reading is not None:
+                connection.reading.cancel()
+            self._shut(connection)
 
     async def close(self) -> None:
         """Leave all clusters now."""
-        doors, self._doors = list(self._doors.values()), {}
+        connections, self._connections = list(self._connections.values()), {}
         self._closed.clear()
-        tasks = [each for door in doors for each in (door.reading, door.running) if each]
-        for door in doors:
-            if door.expiry is not None:
-                door.expiry.cancel()
+        tasks = [
+            each
+            for connection in connections
+            for each in (connection.reading, connection.running)
+            if each
+        ]
+        for connection in connections:
+            if connection.expiry is not None:
+                connection.expiry.cancel()
         tasks += self._leaving
         for task in tasks:
             task.cancel()
@@ -150,49 +157,49 @@ class Members:
 
     def session(self, key: str) -> Session | None:
         """The session with a cluster, where there is one."""
-        door = self._doors.get(key)
-        return door.session if door is not None else None
+        connection = self._connections.get(key)
+        return connection.session if connection is not None else None
 
     def reach(self, key: str) -> Reach:
         """Whether a cluster answers; one with a kubeconfig that may not be used does not."""
-        door = self._doors.get(key)
-        if door is None:
+        connection = self._connections.get(key)
+        if connection is None:
             return Reach.NO if key in self._closed else Reach.UNKNOWN
-        if door.session is not None:
-            return door.session.reach
-        return Reach.NO if door.fault else Reach.UNKNOWN
+        if connection.session is not None:
+            return connection.session.reach
+        return Reach.NO if connection.fault else Reach.UNKNOWN
 
     def fault(self, key: str) -> str:
         """Why a cluster can't be reached, in one line; empty where it can, or nobody knows yet."""
-        door = self._doors.get(key)
-        if door is None:
+        connection = self._connections.get(key)
+        if connection is None:
             return "it has no kubeconfigSecretRef" if key in self._closed else ""
-        return door.session.fault if door.session is not None else door.fault
+        return connection.session.fault if connection.session is not None else connection.fault
 
     async def _look(self, key: str) -> None:
         """Open, change or end the session by what the Secret says now."""
-        door = self._doors.get(key)
-        if door is None:
+        connection = self._connections.get(key)
+        if connection is None:
             return
-        kubeconfig = door.kubeconfig
+        kubeconfig = connection.kubeconfig
         try:
             if kubeconfig.text is None:
                 raise ConnectionSettingsError(kubeconfig.fault)  # noqa: TRY301 - one of several
             digest = sha256(kubeconfig.text).hexdigest()
-            if door.session is not None and door.digest == digest:
+            if connection.session is not None and connection.digest == digest:
                 return
             async with self._parsing:
                 # A large one takes its time.
                 access = await asyncio.to_thread(_access, kubeconfig.text, kubeconfig.source)
             self._check_end(access, kubeconfig.source)
         except ConnectionSettingsError as error:
-            self._shut(door)
-            door.fault = str(error)
+            self._shut(connection)
+            connection.fault = str(error)
         else:
-            self._shut(door)
-            door.fault, door.digest = "", digest
-            self._open(key, door, access)
-        kubeconfig.is_of_use = not door.fault
+            self._shut(connection)
+            connection.fault, connection.digest = "", digest
+            self._open(key, connection, access)
+        kubeconfig.is_of_use = not connection.fault
         self._on_change(key)
 
     def _check_end(self, access: Access, source: str) -> None:
@@ -203,50 +210,52 @@ class Members:
                 "renew them"
             )
 
-    def _open(self, key: str, door: Door, access: Access) -> None:
+    def _open(self, key: str, connection: MemberConnection, access: Access) -> None:
         session = Session(
             key,
             replace(access, connection=replace(access.connection, connector=self._connector)),
             self._settings,
-            discover=door.spec.discover_custom_resources,
+            discover=connection.spec.discover_custom_resources,
             on_change=partial(self._on_change, key),
             on_objects=self._on_objects,
             on_crash=self._on_crash,
-            on_failure=door.kubeconfig.look,
+            on_failure=connection.kubeconfig.look,
         )
-        door.session = session
-        door.running = asyncio.create_task(kept(session, self._on_crash))
+        connection.session = session
+        connection.running = asyncio.create_task(kept(session, self._on_crash))
         if access.expires is not None:
-            self._set_timer(key, door, access, access.expires)
+            self._set_timer(key, connection, access, access.expires)
 
-    def _set_timer(self, key: str, door: Door, access: Access, expires: datetime) -> None:
+    def _set_timer(
+        self, key: str, connection: MemberConnection, access: Access, expires: datetime
+    ) -> None:
         """End the session when its credentials end."""
         left = (expires - self._now()).total_seconds()
 
         def due() -> None:
-            if self._doors.get(key) is not door or door.session is None:
+            if self._connections.get(key) is not connection or connection.session is None:
                 return
             try:
-                self._check_end(access, door.kubeconfig.source)
+                self._check_end(access, connection.kubeconfig.source)
             except ConnectionSettingsError as error:
-                self._shut(door)
-                door.fault, door.kubeconfig.is_of_use = str(error), False
-                door.kubeconfig.look()
+                self._shut(connection)
+                connection.fault, connection.kubeconfig.is_of_use = str(error), False
+                connection.kubeconfig.look()
                 self._on_change(key)
             else:
-                self._set_timer(key, door, access, expires)
+                self._set_timer(key, connection, access, expires)
 
         seconds = min(max(left, 1.0), _LONGEST_TIMER)
-        door.expiry = asyncio.get_running_loop().call_later(seconds, due)
+        connection.expiry = asyncio.get_running_loop().call_later(seconds, due)
 
-    def _shut(self, door: Door) -> None:
+    def _shut(self, connection: MemberConnection) -> None:
         """End a session, and let those who are at work there finish."""
-        session, running = door.session, door.running
-        door.session = door.running = None
-        door.digest = ""
-        if door.expiry is not None:
-            door.expiry.cancel()
-            door.expiry = None
+        session, running = connection.session, connection.running
+        connection.session = connection.running = None
+        connection.digest = ""
+        if connection.expiry is not None:
+            connection.expiry.cancel()
+            connection.expiry = None
         if session is None or running is None:
             return
 

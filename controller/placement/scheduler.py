@@ -7,25 +7,35 @@ from one term to the next, and no event puts off a time that is due.
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+import msgspec
+from msgspec import Struct, structs
 from msgspec.structs import replace
 
+from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import APPLICATIONS
-from harbourmaster.controller.own_writes import OwnWrites
-from harbourmaster.controller.placement.writing import changes, is_news, write
+from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.placement.course import next_time, settled
+from harbourmaster.placement.course import moment, next_time, settled
 from harbourmaster.placement.decisions import decide
-from harbourmaster.placement.model import FALSE, SCHEDULED, condition
+from harbourmaster.placement.model import (
+    FALSE,
+    SCHEDULED,
+    ApplicationStatus,
+    ClusterStatus,
+    condition,
+)
 from harbourmaster.placement.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.caches import PlacementCaches
     from harbourmaster.controller.placement.metrics import PlacementMetrics
@@ -37,6 +47,74 @@ if TYPE_CHECKING:
     from harbourmaster.placement.model import Application, Cluster, Condition, MagnumCluster
 
     Told: TypeAlias = Application | Cluster | MagnumCluster
+
+Status = TypeVar("Status", ApplicationStatus, ClusterStatus)
+QUIET: Final = timedelta(seconds=10)
+"""For which it is no news that a try without end was one more in vain."""
+
+
+class _StoredMetadata(Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class _Stored(Struct, frozen=True):
+    metadata: _StoredMetadata
+
+
+_decode: Final = msgspec.json.Decoder(_Stored).decode
+
+
+async def write(
+    client: Client,
+    resource: Resource,
+    metadata: Metadata,
+    value: dict[str, Any],
+    *,
+    subresource: str | None = "status",
+) -> str:
+    """Write fields of an object as it was read; its new version. Raises ApiError."""
+    precondition = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+    value = {**value, "metadata": {**value.get("metadata", {}), **precondition}}
+    raw = await client.patch(
+        resource, metadata.name, MergePatch(value), metadata.namespace, subresource=subresource
+    )
+    return _decode(raw).metadata.resource_version
+
+
+def changes(before: Struct, after: Struct) -> dict[str, Any]:
+    """The fields in which two statuses of a kind differ; None takes a field away."""
+    found = {}
+    for field in structs.fields(after):
+        value = getattr(after, field.name)
+        if value != getattr(before, field.name):
+            found[field.encode_name] = None if value == field.default else _whole(value)
+    return found
+
+
+def _whole(value: object) -> Any:  # noqa: ANN401 - JSON
+    """A value that leaves nothing of an older one: a patch merges objects, but not lists."""
+    if not isinstance(value, Struct):
+        return value
+    return {
+        field.encode_name: None
+        if (found := getattr(value, field.name)) == field.default
+        else _whole(found)
+        for field in structs.fields(value)
+    }
+
+
+def is_news(before: Status, after: Status) -> bool:
+    """Whether a status is to be written: that of endless tries in vain only now and then."""
+    if after is before or after.retries_left != -1 or before.retries_left != -1:
+        return after is not before
+    same = structs.replace(
+        after, next_retry_time=before.next_retry_time, last_decision=before.last_decision
+    )
+    stored, wanted = moment(before.next_retry_time), moment(after.next_retry_time)
+    if same != before or stored is None or wanted is None:
+        return True
+    return abs(wanted - stored) >= QUIET
+
 
 SHORTEST: Final = 0.05
 """Seconds until a look that time alone asks for."""

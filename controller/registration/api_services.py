@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import API_SERVICES
-from harbourmaster.controller.registration.carried import Metadata, Place, ServiceReference
+from harbourmaster.controller.registration.carried import BundleField, Metadata, ServiceReference
 
 SERVED: Final = tuple(f"{version}.custom.metrics.k8s.io" for version in ("v1beta1", "v1beta2"))
-PLACE: Final = Place(API_SERVICES, "/spec", "caBundle", "caBundle of the APIService")
+PLACE: Final = BundleField(API_SERVICES, "/spec", "caBundle", "caBundle of the APIService")
 
 
 class _Spec(Struct, frozen=True, rename="camel"):

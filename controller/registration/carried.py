@@ -73,7 +73,7 @@ class Carrier(Protocol):
         """Whether whoever answers is believed."""
 
 
-class Place(Struct, frozen=True):
+class BundleField(Struct, frozen=True):
     """Where objects of a kind have what is ours."""
 
     resource: Resource
@@ -91,7 +91,7 @@ class Carried:
     def __init__(  # noqa: PLR0913 - what to keep, where it is seen, and whom to tell
         self,
         client: Client,
-        place: Place,
+        place: BundleField,
         service: tuple[str, str],
         stores: Mapping[str, Store[Any]],
         *,

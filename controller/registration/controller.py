@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.parts import Process
-    from harbourmaster.controller.registration.carried import Place
+    from harbourmaster.controller.registration.carried import BundleField
     from harbourmaster.controller.settings import ControllerSettings
     from harbourmaster.kube.workqueue import WorkQueue
 
@@ -116,7 +116,7 @@ class RegistrationController:
         )
         home = self._settings.webhook.service_namespace or self._namespace
 
-        def carried(place: Place, service: str, caches: Mapping[str, Cache[Any]]) -> Carried:
+        def carried(place: BundleField, service: str, caches: Mapping[str, Cache[Any]]) -> Carried:
             return Carried(
                 self._client,
                 place,

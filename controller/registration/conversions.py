@@ -8,11 +8,11 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import APP_VERSIONS, APPS, DEFINITIONS
-from harbourmaster.controller.registration.carried import Metadata, Place, ServiceReference
+from harbourmaster.controller.registration.carried import BundleField, Metadata, ServiceReference
 
 CONVERTED: Final = tuple(f"{each.plural}.{each.group}" for each in (APPS, APP_VERSIONS))
 """The definitions with versions that differ by more than their names."""
-PLACE: Final = Place(
+PLACE: Final = BundleField(
     DEFINITIONS,
     "/spec/conversion/webhook/clientConfig",
     "conversion.caBundle",

@@ -7,8 +7,16 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from harbourmaster.api.resources import APP_VERSIONS
-from harbourmaster.dashboard.pages.phases import Step, name_of_current, steps
+from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
+from harbourmaster.api.times import stamp
+from harbourmaster.dashboard.pages.phases import (
+    PhaseRow,
+    Step,
+    name_of_current,
+    phase_rows,
+    ran,
+    steps,
+)
 from harbourmaster.dashboard.pages.states import (
     Notice,
     Part,
@@ -18,9 +26,10 @@ from harbourmaster.dashboard.pages.states import (
     shown,
 )
 from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.sources import found, values
 from harbourmaster.dashboard.times import moment, seconds_between, span
-from harbourmaster.dashboard.world import values
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PROGRESSING, SUCCEEDED, WARNING
+from harbourmaster.lifecycle.workloads import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,9 +37,10 @@ if TYPE_CHECKING:
 
     from harbourmaster.dashboard.pages.states import Tone
     from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sight import Sight
-    from harbourmaster.dashboard.world import World
-    from harbourmaster.lifecycle.model import AppVersion
+    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.visibility import Visibility
+    from harbourmaster.lifecycle.model import AppVersion, Version, WorkloadVersion
+
 
 PATH: Final = "/applications"
 _PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
@@ -66,9 +76,11 @@ class Applications(Struct, frozen=True):
     parts: tuple[Part, ...]
 
 
-def applications(world: World, sight: Sight, query: Query, now: datetime) -> Applications:
+def applications(
+    sources: Sources, visible: Visibility, query: Query, now: datetime
+) -> Applications:
     """The page, the most urgent first."""
-    newest = _visible(world, sight)
+    newest = _visible(sources, visible)
     found = listed(
         newest,
         query,
@@ -82,9 +94,9 @@ def applications(world: World, sight: Sight, query: Query, now: datetime) -> App
     )
 
 
-def tally(world: World, sight: Sight, _now: datetime) -> Tally:
+def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
-    newest = _visible(world, sight)
+    newest = _visible(sources, visible)
     failed = sorted((each for each in newest if each.status.status == FAILED), key=_rank)
     return Tally(
         title="Applications",
@@ -103,8 +115,8 @@ def tally(world: World, sight: Sight, _now: datetime) -> Tally:
             for each in failed[:_MOST_NOTICES]
         ),
         urgent=len(failed),
-        is_off=world.app_versions is None,
-        is_refused=sight.of(APP_VERSIONS).is_empty,
+        is_off=sources.app_versions is None,
+        is_refused=visible.of(APP_VERSIONS).is_empty,
     )
 
 
@@ -119,11 +131,11 @@ def link_of(version: AppVersion) -> str:
     return f"{PATH}/{quote(metadata.namespace, safe='')}/{quote(version.spec.app_name, safe='')}"
 
 
-def _visible(world: World, sight: Sight) -> list[AppVersion]:
+def _visible(sources: Sources, visible: Visibility) -> list[AppVersion]:
     """The newest version of each application that may be seen."""
-    scope = sight.of(APP_VERSIONS)
+    scope = visible.of(APP_VERSIONS)
     found: dict[tuple[str, str], AppVersion] = {}
-    for each in values(world.app_versions):
+    for each in values(sources.app_versions):
         if not scope.sees(each.metadata.namespace):
             continue
         place = (each.metadata.namespace, each.spec.app_name)
@@ -174,4 +186,145 @@ def _row(version: AppVersion, now: datetime) -> ApplicationRow:
         took=span(seconds_between(start, end or now)) if start else "",
         workloads=len(version.spec.workloads),
         finished=sum(each.status in COMPLETED for each in status.workload_status),
+    )
+
+
+MOST: Final = 50
+"""Workloads on a page, and versions that are offered."""
+
+
+class VersionLink(Struct, frozen=True, gc=False):
+    """A version to choose."""
+
+    version: str
+    object: str
+    state: Shown
+    link: str
+    is_current: bool
+
+
+class Lane(Struct, frozen=True, gc=False):
+    """The phases of the app, or of one of its workloads. Without phases it is not there yet."""
+
+    kind: str
+    name: str
+    version: str
+    state: Shown
+    phases: tuple[PhaseRow, ...] = ()
+    failed_nodes: tuple[str, ...] = ()
+
+
+class ApplicationPage(Struct, frozen=True):
+    """The page."""
+
+    namespace: str
+    name: str
+    version: str
+    object: str
+    state: Shown
+    start: str
+    end: str
+    took: str
+    from_time: str
+    """When the time lines begin, and end."""
+    to_time: str
+    previous: str
+    versions: tuple[VersionLink, ...]
+    lanes: tuple[Lane, ...]
+    more: int
+    """Workloads beyond those on the page."""
+    sees_workloads: bool
+
+
+def application(
+    sources: Sources, visible: Visibility, query: Query, now: datetime, namespace: str, name: str
+) -> ApplicationPage | None:
+    """The page of the version that is asked for, else of the newest; None where there is none."""
+    if not visible.sees(APP_VERSIONS, namespace):
+        return None
+    versions = newest_first(
+        each
+        for each in values(sources.app_versions)
+        if each.metadata.namespace == namespace and each.spec.app_name == name
+    )
+    if not versions:
+        return None
+    version = next((each for each in versions if each.metadata.name == query.version), versions[0])
+    sees = visible.sees(WORKLOAD_VERSIONS, namespace)
+    listed = version.spec.workloads
+    workloads = [
+        (entry.name, entry.version, _workload(sources, version, entry.name, entry.version))
+        for entry in listed[:MOST]
+        if sees
+    ]
+    known: list[Version] = [version, *(each for _, _, each in workloads if each is not None)]
+    start, end = _range(known, now)
+    status = version.status
+    first, last = moment(status.start_time), moment(status.end_time)
+    lanes = [
+        Lane(
+            "Application",
+            name,
+            version.spec.version,
+            shown(status.status),
+            _rows(version, start, end, now),
+        )
+    ]
+    for workload, number, each in workloads:
+        if each is None:
+            lanes.append(Lane("Workload", workload, number, shown("Not there yet")))
+            continue
+        nodes = tuple(one.name for one in each.status.failed_nodes)
+        state = shown(each.status.status)
+        lanes.append(Lane("Workload", workload, number, state, _rows(each, start, end, now), nodes))
+    return ApplicationPage(
+        namespace=namespace,
+        name=name,
+        version=version.spec.version,
+        object=version.metadata.name,
+        state=shown(status.status),
+        start=status.start_time,
+        end=status.end_time,
+        took=span(seconds_between(first, last or now)) if first else "",
+        from_time=stamp(start),
+        to_time=stamp(end),
+        previous=version.spec.previous_version,
+        versions=tuple(
+            VersionLink(
+                version=each.spec.version,
+                object=each.metadata.name,
+                state=shown(each.status.status),
+                link=link_of(each) + query.link(version=each.metadata.name),
+                is_current=each is version,
+            )
+            for each in versions[:MOST]
+        ),
+        lanes=tuple(lanes),
+        more=max(len(listed) - MOST, 0),
+        sees_workloads=sees,
+    )
+
+
+def _rows(version: Version, start: datetime, end: datetime, now: datetime) -> tuple[PhaseRow, ...]:
+    return tuple(phase_rows(version, start, end, now))
+
+
+def _workload(sources: Sources, app: AppVersion, name: str, version: str) -> WorkloadVersion | None:
+    names = names_of(app.spec.app_name, name, version)
+    return found(sources.workload_versions, f"{app.metadata.namespace}/{names.version}")
+
+
+def _range(versions: Iterable[Version], now: datetime) -> tuple[datetime, datetime]:
+    """From when to when the time line goes."""
+    starts, ends = [], []
+    for version in versions:
+        status = version.status
+        starts.append(moment(status.start_time))
+        ends.append(moment(status.end_time) or (now if status.start_time else None))
+        for each in ran(version, now):
+            starts.append(each.start)
+            ends.append(each.end)
+    return (
+        min((each for each in starts if each is not None), default=now),
+        max((each for each in ends if each is not None), default=now),
     )

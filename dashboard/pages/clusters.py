@@ -17,7 +17,7 @@ from harbourmaster.dashboard.pages.states import (
     shown,
 )
 from harbourmaster.dashboard.query import Listing, listed, turned
-from harbourmaster.dashboard.world import values
+from harbourmaster.dashboard.sources import values
 from harbourmaster.placement.model import DecisionRecord
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sight import Sight
-    from harbourmaster.dashboard.world import World
+    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.placement.model import Application, Reference, ReportedCluster
 
 PATH: Final = "/clusters"
@@ -97,10 +97,10 @@ class Clusters(Struct, frozen=True):
     parts: tuple[Part, ...]
 
 
-def clusters(world: World, sight: Sight, query: Query, _now: datetime) -> Clusters:
+def clusters(sources: Sources, visible: Visibility, query: Query, _now: datetime) -> Clusters:
     """The page, the most urgent first."""
     if query.view == PLACED:
-        seen = _applications(world, sight)
+        seen = _applications(sources, visible)
         placed = listed(
             seen,
             query,
@@ -116,8 +116,8 @@ def clusters(world: World, sight: Sight, query: Query, _now: datetime) -> Cluste
         )
         rows = [_placement(each) for each in placed.rows]
         return Clusters(True, None, turned(placed, rows), tuple(_parts(_phases(seen))))
-    members = _clusters(world, sight)
-    running = _running(world, sight)
+    members = _clusters(sources, visible)
+    running = _running(sources, visible)
     found = listed(
         members,
         query,
@@ -131,9 +131,9 @@ def clusters(world: World, sight: Sight, query: Query, _now: datetime) -> Cluste
     return Clusters(False, turned_rows, None, states)
 
 
-def tally(world: World, sight: Sight, _now: datetime) -> Tally:
+def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of the clusters."""
-    members = _clusters(world, sight)
+    members = _clusters(sources, visible)
     bad = [each for each in members if shown(each.status.state).tone in {"bad", "warn"}]
     return Tally(
         title="Clusters",
@@ -152,14 +152,14 @@ def tally(world: World, sight: Sight, _now: datetime) -> Tally:
             for each in bad[:_MOST_NOTICES]
         ),
         urgent=len(bad),
-        is_off=world.clusters is None,
-        is_refused=sight.of(CLUSTERS).is_empty,
+        is_off=sources.clusters is None,
+        is_refused=visible.of(CLUSTERS).is_empty,
     )
 
 
-def tally_placed(world: World, sight: Sight, _now: datetime) -> Tally:
+def tally_placed(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of the applications that are placed."""
-    seen = _applications(world, sight)
+    seen = _applications(sources, visible)
     link = f"{PATH}?view={PLACED}"
     bad = [each for each in seen if shown(each.status.phase).tone == "bad"]
     return Tally(
@@ -179,19 +179,19 @@ def tally_placed(world: World, sight: Sight, _now: datetime) -> Tally:
             for each in bad[:_MOST_NOTICES]
         ),
         urgent=len(bad),
-        is_off=world.applications is None,
-        is_refused=sight.of(APPLICATIONS).is_empty,
+        is_off=sources.applications is None,
+        is_refused=visible.of(APPLICATIONS).is_empty,
     )
 
 
-def _clusters(world: World, sight: Sight) -> list[ReportedCluster]:
-    scope = sight.of(CLUSTERS)
-    return [each for each in values(world.clusters) if scope.sees(each.metadata.namespace)]
+def _clusters(sources: Sources, visible: Visibility) -> list[ReportedCluster]:
+    scope = visible.of(CLUSTERS)
+    return [each for each in values(sources.clusters) if scope.sees(each.metadata.namespace)]
 
 
-def _applications(world: World, sight: Sight) -> list[Application]:
-    scope = sight.of(APPLICATIONS)
-    return [each for each in values(world.applications) if scope.sees(each.metadata.namespace)]
+def _applications(sources: Sources, visible: Visibility) -> list[Application]:
+    scope = visible.of(APPLICATIONS)
+    return [each for each in values(sources.applications) if scope.sees(each.metadata.namespace)]
 
 
 def _phases(seen: Iterable[Application]) -> Iterator[str]:
@@ -207,12 +207,12 @@ def _parts(states: Iterable[str]) -> Iterator[Part]:
         yield Part(found.label, counts[state], found.tone, state)
 
 
-def _running(world: World, sight: Sight) -> dict[str, int] | None:
+def _running(sources: Sources, visible: Visibility) -> dict[str, int] | None:
     """How many applications run on each cluster, by its key."""
-    if sight.of(APPLICATIONS).is_empty:
+    if visible.of(APPLICATIONS).is_empty:
         return None
     counts: dict[str, int] = {}
-    for each in _applications(world, sight):
+    for each in _applications(sources, visible):
         target = each.status.running_on
         if target is not None:
             key = f"{target.namespace or each.metadata.namespace}/{target.name}"

@@ -13,7 +13,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOADS,
 )
-from harbourmaster.dashboard.world import found, values
+from harbourmaster.dashboard.sources import found, values
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.model import MetricReference
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.dashboard.sight import Sight
-    from harbourmaster.dashboard.world import Source, World
+    from harbourmaster.dashboard.sources import Source, Sources
+    from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import (
@@ -66,18 +66,18 @@ class _Known(NamedTuple):
 class Gatherer:
     """Finds what is known of pods, one after the other; no more than may be seen."""
 
-    def __init__(self, world: World, sight: Sight) -> None:
-        self._world = world
-        self._sight = sight
+    def __init__(self, sources: Sources, visible: Visibility) -> None:
+        self._sources = sources
+        self._visible = visible
         self._known: dict[str, _Known] = {}
         self._apps: dict[tuple[str, str], list[AppVersion]] = {}
-        for each in values(world.app_versions):
+        for each in values(sources.app_versions):
             place = (each.metadata.namespace, each.spec.app_name)
             self._apps.setdefault(place, []).append(each)
 
     def facts(self, pod: Pod) -> Facts:
         """What is known of one pod."""
-        world, namespace = self._world, pod.namespace
+        sources, namespace = self._sources, pod.namespace
         known = self._known.get(namespace)
         if known is None:
             known = self._known[namespace] = self._in(namespace)
@@ -85,9 +85,9 @@ class Gatherer:
         version = workload = app = None
         if described is not None:
             names = names_of_pod(described)
-            version = found(world.workload_versions, f"{namespace}/{names.version}")
+            version = found(sources.workload_versions, f"{namespace}/{names.version}")
             if WORKLOADS.kind not in known.unread:
-                workload = found(world.workloads, f"{namespace}/{names.workload}")
+                workload = found(sources.workloads, f"{namespace}/{names.workload}")
             if version is not None:
                 app = app_version_of(version, self._apps.get((namespace, version.spec.app), ()))
         return Facts(
@@ -103,14 +103,14 @@ class Gatherer:
         )
 
     def _in(self, namespace: str) -> _Known:
-        world = self._world
-        places = tuple(dict.fromkeys((namespace, *world.definition_namespaces)))
-        metrics = self._named(world.metrics, KEPTN_METRICS, places)
+        sources = self._sources
+        places = tuple(dict.fromkeys((namespace, *sources.definition_namespaces)))
+        metrics = self._named(sources.metrics, KEPTN_METRICS, places)
         return _Known(
-            tasks=self._named(world.tasks, TASKS, (namespace,)),
-            evaluations=self._named(world.evaluations, EVALUATIONS, (namespace,)),
-            task_definitions=self._named(world.task_definitions, TASK_DEFINITIONS, places),
-            definitions=self._named(world.evaluation_definitions, EVALUATION_DEFINITIONS, places),
+            tasks=self._named(sources.tasks, TASKS, (namespace,)),
+            evaluations=self._named(sources.evaluations, EVALUATIONS, (namespace,)),
+            task_definitions=self._named(sources.task_definitions, TASK_DEFINITIONS, places),
+            definitions=self._named(sources.evaluation_definitions, EVALUATION_DEFINITIONS, places),
             metrics=_Metrics(metrics, self._metric),
             unread=tuple(each.kind for each in DETAILS if self._is_unread(each, namespace, places)),
         )
@@ -118,17 +118,17 @@ class Gatherer:
     def _is_unread(self, kind: Resource, namespace: str, places: Iterable[str]) -> bool:
         """Whether one may be where it is not seen: then it must not be called missing."""
         looked_at = places if kind in DEFINITIONS else (namespace,)
-        return not all(self._sight.sees(kind, each) for each in looked_at)
+        return not all(self._visible.sees(kind, each) for each in looked_at)
 
     def _named(
         self, source: Source[T] | None, kind: Resource, places: Iterable[str]
     ) -> Mapping[str, T]:
-        return _Named(source, [each for each in places if self._sight.sees(kind, each)])
+        return _Named(source, [each for each in places if self._visible.sees(kind, each)])
 
     def _metric(self, reference: MetricReference) -> Metric | None:
-        if not self._sight.sees(KEPTN_METRICS, reference.namespace):
+        if not self._visible.sees(KEPTN_METRICS, reference.namespace):
             return None
-        return found(self._world.metrics, f"{reference.namespace}/{reference.name}")
+        return found(self._sources.metrics, f"{reference.namespace}/{reference.name}")
 
 
 class _Found(Mapping[K, T], Generic[K, T]):

@@ -15,8 +15,8 @@ from harbourmaster.api.resources import (
 from harbourmaster.dashboard.pages.gate_facts import Gatherer
 from harbourmaster.dashboard.pages.states import Notice, Part, Tally, Tone, plural
 from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.sources import values
 from harbourmaster.dashboard.turns import at_once
-from harbourmaster.dashboard.world import values
 from harbourmaster.lifecycle.gate_report import GateReport, case_of, gate_report
 from harbourmaster.lifecycle.gate_verdict import verdict_on
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sight import Sight
+    from harbourmaster.dashboard.sources import Sources
     from harbourmaster.dashboard.turns import Course
-    from harbourmaster.dashboard.world import World
+    from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.gate_verdict import Verdict
     from harbourmaster.lifecycle.gated_pods import Pod
@@ -86,14 +86,14 @@ class Gates(Struct, frozen=True):
     """Whether pods may wait only for so long."""
 
 
-def gates(world: World, sight: Sight, query: Query, now: datetime) -> Gates:
+def gates(sources: Sources, visible: Visibility, query: Query, now: datetime) -> Gates:
     """The page: what nothing will release first, then who waits longest."""
-    return at_once(course(world, sight, query, now))
+    return at_once(course(sources, visible, query, now))
 
 
-def course(world: World, sight: Sight, query: Query, now: datetime) -> Course[Gates]:
+def course(sources: Sources, visible: Visibility, query: Query, now: datetime) -> Course[Gates]:
     """The same in turns: to find out why a pod waits takes long, and a page of it is short."""
-    waiting = yield from _waiting(world, sight, now)
+    waiting = yield from _waiting(sources, visible, now)
     found_rows = listed(
         waiting,
         query,
@@ -103,16 +103,16 @@ def course(world: World, sight: Sight, query: Query, now: datetime) -> Course[Ga
         holds=lambda each: not query.state or each.verdict.code == query.state,
     )
     rows = [
-        GateRow(gate_report(each.pod, each.facts, world.rules, now), each.word, each.tone)
+        GateRow(gate_report(each.pod, each.facts, sources.rules, now), each.word, each.tone)
         for each in found_rows.rows
     ]
-    is_bounded = world.rules.max_age_seconds > 0
+    is_bounded = sources.rules.max_age_seconds > 0
     return Gates(turned(found_rows, rows), tuple(_parts(waiting)), is_bounded)
 
 
-def tally(world: World, sight: Sight, now: datetime) -> Course[Tally]:
+def tally(sources: Sources, visible: Visibility, now: datetime) -> Course[Tally]:
     """What the overview says of them, in turns."""
-    waiting = yield from _waiting(world, sight, now)
+    waiting = yield from _waiting(sources, visible, now)
     urgent = sorted((each for each in waiting if each.is_urgent), key=_rank)
     return Tally(
         title="Gates",
@@ -131,8 +131,8 @@ def tally(world: World, sight: Sight, now: datetime) -> Course[Tally]:
             for each in urgent[:_MOST_NOTICES]
         ),
         urgent=len(urgent),
-        is_off=world.gated_pods is None,
-        is_refused=any(sight.of(each).is_empty for each in NEEDED),
+        is_off=sources.gated_pods is None,
+        is_refused=any(visible.of(each).is_empty for each in NEEDED),
     )
 
 
@@ -155,17 +155,17 @@ class _Waiting(NamedTuple):
         return self.tone == "bad" or self.is_overdue
 
 
-def _waiting(world: World, sight: Sight, now: datetime) -> Course[list[_Waiting]]:
-    scopes = [sight.of(each) for each in NEEDED]
-    gatherer = Gatherer(world, sight)
+def _waiting(sources: Sources, visible: Visibility, now: datetime) -> Course[list[_Waiting]]:
+    scopes = [visible.of(each) for each in NEEDED]
+    gatherer = Gatherer(sources, visible)
     waiting = []
-    for number, pod in enumerate(values(world.gated_pods), 1):
+    for number, pod in enumerate(values(sources.gated_pods), 1):
         if not number % _SLICE:
             yield
         if not pod.is_ours or not all(scope.sees(pod.namespace) for scope in scopes):
             continue
         facts = gatherer.facts(pod)
-        case = case_of(pod, facts, world.rules, now)
+        case = case_of(pod, facts, sources.rules, now)
         verdict = verdict_on(case)
         tone: Tone = "warn" if case.is_overdue else "idle"
         tone = _TONES.get(verdict.code, tone)

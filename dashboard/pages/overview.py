@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sight import Sight
+    from harbourmaster.dashboard.sources import Sources
     from harbourmaster.dashboard.turns import Course
-    from harbourmaster.dashboard.world import World
+    from harbourmaster.dashboard.visibility import Visibility
 
 MOST_OF_ONE: Final = 5
 """Notices of one kind: a hundred failed applications must not hide the one cluster."""
@@ -52,19 +52,19 @@ class Overview(Struct, frozen=True):
     further: tuple[Further, ...]
 
 
-def overview(world: World, sight: Sight, query: Query, now: datetime) -> Overview:
+def overview(sources: Sources, visible: Visibility, query: Query, now: datetime) -> Overview:
     """The page."""
-    return at_once(course(world, sight, query, now))
+    return at_once(course(sources, visible, query, now))
 
 
-def course(world: World, sight: Sight, _query: Query, now: datetime) -> Course[Overview]:
+def course(sources: Sources, visible: Visibility, _query: Query, now: datetime) -> Course[Overview]:
     """The same in turns."""
     tallies = []
     for each in _TALLIES:
-        tallies.append(each(world, sight, now))
+        tallies.append(each(sources, visible, now))
         yield
     # Second on the page, and the one that takes long.
-    tallies.insert(1, (yield from gates.tally(world, sight, now)))
+    tallies.insert(1, (yield from gates.tally(sources, visible, now)))
     notices = [notice for tally in tallies for notice in tally.notices[:MOST_OF_ONE]]
     notices.sort(key=lambda each: _RANK.get(each.tone, len(_RANK)))
     further = tuple(

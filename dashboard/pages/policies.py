@@ -9,7 +9,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
 from harbourmaster.dashboard.pages.states import Notice, Part, Tally, plural
 from harbourmaster.dashboard.query import Listing, listed, turned
-from harbourmaster.dashboard.world import values
+from harbourmaster.dashboard.sources import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.selectors import LabelSelector
     from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sight import Sight
-    from harbourmaster.dashboard.world import KnownPolicy, World
+    from harbourmaster.dashboard.sources import KnownPolicy, Sources
+    from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.policies.model import PolicySpec
 
 PATH: Final = "/policies"
@@ -63,10 +63,10 @@ class Policies(Struct, frozen=True):
     sees_all_pods: bool
 
 
-def policies(world: World, sight: Sight, query: Query, _now: datetime) -> Policies:
+def policies(sources: Sources, visible: Visibility, query: Query, _now: datetime) -> Policies:
     """The page, in the order in which policies apply; those at fault first."""
-    seen = _visible(world, sight)
-    counts = {each.compiled.reference: _count(world, sight, each) for each in seen}
+    seen = _visible(sources, visible)
+    counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
     found = listed(
         seen,
         query,
@@ -79,22 +79,22 @@ def policies(world: World, sight: Sight, query: Query, _now: datetime) -> Polici
             or (query.state == UNUSED and counts[each.compiled.reference] == 0)
         ),
     )
-    scope = sight.of(PODS)
-    pods = sum(count for space, count in world.counts.pods.items() if scope.sees(space))
+    scope = visible.of(PODS)
+    pods = sum(count for space, count in sources.counts.pods.items() if scope.sees(space))
     return Policies(
         turned(found, [_row(each, counts[each.compiled.reference]) for each in found.rows]),
         tuple(_parts(seen, counts)),
         pods,
-        is_counted=world.counts.is_whole,
+        is_counted=sources.counts.is_whole,
         sees_pods=not scope.is_empty,
         sees_all_pods=scope.everywhere,
     )
 
 
-def tally(world: World, sight: Sight, _now: datetime) -> Tally:
+def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
-    seen = _visible(world, sight)
-    counts = {each.compiled.reference: _count(world, sight, each) for each in seen}
+    seen = _visible(sources, visible)
+    counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
     faulty = [each for each in seen if each.compiled.fault is not None]
     faulty.sort(key=lambda each: each.compiled.rank)
     return Tally(
@@ -108,27 +108,29 @@ def tally(world: World, sight: Sight, _now: datetime) -> Tally:
             for each in faulty[:_MOST_NOTICES]
         ),
         urgent=len(faulty),
-        is_off=world.policies is None,
-        is_refused=sight.of(POLICIES).is_empty and sight.of(CLUSTER_POLICIES).is_empty,
+        is_off=sources.policies is None,
+        is_refused=visible.of(POLICIES).is_empty and visible.of(CLUSTER_POLICIES).is_empty,
     )
 
 
-def _visible(world: World, sight: Sight) -> list[KnownPolicy]:
-    scope = sight.of(POLICIES)
+def _visible(sources: Sources, visible: Visibility) -> list[KnownPolicy]:
+    scope = visible.of(POLICIES)
     found = [
-        each for each in values(world.policies) if scope.sees(each.policy.metadata.namespace or "")
+        each
+        for each in values(sources.policies)
+        if scope.sees(each.policy.metadata.namespace or "")
     ]
-    if sight.sees(CLUSTER_POLICIES):
-        found += values(world.cluster_policies)
+    if visible.sees(CLUSTER_POLICIES):
+        found += values(sources.cluster_policies)
     return found
 
 
-def _count(world: World, sight: Sight, policy: KnownPolicy) -> int | None:
-    scope = sight.of(PODS)
+def _count(sources: Sources, visible: Visibility, policy: KnownPolicy) -> int | None:
+    scope = visible.of(PODS)
     namespace = policy.policy.metadata.namespace
-    if not world.counts.is_whole or scope.is_empty or (namespace and not scope.sees(namespace)):
+    if not sources.counts.is_whole or scope.is_empty or (namespace and not scope.sees(namespace)):
         return None
-    found = world.counts.by_policy.get(policy.compiled.reference, {})
+    found = sources.counts.by_policy.get(policy.compiled.reference, {})
     return sum(count for space, count in found.items() if scope.sees(space))
 
 

@@ -9,8 +9,8 @@ from msgspec import Struct
 from harbourmaster.api.resources import NODES
 from harbourmaster.dashboard.pages.states import Notice, Part, Tally, plural
 from harbourmaster.dashboard.query import Listing, listed
+from harbourmaster.dashboard.sources import values
 from harbourmaster.dashboard.times import moment
-from harbourmaster.dashboard.world import values
 from harbourmaster.rescheduling.reservation import is_ours, parse
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sight import Sight
-    from harbourmaster.dashboard.world import World
+    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.rescheduling.model import Node
 
 PATH: Final = "/reservations"
@@ -50,9 +50,11 @@ class Reservations(Struct, frozen=True):
     parts: tuple[Part, ...]
 
 
-def reservations(world: World, sight: Sight, query: Query, now: datetime) -> Reservations:
+def reservations(
+    sources: Sources, visible: Visibility, query: Query, now: datetime
+) -> Reservations:
     """The page, the earliest deadline first."""
-    rows = _rows(world, sight, now)
+    rows = _rows(sources, visible, now)
     found = listed(
         rows,
         query,
@@ -64,9 +66,9 @@ def reservations(world: World, sight: Sight, query: Query, now: datetime) -> Res
     return Reservations(found, tuple(_parts(rows)))
 
 
-def tally(world: World, sight: Sight, now: datetime) -> Tally:
+def tally(sources: Sources, visible: Visibility, now: datetime) -> Tally:
     """What the overview says of them."""
-    rows = _rows(world, sight, now)
+    rows = _rows(sources, visible, now)
     overdue = [each for each in rows if each.is_overdue]
     return Tally(
         title="Reservations",
@@ -85,15 +87,15 @@ def tally(world: World, sight: Sight, now: datetime) -> Tally:
             for each in overdue[:_MOST_NOTICES]
         ),
         urgent=len(overdue),
-        is_off=world.nodes is None,
-        is_refused=sight.of(NODES).is_empty,
+        is_off=sources.nodes is None,
+        is_refused=visible.of(NODES).is_empty,
     )
 
 
-def _rows(world: World, sight: Sight, now: datetime) -> list[ReservationRow]:
-    if not sight.sees(NODES):
+def _rows(sources: Sources, visible: Visibility, now: datetime) -> list[ReservationRow]:
+    if not visible.sees(NODES):
         return []
-    return [row for node in values(world.nodes) for row in _of_node(node, now)]
+    return [row for node in values(sources.nodes) for row in _of_node(node, now)]
 
 
 def _of_node(node: Node, now: datetime) -> Iterator[ReservationRow]:

@@ -16,14 +16,14 @@ from multidict import CIMultiDict
 
 from harbourmaster.api.times import stamp, utc_now
 from harbourmaster.dashboard.app import Dashboard
-from harbourmaster.dashboard.counts import Counter
+from harbourmaster.dashboard.caches import Counter
 from harbourmaster.dashboard.session import Sealer
-from harbourmaster.dashboard.world import (
+from harbourmaster.dashboard.sources import (
     KnownPolicy,
     LabelledPod,
     MatchCounts,
-    Plain,
-    World,
+    Sources,
+    StaticSource,
 )
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
@@ -110,7 +110,7 @@ class Filled:
 
     def __init__(self, now=None, max_age=0.0):
         self.now = now or utc_now()
-        self.sources = {each: Plain() for each in self.SOURCES}
+        self.sources = {each: StaticSource() for each in self.SOURCES}
         self.pods = Store()
         self.rules = GateRules(max_age_seconds=max_age)
         self.dashboard = None
@@ -126,7 +126,7 @@ class Filled:
 
     async def world(self, *, counts=True):
         found = await self.counter.counts() if counts else MatchCounts()
-        return World(**self.sources, counts=found, rules=self.rules)
+        return Sources(**self.sources, counts=found, rules=self.rules)
 
     def put(self, source, obj, key=None):
         key = key or obj.metadata.key

@@ -24,7 +24,7 @@ from harbourmaster.controller.manager import Manager
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
-from harbourmaster.dashboard.mirrors import DashboardMirrors, known_policy
+from harbourmaster.dashboard.caches import DashboardCaches, known_policy
 from harbourmaster.dashboard.server import DashboardServer
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.lifecycle.gate_verdict import GateRules
@@ -155,7 +155,7 @@ def test_no_port_that_others_reach_is_without_a_certificate(client):
         DashboardServer(
             client,
             settings.dashboard,
-            DashboardMirrors(client),
+            DashboardCaches(client),
             certificate=None,
             rules=GateRules(),
             definition_namespaces=(),
@@ -174,22 +174,22 @@ async def test_it_mirrors_policies_pods_and_namespaces(api, client, background):
     api.put(PODS, {"metadata": {"name": "a", "namespace": "shop", "labels": {"app": "cart"}}})
     api.put(POLICIES, {"metadata": {"name": "p", "namespace": "shop"}, "spec": {"podSelector": {}}})
     api.put(CLUSTER_POLICIES, {"metadata": {"name": "c"}, "spec": {"tolerations": 7}})
-    mirrors = DashboardMirrors(client)
+    mirrors = DashboardCaches(client)
     told = []
     mirrors.on_change.append(lambda name, keys: told.append((name, sorted(keys))))
     for each in mirrors.reflectors:
         background(each.run())
     await until_true(lambda: all(each.synced.is_set() for each in mirrors.reflectors))
-    world = await mirrors.world(counts=True)
+    world = await mirrors.sources(counts=True)
     assert world.counts.by_policy["PodSchedulingPolicy shop/p"] == {"shop": 1}
     # What can't be read selects all that it could reach, as at admission.
     assert world.counts.by_policy["ClusterPodSchedulingPolicy c"] == {"shop": 1}
     (broken,) = world.cluster_policies.store.values()
     assert "tolerations" in broken.compiled.fault
     assert ("policies", ["shop/p"]) in told
-    assert not (await mirrors.world(counts=False)).counts.pods
+    assert not (await mirrors.sources(counts=False)).counts.pods
     assert world.app_versions is None
-    assert (await mirrors.world(counts=False)).nodes is None
+    assert (await mirrors.sources(counts=False)).nodes is None
 
 
 async def test_mirrors_of_the_controllers_are_shared(start, api):
@@ -202,7 +202,7 @@ async def test_mirrors_of_the_controllers_are_shared(start, api):
     async with asyncio.timeout(PATIENCE):
         await server_of(manager, DashboardServer).listening.wait()
     mirrors = server_of(manager, DashboardServer)._mirrors
-    world = await mirrors.world(counts=False)
+    world = await mirrors.sources(counts=False)
     assert world.gated_pods is not None
     assert world.clusters is not None
     assert world.nodes is not None

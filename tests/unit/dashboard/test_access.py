@@ -6,7 +6,7 @@ import json
 import pytest
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, TOKEN_REVIEWS
-from harbourmaster.dashboard.access import AT_ONCE, ClusterAccess
+from harbourmaster.dashboard.visibility import AT_ONCE, ClusterAccess
 from harbourmaster.kube import access as deciding
 from harbourmaster.kube.access import User
 from harbourmaster.kube.errors import ServerError

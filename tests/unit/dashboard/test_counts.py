@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from harbourmaster.dashboard import counts
-from harbourmaster.dashboard.counts import Counter
-from harbourmaster.dashboard.world import LabelledPod
+from harbourmaster.dashboard import caches as counts
+from harbourmaster.dashboard.caches import Counter
+from harbourmaster.dashboard.sources import LabelledPod
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import Policy

@@ -15,17 +15,17 @@ from harbourmaster.dashboard.pages import (
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.application import application
+from harbourmaster.dashboard.pages.applications import application
 from harbourmaster.dashboard.pages.phases import WIDTH
 from harbourmaster.dashboard.query import Query
 from harbourmaster.dashboard.registry import SOURCES
-from harbourmaster.dashboard.sight import EVERYWHERE, Sight
+from harbourmaster.dashboard.sources import Sources
 from harbourmaster.dashboard.turns import in_turns
-from harbourmaster.dashboard.world import World
+from harbourmaster.dashboard.visibility import EVERYWHERE, Visibility
 from helpers.dashboard import Filled
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-ALL = Sight({f"{kind.plural}.{kind.group}": EVERYWHERE for kind in SOURCES})
+ALL = Visibility({f"{kind.plural}.{kind.group}": EVERYWHERE for kind in SOURCES})
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def test_an_empty_world_has_empty_pages(filled):
 
 
 def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
-    found = overview.overview(World(), Sight(), Query(), NOW)
+    found = overview.overview(Sources(), Visibility(), Query(), NOW)
     assert found.tallies
     assert all(each.is_off and each.is_refused for each in found.tallies)
 

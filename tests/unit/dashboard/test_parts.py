@@ -10,7 +10,6 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from markupsafe import Markup
 
-from harbourmaster.dashboard.assets import read_assets
 from harbourmaster.dashboard.attempts import WRONG_TOKENS, Attempts
 from harbourmaster.dashboard.guard import (
     is_from_our_page,
@@ -18,7 +17,7 @@ from harbourmaster.dashboard.guard import (
     local_path,
 )
 from harbourmaster.dashboard.query import ROWS, Query, listed, read_query, turned
-from harbourmaster.dashboard.text import finalize, visible
+from harbourmaster.dashboard.rendering import finalize, read_assets, visible
 from harbourmaster.dashboard.times import age, span
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.dashboard.sight import MOST_NAMESPACES, look
-from harbourmaster.dashboard.world import Plain
+from harbourmaster.dashboard.sources import StaticSource
+from harbourmaster.dashboard.visibility import MOST_NAMESPACES, look
 from harbourmaster.kube.access import User
 from helpers.dashboard import StubAccess
 
@@ -90,7 +90,7 @@ async def test_pods_that_are_not_all_here_are_not_counted(place, monkeypatch):
     filled = place.filled
     filled.namespace("shop")
     filled.policy("shop", "keep-all", 0, podSelector={})
-    labels = Plain(filled.pods)
+    labels = StaticSource(filled.pods)
     labels.synced.clear()
     filled.counter._is_whole = labels.synced.is_set
     filled.sources["labels"] = labels

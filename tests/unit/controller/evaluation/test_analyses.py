@@ -16,8 +16,7 @@ from harbourmaster.api.resources import (
     METRICS_PROVIDERS,
 )
 from harbourmaster.controller.evaluation.analyses import Analyses
-from harbourmaster.controller.evaluation.caches import MetricCaches
-from harbourmaster.controller.evaluation.context import MetricContext
+from harbourmaster.controller.evaluation.caches import MetricCaches, MetricContext
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.evaluation.model import (
     Analysis,

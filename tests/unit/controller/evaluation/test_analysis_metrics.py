@@ -6,10 +6,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.controller.evaluation.analysis_measures import AnalysisMeasures
 from harbourmaster.controller.evaluation.telemetry import (
     SHOWN_ANALYSES,
     SHOWN_OBJECTIVES,
+    AnalysisMeasures,
     AnalysisMetrics,
 )
 from harbourmaster.evaluation.analysis import Measured, judge

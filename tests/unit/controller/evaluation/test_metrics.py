@@ -15,8 +15,7 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation import rounds
-from harbourmaster.controller.evaluation.caches import MetricCaches
-from harbourmaster.controller.evaluation.context import MetricContext
+from harbourmaster.controller.evaluation.caches import MetricCaches, MetricContext
 from harbourmaster.controller.evaluation.metrics import Metrics
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.evaluation.telemetry import METRIC_LATENESS, MetricSchedule

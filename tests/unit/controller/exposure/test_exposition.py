@@ -5,7 +5,7 @@ import random
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harbourmaster.controller.exposure.exposition import gauge_name, render
+from harbourmaster.controller.exposure.plain import gauge_name, render
 from helpers.valued import metric, values
 
 

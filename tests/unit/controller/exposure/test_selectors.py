@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.controller.exposure.selectors import MAX_LENGTH, parse_selector
+from harbourmaster.controller.exposure.metrics_api import MAX_LENGTH, parse_selector
 
 WEB = {"app": "web", "tier": "front", "example.com/weight": "5"}
 

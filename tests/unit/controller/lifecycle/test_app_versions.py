@@ -11,7 +11,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.controller.lifecycle.app_versions import AppVersions
+from harbourmaster.controller.lifecycle.versions import AppVersions
 from harbourmaster.gates.names import version_name
 from harbourmaster.kube.errors import (
     ConflictError,

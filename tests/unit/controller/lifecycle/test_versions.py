@@ -17,7 +17,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.controller.lifecycle.app_versions import AppVersions
+from harbourmaster.controller.lifecycle.versions import AppVersions
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
 from harbourmaster.kube.errors import ApiError, ServerError, UnreachableError
 from harbourmaster.lifecycle.model import ResourceReference

@@ -42,7 +42,7 @@ class Source(Protocol[T]):
 
 
 @dataclass
-class Plain(Source[T]):
+class StaticSource(Source[T]):
     """A store without a mirror behind it."""
 
     store: Store[T] = field(default_factory=Store)
@@ -80,7 +80,7 @@ class MatchCounts(Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class Sources:
     """The sources of all pages; None where nobody mirrors a kind, as its controller is off."""
 
     app_versions: Source[AppVersion] | None = None

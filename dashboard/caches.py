@@ -6,6 +6,7 @@ their metadata comes. Whoever leads needs none of them.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,20 +15,84 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, PODS, POLICIES
-from harbourmaster.dashboard.counts import Counter
-from harbourmaster.dashboard.world import KnownPolicy, LabelledPod, World
+from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod, MatchCounts, Sources
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
+from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY, Policy, PolicyMetadata
 from harbourmaster.rescheduling.interning import shared_labels, shared_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.caches import SharedCache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.policies.compiled import CompiledPolicy
+
+
+SLICE: Final = 500
+"""Pods that are matched in one go; others have their turn after each."""
+HELD: Final = 2.0
+"""Seconds for which counts are given again though something has changed."""
+
+
+class Counter:
+    """Counts when somebody wants to know, and not again until something has changed."""
+
+    def __init__(
+        self,
+        policies: Callable[[], Iterable[CompiledPolicy]],
+        pods: Callable[[], Iterable[LabelledPod]],
+        namespace: Callable[[str], Mapping[str, str] | None],
+        is_whole: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """``namespace`` gives its labels; ``is_whole`` whether all of it is known."""
+        self._is_whole = is_whole
+        self._policies = policies
+        self._pods = pods
+        self._namespace = namespace
+        self._counts = MatchCounts()
+        self._is_outdated = True
+        self._good_until = 0.0
+        self._counting = asyncio.Lock()
+
+    def outdate(self) -> None:
+        """Pods, policies or namespaces have changed."""
+        self._is_outdated = True
+
+    async def counts(self) -> MatchCounts:
+        """What was counted last, or is now."""
+        async with self._counting:
+            clock = asyncio.get_running_loop().time
+            is_due = self._is_outdated and clock() >= self._good_until
+            if is_due or not self._counts.is_whole:
+                self._is_outdated = False
+                try:
+                    self._counts = await self._count()
+                except BaseException:
+                    # Who asked has gone away: whoever comes next counts again.
+                    self._is_outdated = True
+                    raise
+                self._good_until = clock() + HELD
+            return self._counts
+
+    async def _count(self) -> MatchCounts:
+        is_whole = self._is_whole()
+        chosen = policy_set(self._policies())
+        by_policy: dict[str, dict[str, int]] = {}
+        pods: dict[str, int] = {}
+        for number, pod in enumerate(tuple(self._pods()), 1):
+            space = pod.namespace
+            pods[space] = pods.get(space, 0) + 1
+            for policy in chosen.match(space, self._namespace(space) or {}, pod.labels):
+                counts = by_policy.setdefault(policy.reference, {})
+                counts[space] = counts.get(space, 0) + 1
+            if not number % SLICE:
+                await asyncio.sleep(0)
+        return MatchCounts(by_policy, pods, is_whole)
+
 
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -45,8 +110,8 @@ _object: Final = msgspec.json.Decoder(_Object).decode
 _policy: Final = msgspec.json.Decoder(Policy)
 
 
-class DashboardMirrors:
-    """The world of one process. ``on_change`` gets the name of a source, and keys."""
+class DashboardCaches:
+    """The sources of one process. ``on_change`` gets the name of a source, and keys."""
 
     def __init__(
         self,
@@ -107,11 +172,11 @@ class DashboardMirrors:
         """Those whose definitions may come later."""
         return {POLICIES: self.policies, CLUSTER_POLICIES: self.cluster_policies}
 
-    async def world(self, *, counts: bool, **settings: Any) -> World:  # noqa: ANN401 - of the World
+    async def sources(self, *, counts: bool, **settings: Any) -> Sources:  # noqa: ANN401 - of the Sources
         """What there is to show now."""
         if counts:
             settings["counts"] = await self._counter.counts()
-        return World(**self._sources, **settings)
+        return Sources(**self._sources, **settings)
 
     def _mirror(self, name: str, resource: Resource, kind: str) -> Reflector[KnownPolicy]:
         found: Reflector[KnownPolicy] = Reflector(

@@ -12,8 +12,7 @@ from harbourmaster.controller.placement.applying import (
     delete,
     prepared_for,
 )
-from harbourmaster.controller.placement.book import Book
-from harbourmaster.controller.placement.known import RESYNC, Known
+from harbourmaster.controller.placement.status_writer import RESYNC, Known, StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.placement.deployed import FORCE
 from harbourmaster.placement.inventory import merged
@@ -74,7 +73,7 @@ class Memory:
         return max(min(ends) - now, SHORTEST) if ends else None
 
 
-class Turn:
+class DeploymentPass:
     """One pass; ``run`` once."""
 
     def __init__(
@@ -85,7 +84,7 @@ class Turn:
         *,
         wake: Callable[[], None],
     ) -> None:
-        self.book = Book(context, found)
+        self.writer = StatusWriter(context, found)
         self.is_unfinished = False
         """Something failed or takes its time, and is to be tried again."""
         self.now = context.now().timestamp()
@@ -117,9 +116,9 @@ class Turn:
             if isinstance(action, Rest):
                 await self._close(action)
                 return action
-            before = self.book.record.scheduled_to
+            before = self.writer.record.scheduled_to
             await self._act(action)
-            if self.book.record.scheduled_to != before:
+            if self.writer.record.scheduled_to != before:
                 await self._prepare()
         raise RuntimeError(f"{self._found.metadata.key}: no end of actions")
 
@@ -130,14 +129,14 @@ class Turn:
         known = self._known()
         is_applied = known is not None and known.is_complete and not self._has_drifted(known)
         return Situation(
-            record=self.book.record,
+            record=self.writer.record,
             reach=self._reach(),
             now=self.now,
             limits=Limits(settings.delete_timeout_seconds, settings.ready_timeout_seconds),
             order=self._found.spec.migration_order,
             is_ending=self._is_ending,
             is_released=self._is_released,
-            has_finalizer=self.book.has_finalizer,
+            has_finalizer=self.writer.has_finalizer,
             desired=self._prepared.refs,
             fault=self._fault,
             is_applied=is_applied,
@@ -147,7 +146,7 @@ class Turn:
 
     def _reach(self) -> dict[str, Reach]:
         """Of each cluster that there is and that this application has to do with."""
-        record, clusters = self.book.record, self._context.caches.clusters.store
+        record, clusters = self.writer.record, self._context.caches.clusters.store
         names = {record.scheduled_to, record.running_on, *record.clusters} - {""}
         found = {
             name: self._context.members.reach(self._key(name))
@@ -165,7 +164,7 @@ class Turn:
         return found
 
     def _is_fault_of(self, name: str) -> bool:
-        return bool(self._fault) and name == self.book.record.scheduled_to
+        return bool(self._fault) and name == self.writer.record.scheduled_to
 
     def _known(self) -> Known | None:
         """What was applied, if it is this on this cluster."""
@@ -191,13 +190,13 @@ class Turn:
         self._log.info("drift", what=drift)
         if fights.record(_DRIFT, drift, self.now):
             text = f"{drift} again and again: somebody else writes it, too"
-            self.book.tell("Drift", text, "Warning")
+            self.writer.tell("Drift", text, "Warning")
         return True
 
     async def _prepare(self) -> None:
         """Have the manifests as the cluster takes them, or what is wrong with them."""
         self._target, self._prepared, self._fault = None, Prepared(), ""
-        found, name = self._found, self.book.record.scheduled_to
+        found, name = self._found, self.writer.record.scheduled_to
         session = self._session(name)
         if self._is_ending or not self._is_released:
             return
@@ -229,19 +228,19 @@ class Turn:
         known = self._known()
         if known is not None:
             # The write of uids and origins may have met a conflict.
-            record = self.book.record
+            record = self.writer.record
             held = {each.key for each in record.inventory.get(name, ())}
             refs = tuple(each for each in known.refs if each.key in held)
-            self.book.record = record.applied(name, refs, ())
+            self.writer.record = record.applied(name, refs, ())
 
     # What is done
 
     async def _act(self, action: Action) -> None:
         match action:
             case Write(record, reason):
-                await self.book.record_now(record, reason)
+                await self.writer.record_now(record, reason)
             case SetFinalizer(present):
-                await self.book.set_finalizer(present=present)
+                await self.writer.set_finalizer(present=present)
             case Check(cluster):
                 await self._check(cluster)
             case Apply():
@@ -278,7 +277,7 @@ class Turn:
         self._finish((APPLY, cluster), report.outcome)
         self._tell_left(cluster, report.left)
         refs = tuple(each.ref for each in report.applied)
-        self.book.record = self.book.record.applied(cluster, refs, report.pruned)
+        self.writer.record = self.writer.record.applied(cluster, refs, report.pruned)
         if report.is_whole:
             known.note(report.applied)
             self._memory.known = known
@@ -298,14 +297,14 @@ class Turn:
             return
         self._finish((DELETE, cluster), cleared.outcome)
         self._tell_left(cluster, cleared.left)
-        self.book.record = self.book.record.deleted(cluster, cleared.gone)
+        self.writer.record = self.writer.record.deleted(cluster, cleared.gone)
         known = self._memory.known
         if known is not None and known.session is session:
             self._memory.known = None
 
     def _claim(self, cluster: str) -> Claim:
         """What the application may do with objects of a cluster."""
-        record = self.book.record
+        record = self.writer.record
         refs = merged(record.pending.get(cluster, ()), record.inventory.get(cluster, ()))
         force = self._found.spec.conflict_policy == FORCE
         return Claim(self._owner, {each.key: each for each in refs}, force)
@@ -313,13 +312,13 @@ class Turn:
     def _tell_left(self, cluster: str, left: Iterable[Refused]) -> None:
         for each in left:
             text = f"{each.ref.text} stays on cluster {cluster}: {each.text}"
-            self.book.tell(each.reason, text, "Normal" if each.reason == RELEASED else "Warning")
+            self.writer.tell(each.reason, text, "Normal" if each.reason == RELEASED else "Warning")
 
     def _kept(self, cluster: str) -> frozenset[str]:
         """The uids of what the application has on its other clusters, and is to keep there."""
         if self._is_ending:
             return frozenset()
-        others = [each for name, each in self.book.record.inventory.items() if name != cluster]
+        others = [each for name, each in self.writer.record.inventory.items() if name != cluster]
         return frozenset(ref.uid for each in others for ref in each if ref.uid)
 
     def _finish(self, action: tuple[str, str], outcome: Outcome) -> None:
@@ -340,16 +339,16 @@ class Turn:
 
     async def _close(self, rest: Rest) -> None:
         """Record what came of it all."""
-        if self._is_ending and not self.book.has_finalizer:
+        if self._is_ending and not self.writer.has_finalizer:
             return
         if rest.reason == CLUSTER_UNKNOWN:
             # It will be known in a moment, and nothing is to be said before.
-            await self.book.write()
+            await self.writer.write()
             return
         if rest.text and self.is_unfinished and rest.text != self._memory.told:
-            self.book.tell(rest.reason, rest.text, "Warning")
+            self.writer.tell(rest.reason, rest.text, "Warning")
         self._memory.told = rest.text if self.is_unfinished else ""
-        record, known = self.book.record, self._known()
+        record, known = self.writer.record, self._known()
         is_here = record.running_on == record.scheduled_to
         unready = None
         if known is not None and known.is_complete:
@@ -358,7 +357,7 @@ class Turn:
                 self.is_unfinished = True
                 self._memory.known = None
             unready = known.unready() if is_here else None
-        await self.book.close(rest, unready)
+        await self.writer.close(rest, unready)
 
     def _session(self, name: str) -> Session | None:
         return self._context.members.session(self._key(name)) if name else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from harbourmaster.controller.lifecycle.remembered import Remembered
+from harbourmaster.controller.lifecycle.latest import LatestValues
 
 
 def test_the_first_value_counts_and_the_oldest_goes():
-    found = Remembered(2)
+    found = LatestValues(2)
     assert found.add("a", 1)
     assert not found.add("a", 2)
     assert found.add("b", 3)

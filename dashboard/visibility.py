@@ -3,16 +3,88 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import TOKEN_REVIEWS
+from harbourmaster.kube.access import Attributes, Decisions, Memo, User
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.kube.access import User
+    from harbourmaster.kube.client import Client
+
+
+MOST_DECISIONS: Final = 16384
+"""That are kept: a page asks about each namespace of whoever may not list all."""
+AT_ONCE: Final = 64
+"""Questions about rights: the API server answers whoever leads, too."""
+
+
+class _User(Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+
+
+class _Status(Struct, frozen=True):
+    authenticated: bool = False
+    user: _User = _User()
+
+
+class _Review(Struct, frozen=True):
+    status: _Status = _Status()
+
+
+_decode: Final = msgspec.json.Decoder(_Review).decode
+
+
+class ClusterAccess:
+    """By TokenReviews and SubjectAccessReviews; ``clock`` gives seconds that only go forward."""
+
+    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._decisions = Decisions(client, clock, limit=MOST_DECISIONS)
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._users: Memo[bytes, User | None] = Memo(clock)
+
+    async def user(self, token: str) -> User | None:
+        """Whose token it is; None for nobody's. Raises ApiError, and TimeoutError."""
+        # Tokens themselves are not kept longer than they are needed.
+        digest = hashlib.sha256(token.encode()).digest()
+        return await self._users.get(digest, lambda: self._ask(token))
+
+    async def may_list(self, user: User, resource: Resource, namespace: str) -> bool:
+        """Whether the user may list a kind in a namespace; raises as ``user``."""
+        wish = Attributes(
+            verb="list",
+            group=resource.group,
+            version=resource.version,
+            resource=resource.plural,
+            namespace=namespace,
+        )
+        async with self._turns:
+            return await self._decisions.is_allowed(user, wish)
+
+    async def _ask(self, token: str) -> User | None:
+        review = {
+            "apiVersion": TOKEN_REVIEWS.api_version,
+            "kind": TOKEN_REVIEWS.kind,
+            "spec": {"token": token},
+        }
+        status = _decode(await self._client.create(TOKEN_REVIEWS, review)).status
+        found = status.user
+        if not status.authenticated or not found.username:
+            return None
+        extra = tuple(sorted((found.extra or {}).items()))
+        return User(found.username, found.groups or (), found.uid, extra)
+
 
 MOST_NAMESPACES: Final = 256
 """For which one page asks about a kind; who may list a kind everywhere is asked about once."""
@@ -51,7 +123,7 @@ NOWHERE: Final = Scope()
 EVERYWHERE: Final = Scope(everywhere=True)
 
 
-class Sight(Struct, frozen=True):
+class Visibility(Struct, frozen=True):
     """Of each kind that was asked about, where it may be listed."""
 
     scopes: Mapping[str, Scope] = {}
@@ -78,7 +150,7 @@ async def look(
     others: Collection[str] = (),
     only: str = "",
     besides: Mapping[Resource, Collection[str]] | None = None,
-) -> Sight:
+) -> Visibility:
     """Ask where each kind may be listed among the namespaces that have objects of it.
 
     Of ``others`` enough are asked about to know whether it may be listed anywhere at all. ``only``
@@ -94,7 +166,7 @@ async def look(
             for each, namespaces in wanted.items()
         )
     )
-    return Sight(dict(zip(map(_key, wanted), scopes, strict=True)))
+    return Visibility(dict(zip(map(_key, wanted), scopes, strict=True)))
 
 
 class _Asker:

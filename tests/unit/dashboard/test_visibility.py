@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from harbourmaster.api.resources import APP_VERSIONS, NODES, PODS
-from harbourmaster.dashboard.sight import MOST_NAMESPACES, look, namespaces_of
+from harbourmaster.dashboard.visibility import MOST_NAMESPACES, look, namespaces_of
 from harbourmaster.kube.access import User
 from helpers.dashboard import StubAccess
 

@@ -9,7 +9,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Remembered(Generic[K, V]):
+class LatestValues(Generic[K, V]):
     """Values by key; beyond ``size`` the oldest is forgotten."""
 
     def __init__(self, size: int) -> None:
