@@ -59,7 +59,7 @@ async def test_what_is_missing_is_told_to_who_may_list_it_and_to_nobody_else(pla
         object.__setattr__(made, "definition_namespaces", (HOME,))
         return made
 
-    monkeypatch.setattr(place.filled.dashboard, "_world", at_home)
+    monkeypatch.setattr(place.filled.dashboard, "_read_sources", at_home)
     definitions.store.put(f"{HOME}/latency", found)
     for path in ("/gates", "/gates?namespace=shop"):
         assert missing not in await place.page(path, "sailor")
