@@ -149,7 +149,7 @@ class NamespaceLabels:
             return
         await self._client.patch(NAMESPACES, namespace.name, JsonPatch(operations))
         self._log.info(
-            "gates label mirrored", namespace=namespace.name, enabled=namespace.is_annotated
+            "gates label updated", namespace=namespace.name, enabled=namespace.is_annotated
         )
         if not namespace.is_annotated:
             self._events.emit(

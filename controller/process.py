@@ -44,9 +44,7 @@ def run(arguments: Arguments) -> int:
     directory = Path(cluster.service_account_dir)
     namespace = cluster.namespace or own_namespace(directory)
     if namespace is None:
-        raise StartError(
-            "our own namespace is not known: give --namespace, or set $POD_NAMESPACE in the pod"
-        )
+        raise StartError("own namespace unknown: set --namespace, or $POD_NAMESPACE in the pod")
     try:
         connection = connect(
             cluster.kubeconfig, context=cluster.context, service_account_dir=directory

@@ -27,19 +27,23 @@ class LeaderElectionSettings(
     """Which of several replicas works."""
 
     enabled: Annotated[
-        bool, Meta(description="false works at once: only where no second controller can run")
+        bool, Meta(description="false works without a Lease: only if no second controller can run")
     ] = True
     lease_name: Annotated[str, Meta(description="Lease in our namespace that the leader holds")] = (
         "harbourmaster-controller"
     )
     lease_duration_seconds: Annotated[
-        int, Meta(ge=1, description="seconds after its last renewal that a lease is another's")
+        int,
+        Meta(
+            ge=1,
+            description="seconds after its last renewal until another replica may take the lease",
+        ),
     ] = 15
     renew_deadline_seconds: Annotated[
         int, Meta(ge=1, description="seconds without a renewal after which a leader stops working")
     ] = 10
     retry_period_seconds: Annotated[
-        int, Meta(ge=1, description="seconds between two tries to get or renew the lease")
+        int, Meta(ge=1, description="seconds between two attempts to get or renew the lease")
     ] = 2
 
 
@@ -48,9 +52,9 @@ class ControllerSettings(
 ):
     """All settings of the controller process."""
 
-    controllers: Annotated[
-        tuple[str, ...], Meta(description="which controllers run; the others' work is not done")
-    ] = tuple(CONTROLLERS)
+    controllers: Annotated[tuple[str, ...], Meta(description="which controllers run")] = tuple(
+        CONTROLLERS
+    )
     register_webhooks: Annotated[
         bool,
         Meta(

@@ -86,7 +86,7 @@ def _rescheduling(rescheduling: ReschedulingSettings) -> Iterator[FieldError]:
     yield from _name(f"{at}.killSwitch", rescheduling.kill_switch, dns_subdomain)
     yield from _name(f"{at}.taintKey", rescheduling.taint_key, qualified_name)
     if not rescheduling.system_namespaces:
-        yield required(f"{at}.systemNamespaces", "elsewhere no pod is critical")
+        yield required(f"{at}.systemNamespaces", "no pod outside them is critical")
     for field, names, check in (
         ("systemNamespaces", rescheduling.system_namespaces, dns_label),
         ("criticalClasses", rescheduling.critical_classes, dns_subdomain),
@@ -127,7 +127,9 @@ def _certificates(certificates: CertificateSettings) -> Iterator[FieldError]:
         )
     yield from _optional(f"{at}.adoptSecret", certificates.adopt_secret, dns_subdomain)
     if certificates.adopt_secret == certificates.secret_name:
-        yield invalid(f"{at}.adoptSecret", certificates.adopt_secret, "is our own Secret")
+        yield invalid(
+            f"{at}.adoptSecret", certificates.adopt_secret, "must not be certificates.secretName"
+        )
 
 
 def _election(election: LeaderElectionSettings) -> Iterator[FieldError]:
@@ -137,13 +139,13 @@ def _election(election: LeaderElectionSettings) -> Iterator[FieldError]:
         yield invalid(
             f"{at}.renewDeadlineSeconds",
             election.renew_deadline_seconds,
-            "must be less than leaseDurationSeconds, or two controllers work at one time",
+            "must be less than leaseDurationSeconds, or two controllers work at the same time",
         )
     if _TRIES * election.retry_period_seconds > election.renew_deadline_seconds:
         yield invalid(
             f"{at}.retryPeriodSeconds",
             election.retry_period_seconds,
-            "must be at most half of renewDeadlineSeconds, so that one failed try is no loss",
+            "must be at most half of renewDeadlineSeconds, so that one attempt may fail",
         )
 
 

@@ -76,11 +76,11 @@ def notes_on(page: Page, sources: Sources, visible: Visibility) -> list[str]:
 def _note(page: Page, kind: Resource, source: Source[Any] | None) -> str:
     if source is None:
         if kind in page.needed_kinds and page is not OVERVIEW:
-            return f"Nothing is known of {kind.plural}: their controller is off here."
+            return f"No data on {kind.plural}: their controller is switched off."
     elif source.error is not None:
-        return f"The API server does not answer about {kind.plural}: they may be old."
+        return f"The watch of {kind.plural} is disconnected: the data may be out of date."
     elif not source.synced.is_set():
-        return f"The {kind.plural} are being read; not all of them are here yet."
+        return f"The {kind.plural} are being listed: the data is incomplete."
     elif source.absent and kind in page.needed_kinds:
         return f"The kind {kind.kind} is not installed in this cluster."
     return ""

@@ -152,17 +152,16 @@ class Dashboard:
             except TooManyStreamsError:
                 many = Refused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
-                    f"Too many pages are kept up to date: {MOST} at most, and {MOST_OF_ONE} of one "
-                    "user.",
+                    f"Too many open pages: {MOST} at most, and {MOST_OF_ONE} of one user.",
                     "Reload the page to see what is new.",
                     retry_after=60,
                 )
                 return self._refusal(request, many)
             except (ApiError, TimeoutError) as error:
-                self._log.warning("not decided", error=reason(error))
+                self._log.warning("access check failed", error=reason(error))
                 unknown = Refused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
-                    "The API server did not say who you are, or what you may see.",
+                    "The API server did not answer who you are or what you may list.",
                     "Try again in a moment.",
                     retry_after=2,
                 )
@@ -174,8 +173,8 @@ class Dashboard:
         if not self._is_tls and not is_host_of_loopback(request):
             raise Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "This address is served to this machine only.",
-                "Open it as http://localhost with the port that you forwarded.",
+                "This address is available only on this machine.",
+                "Open http://localhost with the port that you forwarded.",
             )
 
     def _refusal(self, request: web.Request, refused: Refused) -> web.Response:
@@ -219,7 +218,7 @@ class Dashboard:
         if is_bearer or not _wants_html(request):
             raise Refused(
                 HTTPStatus.UNAUTHORIZED,
-                "The API server does not know this token." if token else "No token was given.",
+                "The API server rejected this token." if token else "No token was given.",
                 "Log in at /login, or send a ServiceAccount's token as Authorization: Bearer.",
             )
         raise web.HTTPSeeOther(f"/login?next={quote(local_path(request.path_qs), safe='/')}")
@@ -274,7 +273,7 @@ class Dashboard:
             raise Refused(
                 HTTPStatus.NOT_FOUND,
                 f"There is no version of an application {name} in the namespace {namespace}.",
-                "It may have been deleted; the list has all there are.",
+                "It may have been deleted.",
             )
         return self._html(
             request,
@@ -287,7 +286,7 @@ class Dashboard:
         )
 
     def _note_page(self, user: User) -> None:
-        check(self._made, user.name, "Too many pages in a short time.")
+        check(self._made, user.name, "Too many requests.")
         self._made.note(user.name)
 
     def _html(
@@ -328,9 +327,9 @@ class Dashboard:
             async with asyncio.timeout(_FORM_PATIENCE):
                 form = await request.post()
         except TimeoutError:
-            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "The form came too slowly.") from None
+            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "The form was sent too slowly.") from None
         except (ValueError, LookupError):
-            raise Refused(HTTPStatus.BAD_REQUEST, "This form can't be read.") from None
+            raise Refused(HTTPStatus.BAD_REQUEST, "The form cannot be read.") from None
         after, token = local_path(str(form.get("next", "/"))), str(form.get("token", "")).strip()
         if token.lower().startswith(_BEARER):
             token = token[len(_BEARER) :].strip()
@@ -346,7 +345,7 @@ class Dashboard:
             found.headers[hdrs.RETRY_AFTER] = str(math.ceil(refused.retry_after))
             return found
         if user is None:
-            fault = "The API server does not know this token, or it is over."
+            fault = "The API server rejected this token, or it expired."
             return self._login_form(request, after, fault, HTTPStatus.UNAUTHORIZED)
         self._log.info("logged in", user=user.name)
         response = web.Response(status=HTTPStatus.SEE_OTHER, headers={hdrs.LOCATION: after})
@@ -371,7 +370,7 @@ class Dashboard:
 
     def _check_form(self, request: web.Request) -> None:
         if request.body_exists and request.content_type != _FORM:
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "This is no form of this dashboard.")
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Unknown form.")
         if not is_from_our_page(request):
             raise Refused(
                 HTTPStatus.FORBIDDEN,
@@ -385,7 +384,7 @@ class Dashboard:
         user = await self._user(request)
         page = BY_NAME.get(request.query.get("view", ""))
         if page is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no page of this name.")
+            raise Refused(HTTPStatus.NOT_FOUND, "This page does not exist.")
         only = read_query(request.query).namespace
         # Before anything is asked: it takes as many questions as a page does.
         self.hub.check(user.name)
@@ -414,7 +413,7 @@ class Dashboard:
     async def _static(self, request: web.Request) -> web.Response:
         found = self._by_path.get(request.path)
         if found is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no such file.")
+            raise Refused(HTTPStatus.NOT_FOUND, "This file does not exist.")
         headers = {hdrs.CACHE_CONTROL: _FOREVER, hdrs.ETAG: f'"{found.etag}"'}
         if found.etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):
             return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -424,9 +423,9 @@ class Dashboard:
 
 _KINDS: Final = {name: kind for kind, name in SOURCES.items()}
 _TEXTS: Final = {
-    HTTPStatus.NOT_FOUND: "There is no such page.",
-    HTTPStatus.METHOD_NOT_ALLOWED: "Nothing can be changed here.",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "This is too long to be a token.",
+    HTTPStatus.NOT_FOUND: "This page does not exist.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "This dashboard is read-only.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The token is too long.",
 }
 
 

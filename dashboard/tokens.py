@@ -37,10 +37,10 @@ class Tokens:
         if digest in self._good:
             # Who has a good token does not wait for those who guess.
             return await self._access.user(token)
-        check(self._wrong, address, "Too many wrong tokens.")
+        check(self._wrong, address, "Too many failed logins.")
         async with self._turns:
             # Others may have been wrong meanwhile: a bound that many pass at once is none.
-            check(self._wrong, address, "Too many wrong tokens.")
+            check(self._wrong, address, "Too many failed logins.")
             user = await self._access.user(token)
             if user is None:
                 self._wrong.note(address)
@@ -61,7 +61,7 @@ def fault_of(token: str) -> str:
     if not token:
         return "Give a token."
     if not may_be_token(token):
-        return "This is no token: it has characters that none has."
+        return "The token has invalid characters."
     if len(token) > LONGEST_TOKEN:
         return (
             f"This token has {len(token)} characters, and {LONGEST_TOKEN} are as many as a browser "

@@ -267,8 +267,8 @@ class Analyses:
         if isinstance(error, ProviderError):
             is_passing = error.helps_to_wait
         else:
-            self._log.error("a query crashed", query=query.text, exc_info=error)
-            text = "the query can't be asked: the controller's log says why"
+            self._log.error("query crashed", query=query.text, exc_info=error)
+            text = "the query crashed: see the log of the controller"
         # Secrets and servers are watched by nobody, so that nothing else tells of their change.
         seconds = delay(attempts) if is_passing else LIMIT
         due = self._context.now() + timedelta(seconds=seconds)
@@ -316,7 +316,10 @@ class Analyses:
         )
         self._tell(found, "Normal", FINISHED, verdict.summary)
         self._log.info(
-            "analysed", key=found.metadata.key, passed=verdict.passed, warning=verdict.warning
+            "analysis completed",
+            key=found.metadata.key,
+            passed=verdict.passed,
+            warning=verdict.warning,
         )
 
     async def _write(self, found: Analysis, status: AnalysisStatus) -> None:

@@ -271,8 +271,8 @@ class Metrics:
                 self._emit(found, "Warning", FETCH_FAILED, result.text)
                 self._log.warning("fetch failed", key=found.metadata.key, error=result.text)
         else:
-            self._emit(found, "Normal", FETCHED, "the metric is fetched again")
-            self._log.info("fetched again", key=found.metadata.key)
+            self._emit(found, "Normal", FETCHED, "fetching the metric succeeds again")
+            self._log.info("fetch recovered", key=found.metadata.key)
 
     def _emit(self, found: Metric, kind: EventType, reason: str, note: str) -> None:
         metadata = found.metadata

@@ -150,8 +150,8 @@ class Rounds:
         except ProviderError as error:
             result = fault_of(error)
         except Exception:  # noqa: BLE001 - whatever it is, metrics must not wait for ever
-            self._log.exception("a question failed", provider=provider.metadata.key)
-            text = "the question failed; the controller's log has more"
+            self._log.exception("query failed", provider=provider.metadata.key)
+            text = "the query failed: see the log of the controller"
             result = Fault(text, "Bug", Until.SOON)
         found.task = None
         outcome = Outcome(now, result)

@@ -21,7 +21,7 @@ class MetricsSettings(
         int, Meta(ge=1, le=1000, description="queries to one provider at the same time")
     ] = 16
     max_answer_bytes: Annotated[
-        int, Meta(ge=1024, description="bytes of an answer that are read; more is an error")
+        int, Meta(ge=1024, description="largest answer in bytes; a larger one is an error")
     ] = 1024 * 1024
     allowed_addresses: Annotated[
         tuple[str, ...],
@@ -32,7 +32,7 @@ class MetricsSettings(
     ] = ()
     denied_addresses: Annotated[
         tuple[str, ...],
-        Meta(description="addresses and networks (CIDR) that providers may not have besides"),
+        Meta(description="further addresses and networks (CIDR) that providers must not have"),
     ] = ()
     workers: Annotated[
         int,
@@ -41,8 +41,8 @@ class MetricsSettings(
     expose: Annotated[
         bool,
         Meta(
-            description="serve the values of metrics without TLS to whoever reaches the port, as "
-            "Keptn does on port 9999"
+            description="serve metric values without TLS and without authentication, as Keptn "
+            "does on port 9999"
         ),
     ] = False
     expose_host: Annotated[

@@ -91,7 +91,7 @@ class Exposure:
         try:
             if self.plain is not None:
                 await self.plain.start()
-                self._log.info("values served", url=self.plain.url)
+                self._log.info("metric values served", url=self.plain.url)
             parts = (
                 ()
                 if self._certificate is None
@@ -127,4 +127,4 @@ class Exposure:
         try:
             self._holder.trust((found.authority if found else b"") or None)
         except CertificateError as error:
-            self._log.warning("the aggregator's authority is not used", error=str(error))
+            self._log.warning("aggregator authority rejected", error=str(error))

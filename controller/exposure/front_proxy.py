@@ -44,14 +44,16 @@ class FrontProxy(Struct, frozen=True):
         transport = request.transport
         # The handshake has verified it, where there is one.
         if transport is None or not transport.get_extra_info("peercert"):
-            raise _unauthorized("no client certificate: ask the API server, not this address")
+            raise _unauthorized(
+                "no client certificate: send the request to the API server, not to this address"
+            )
         if not isinstance(protocol, Protocol) or (
             self.names and protocol.client_name not in self.names
         ):
             raise _unauthorized("the client certificate is not the API server's")
         name = next(iter(_values(request, self.user_headers)), "")
         if not name:
-            raise _unauthorized("the request names no user")
+            raise _unauthorized("the request has no user")
         return User(
             name,
             tuple(_values(request, self.group_headers)),

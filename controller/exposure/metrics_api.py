@@ -170,7 +170,7 @@ class MetricsApiHandler:
                 return json_response(value_list(version, found))
         raise StatusError(
             HTTPStatus.NOT_FOUND,
-            f"nothing is here; GET /apis/{GROUP}/{VERSIONS[0]}/namespaces/NAMESPACE/{RESOURCE}"
+            f"not found: GET /apis/{GROUP}/{VERSIONS[0]}/namespaces/NAMESPACE/{RESOURCE}"
             "/NAME/METRIC, where NAME and METRIC are the name of a KeptnMetric, or *",
         )
 
@@ -178,21 +178,22 @@ class MetricsApiHandler:
         front_proxy = self._front_proxy()
         if front_proxy is None:
             raise StatusError(
-                HTTPStatus.UNAUTHORIZED, "it is not known yet by what the API server proves itself"
+                HTTPStatus.UNAUTHORIZED,
+                "the client certificate authority of the API server is not known yet",
             )
         user = front_proxy.user(request)
         if not user.is_known:
-            raise StatusError(HTTPStatus.FORBIDDEN, "only who is authenticated may ask")
+            raise StatusError(HTTPStatus.FORBIDDEN, "authentication required")
         return user
 
     async def _check_access(self, wish: Wish) -> None:
         try:
             is_allowed = await self._access.is_allowed(wish)
         except (ApiError, TimeoutError) as error:
-            self._log.warning("access not decided", error=reason(error))
+            self._log.warning("access check failed", error=reason(error))
             raise StatusError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                "the API server did not say whether this is allowed",
+                "the API server did not answer the access review",
                 retry_after=1,
             ) from None
         if not is_allowed:
@@ -229,7 +230,7 @@ def _selectors(request: web.BaseRequest) -> tuple[Selector, Selector]:
     try:
         parameters = parameters_of(request)
     except ValueError as error:
-        raise StatusError(HTTPStatus.BAD_REQUEST, f"the query can't be read: {error}") from None
+        raise StatusError(HTTPStatus.BAD_REQUEST, f"invalid query: {error}") from None
     found = []
     for key in ("labelSelector", "metricLabelSelector"):
         try:
@@ -241,4 +242,4 @@ def _selectors(request: web.BaseRequest) -> tuple[Selector, Selector]:
 
 def _check_method(request: web.BaseRequest) -> None:
     if request.method != hdrs.METH_GET:
-        raise StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here")
+        raise StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is allowed")

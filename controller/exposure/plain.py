@@ -91,9 +91,7 @@ class PlainHandler:
             case ("api", "v1", "metrics", namespace, metric):
                 _check_method(request)
                 return self._value(namespace, metric)
-        raise Refusal(
-            404, "404: nothing is here; GET /metrics or /api/v1/metrics/{namespace}/{metric}"
-        )
+        raise Refusal(404, "404: not found: GET /metrics or /api/v1/metrics/{namespace}/{metric}")
 
     def _metrics(self) -> web.StreamResponse:
         now = asyncio.get_running_loop().time()
@@ -112,4 +110,4 @@ class PlainHandler:
 
 def _check_method(request: web.BaseRequest) -> None:
     if request.method != hdrs.METH_GET:
-        raise Refusal(405, "405: only GET is answered here", allow=hdrs.METH_GET)
+        raise Refusal(405, "405: only GET is allowed", allow=hdrs.METH_GET)

@@ -113,10 +113,10 @@ class Answers:
     def _find(self, key: str) -> WorkloadVersion | None:
         mirror = self._versions
         if not mirror.synced.is_set():
-            raise UnknownError(f"workload versions are not known yet: {mirror.error or 'listing'}")
+            raise UnknownError(f"workload versions are not cached yet: {mirror.error or 'listing'}")
         if mirror.error is not None:
             # What has changed meanwhile could let a pod go by checks that failed.
-            raise UnknownError(f"workload versions are not known now: {mirror.error}")
+            raise UnknownError(f"workload versions are out of date: {mirror.error}")
         return mirror.store.get(key)
 
 

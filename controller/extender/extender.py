@@ -55,7 +55,7 @@ BODY_SECONDS: Final = 5.0
 """For a question to arrive: a scheduler gives up after as long by default."""
 MOST_TOLD: Final = 20
 """Schedulers of which the log tells that they are not ours; anybody may make up more."""
-_INTERNAL: Final = "an internal error; the controller's log says more"
+_INTERNAL: Final = "internal error: see the log of the controller"
 
 
 class Extender:
@@ -91,7 +91,7 @@ class Extender:
         try:
             await self.site.start()
             url, scheduler = f"{self.site.url}{PATH}", self._answers.scheduler
-            self._log.info("scheduler's questions answered", url=url, scheduler=scheduler)
+            self._log.info("scheduler extender started", url=url, scheduler=scheduler)
             self.listening.set()
             await self._certificate.keep(holder)
         finally:
@@ -117,7 +117,10 @@ class Extender:
             except Refusal as refusal:
                 text = refusal.text
                 if refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-                    text = f"{text}: with nodeCacheCapable: true it has the names of nodes alone"
+                    text = (
+                        f"{text}: set nodeCacheCapable: true, so that the request has only the "
+                        "names of nodes"
+                    )
                 found = failed(verb, REFUSED, text)
                 closes = refusal.close
             self._metrics.answered(verb, found.outcome, perf_counter() - began)
@@ -133,15 +136,15 @@ class Extender:
         if found.outcome == FOREIGN:
             if found.fault not in self._told and len(self._told) < MOST_TOLD:
                 self._told.add(found.fault)
-                self._log.warning("scheduler is not ours", error=found.fault)
+                self._log.warning("request from another scheduler", error=found.fault)
         elif found.fault and found.outcome not in {DEFECT, UNKNOWN}:
-            self._log.warning("question not understood", verb=verb, error=found.fault)
+            self._log.warning("scheduler request invalid", verb=verb, error=found.fault)
 
     def _safely(self, verb: str, answer: Callable[[bytes], Answer], body: bytes) -> Answer:
         try:
             return answer(body)
         except Exception:  # noqa: BLE001 - logged with its traceback
-            self._log.exception("answer failed", verb=verb)
+            self._log.exception("scheduler request failed", verb=verb)
             return failed(verb, DEFECT, _INTERNAL)
 
 

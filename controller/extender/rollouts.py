@@ -121,10 +121,11 @@ class Rollouts:
             await self._roll_out(mark)
         except NotFoundError:
             # One that is made later begins with what is there then.
-            self._log.info("no scheduler to roll out", deployment=self._name)
+            self._log.info("scheduler deployment not found", deployment=self._name)
         except ForbiddenError as error:
             self._log.warning(
-                "scheduler not rolled out: start its pods anew yourself, or give us the right",
+                "scheduler not restarted: restart its pods, or grant the permission to patch "
+                "its deployment",
                 deployment=self._name,
                 error=str(error),
             )
@@ -136,12 +137,12 @@ class Rollouts:
         if not operations:
             return
         await self._client.patch(DEPLOYMENTS, self._name, JsonPatch(operations), self._namespace)
-        self._log.info("scheduler rolled out", deployment=self._name, authority=mark)
+        self._log.info("scheduler restarted", deployment=self._name, authority=mark)
         self._events.emit(
             reference(DEPLOYMENTS, msgspec.to_builtins(found.metadata)),
             "Normal",
             "AuthorityChanged",
-            "its pods start anew, to read the authority that signs our certificate",
+            "restarting the pods, so that they read the authority of the serving certificate",
         )
 
 

@@ -136,7 +136,7 @@ def _harmless(
         try:
             method(self, *arguments, **options)
         except Exception:
-            self.log.exception("a signal is lost")
+            self.log.exception("signal lost")
 
     return call
 

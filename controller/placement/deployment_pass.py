@@ -51,7 +51,7 @@ MAX_ACTIONS: Final = 200
 """Of one pass; more would be a circle."""
 SHORTEST: Final = 0.1
 """Seconds until a look that time alone asks for."""
-_DRIFT: Final = "drift"
+_DRIFT: Final = "drift detected"
 
 
 class Memory:
@@ -187,9 +187,9 @@ class DeploymentPass:
             self.is_unfinished = True
             return False
         self._drifted = known
-        self._log.info("drift", what=drift)
+        self._log.info("drift detected", what=drift)
         if fights.record(_DRIFT, drift, self.now):
-            text = f"{drift} again and again: somebody else writes it, too"
+            text = f"{drift} repeatedly: another client writes it too"
             self.writer.tell("Drift", text, "Warning")
         return True
 
@@ -327,7 +327,7 @@ class DeploymentPass:
             self.is_unfinished = True
 
     def _no_answer(self, cluster: str) -> Outcome:
-        return Outcome(Done.FAILED, CLUSTER_UNKNOWN, f"cluster {cluster} does not answer")
+        return Outcome(Done.FAILED, CLUSTER_UNKNOWN, f"cluster {cluster} is unreachable")
 
     def _note_silence(self, cluster: str) -> None:
         """A call had no answer: until that is looked into, nothing more is asked there."""

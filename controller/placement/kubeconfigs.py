@@ -121,14 +121,14 @@ class Kubeconfig:
             found = _decode(await self._get(metadata_only=False))
         except NotFoundError:
             if not self.is_kept or self.text is None:
-                self._set(None, "the Secret is not there")
+                self._set(None, "the Secret does not exist")
         except (ApiError, msgspec.DecodeError) as error:
             # What was read counts until it is known to be another.
             if self.text is None:
-                self._set(None, f"it can't be read: {error}")
+                self._set(None, f"cannot be read: {error}")
         else:
             text = (found.data or {}).get(self._reference.key)
-            self._set(text or None, "" if text else "the Secret has no such key")
+            self._set(text or None, "" if text else "the Secret does not have this key")
             self._version = found.metadata.resource_version
 
     async def _is_as_before(self) -> bool:

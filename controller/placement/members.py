@@ -173,7 +173,7 @@ class Members:
         """Why a cluster can't be reached, in one line; empty where it can, or nobody knows yet."""
         connection = self._connections.get(key)
         if connection is None:
-            return "it has no kubeconfigSecretRef" if key in self._closed else ""
+            return "kubeconfigSecretRef is missing" if key in self._closed else ""
         return connection.session.fault if connection.session is not None else connection.fault
 
     async def _look(self, key: str) -> None:
@@ -206,7 +206,7 @@ class Members:
         """Raise ConnectionSettingsError where the credentials have ended."""
         if access.expires is not None and access.expires <= self._now():
             raise ConnectionSettingsError(
-                f"{source}: its credentials ended on {access.expires:%Y-%m-%d %H:%M} UTC: "
+                f"{source}: its credentials expired on {access.expires:%Y-%m-%d %H:%M} UTC: "
                 "renew them"
             )
 

@@ -223,7 +223,7 @@ class Sampler:
         except ProviderError as error:
             sample.trouble = fault_of(error, query)
         except Exception as error:  # noqa: BLE001 - the next question may be answered
-            self._log.exception("a question failed unexpectedly", query=query.metric)
+            self._log.exception("query crashed", query=query.metric)
             sample.trouble = fault_of(BadAnswerError(type(error).__name__), query)
         sample.task = None
         self._wake(key)

@@ -238,7 +238,7 @@ class Session:
 
     def _answered(self) -> None:
         if self.reach is Reach.NO:
-            self._log.info("answers again")
+            self._log.info("cluster reachable again")
             self._wake_mirrors()
         self._answers += 1
         self._failures = 0
@@ -250,7 +250,7 @@ class Session:
         self._on_failure()
         if self._failures >= self._settings.failures_until_offline:
             if self.reach is not Reach.NO:
-                self._log.warning("does not answer", error=text)
+                self._log.warning("cluster unreachable", error=text)
             self.reach, self.fault, self.is_denied = Reach.NO, text, is_denied
 
     def _wake_mirrors(self) -> None:

@@ -168,7 +168,7 @@ class Carried:
             raise
         except (InvalidError, NotFoundError):
             # It leads elsewhere by now, or is gone: the watch will tell.
-            self._log.info("changed meanwhile", kind=self._place.resource.kind, name=name)
+            self._log.info("object changed meanwhile", kind=self._place.resource.kind, name=name)
             return 0.0
         self._refused.discard(name)
         self._tell(found, wanted, now)
@@ -208,8 +208,8 @@ class Carried:
                 regarding,
                 "Warning",
                 "FieldFight",
-                f"{title} is changed again and again by somebody else and is repaired once a "
-                "minute from now on: find out who writes it, or set registerWebhooks to false",
+                f"{title} is changed repeatedly by another client and is now repaired once a "
+                "minute: find that client, or set registerWebhooks to false",
             )
 
 

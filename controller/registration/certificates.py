@@ -157,7 +157,7 @@ class Certificates:
             annotations[PUBLISHED] = since.astimezone(UTC).isoformat()
         changed = {**secret, "metadata": {**metadata, "annotations": annotations}}
         await self._client.replace(SECRETS, self._settings.secret_name, changed, self._namespace)
-        self._log.info("publication of the next authority noted", since=since)
+        self._log.info("next authority published", since=since)
 
     async def _store_secret(
         self, secret: dict[str, Any] | None, data: Mapping[str, bytes]
@@ -228,7 +228,9 @@ class Certificates:
                 return None
             self._pending = _Pending(_version(secret), action)
             self._trust.announce(action.data, now)
-            self._log.warning("a new authority is made known first", reason=action.reason)
+            self._log.warning(
+                "new authority published before its certificate is served", reason=action.reason
+            )
             self._on_announcement()
         since = self._pending.since
         if not known:

@@ -123,19 +123,21 @@ class Configurations:
             return wait
         if not await self._look_home():
             # It would be owned by what is being deleted, and call a service that goes too.
-            self._log.warning("our namespace is being deleted, nothing is registered")
+            self._log.warning("own namespace is being deleted, webhooks not registered")
             return 0.0
         wanted = desired(self._settings, self._home, bundle)[resource]
         stored = msgspec.json.decode(await self._client.create(resource, wanted))
         regarding = reference(resource, stored["metadata"])
         if resource in self._agreed:
             note = (
-                f"{resource.kind} {NAME} was deleted by hand and is back: "
-                "to keep configurations of your own, set registerWebhooks to false"
+                f"{resource.kind} {NAME} was deleted by hand and is created again: "
+                "to keep your own configurations, set registerWebhooks to false"
             )
             self._note_repair(resource, regarding, _WHOLE, note, now)
         else:
-            self._events.emit(regarding, "Normal", "Registered", f"{resource.kind} {NAME} is made")
+            self._events.emit(
+                regarding, "Normal", "Registered", f"{resource.kind} {NAME} is created"
+            )
         self._log.info("configuration created", kind=resource.kind)
         self._agreed[resource] = wanted
         return 0.0
@@ -190,8 +192,8 @@ class Configurations:
                 regarding,
                 "Warning",
                 "FieldFight",
-                f"{subject} is changed again and again by somebody else and is repaired once a "
-                "minute from now on: find out who writes it, or set registerWebhooks to false",
+                f"{subject} is changed repeatedly by another client and is now repaired once a "
+                "minute: find that client, or set registerWebhooks to false",
             )
 
     def _wanted(
@@ -201,24 +203,24 @@ class Configurations:
         return opened(wanted) if glass is not None else wanted
 
     def _note_glass(self, resource: Resource, observed: dict[str, Any]) -> BreakGlass | None:
-        """Tell where somebody broke the glass, or put a new one in."""
+        """Report that break-glass mode began or ended."""
         before, glass = self._glasses.get(resource), standing(observed)
         if glass == before:
             return glass
         regarding = reference(resource, observed["metadata"])
         if glass is None:
             del self._glasses[resource]
-            self._log.warning("break-glass ended, the settings hold again", kind=resource.kind)
-            note = "break-glass ended: failurePolicy is as the settings say again"
+            self._log.warning("break-glass mode ended", kind=resource.kind)
+            note = "break-glass mode ended: failurePolicy is reset to the settings"
             self._events.emit(regarding, "Normal", "BreakGlassEnded", note)
             return None
         self._glasses[resource] = glass
         self._log.warning(
-            "break-glass: webhooks fail open until it ends", kind=resource.kind, said=str(glass)
+            "break-glass mode is on, webhooks fail open", kind=resource.kind, said=str(glass)
         )
         note = (
-            f"break-glass {glass}: webhooks fail open, and failurePolicy is not repaired, until "
-            "harbourmaster doctor --break-glass off"
+            f"break-glass mode on {glass}: webhooks fail open and failurePolicy is not repaired "
+            "until you run harbourmaster doctor --break-glass off"
         )
         self._events.emit(regarding, "Warning", "BreakGlass", note)
         return glass

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.controller.rescheduling.caches import pods_of, read_all
 from harbourmaster.controller.registry import RESCHEDULING
+from harbourmaster.controller.rescheduling.caches import pods_of, read_all
 from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.telemetry.logging import get_logger

@@ -12,9 +12,9 @@ import msgspec
 
 from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
 from harbourmaster.controller.controller import Controller
+from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import read_all
 from harbourmaster.controller.rescheduling.reservations import Reservations, WriteResult
-from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.reservation import arrange, decode_held

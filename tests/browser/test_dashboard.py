@@ -235,7 +235,7 @@ async def test_a_wrong_token_is_told_at_the_field(browser, small):
         await visit.page.keyboard.type("wrong")
         await visit.page.keyboard.press("Enter")
         alert = visit.page.get_by_role("alert")
-        assert "does not know this token" in await alert.text_content()
+        assert "rejected this token" in await alert.text_content()
         described = await visit.page.get_attribute("#token", "aria-describedby")
         assert described == await alert.get_attribute("id")
         assert await visit.grave_findings() == []

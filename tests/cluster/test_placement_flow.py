@@ -212,7 +212,7 @@ async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes
         for wrong, message in (
             (changed_kubeconfig(planes[0], mistyped), "refuses the credentials"),
             ("no kubeconfig", "key kubeconfig: "),
-            ("", "the Secret is not there"),
+            ("", "the Secret does not exist"),
         ):
             if wrong:
                 await flow.kubeconfig("one", wrong)

@@ -178,8 +178,8 @@ async def test_a_deleted_configuration_is_back(start, watched, resource):
     )
     note = await watched.until_note("DriftRepaired", resource.kind)
     assert note == (
-        f"{resource.kind} harbourmaster was deleted by hand and is back: to keep configurations "
-        "of your own, set registerWebhooks to false"
+        f"{resource.kind} harbourmaster was deleted by hand and is created again: "
+        "to keep your own configurations, set registerWebhooks to false"
     )
 
 
@@ -404,7 +404,7 @@ async def test_without_registration_nothing_is_touched(start, watched, client, h
     namespace = {"metadata": {"name": name, "annotations": {ANNOTATION: "enabled"}}}
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace})
     try:
-        controller.await_event("gates label mirrored", namespace=name)
+        controller.await_event("gates label updated", namespace=name)
     finally:
         await client.delete(NAMESPACES, name)
     assert watched.secret() is None

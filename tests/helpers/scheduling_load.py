@@ -56,7 +56,7 @@ async def measure_placing(plane, folder, pods, nodes, runs):
     )
     async with controlled(plane, *flags) as (client, bulk, controller):
         served = await asyncio.to_thread(
-            controller.await_event, "scheduler's questions answered", component="extender"
+            controller.await_event, "scheduler extender started", component="extender"
         )
         port = int(served["url"].rpartition(":")[2].partition("/")[0])
         ways = {"asking": configuration(port, authority, httpTimeout="10s"), "alone": unextended()}

@@ -39,7 +39,7 @@ def started(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        ([], "our own namespace is not known: give --namespace, or set $POD_NAMESPACE in the pod"),
+        ([], "own namespace unknown: set --namespace, or $POD_NAMESPACE in the pod"),
         (["--namespace=a", "--kubeconfig=/nonexistent/config"], "/nonexistent/config"),
         (["--namespace=a"], "no API server: no kubeconfig is given"),
         (["--webhook-timeout-seconds=31"], "--webhook-timeout-seconds: "),

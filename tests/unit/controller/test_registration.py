@@ -214,8 +214,8 @@ async def test_a_deleted_configuration_comes_back(setting, api, events, resource
     api.remove(resource, NAME)
     await setting.settled()
     assert await events.until("DriftRepaired") == (
-        f"{resource.kind} harbourmaster was deleted by hand and is back: to keep configurations "
-        "of your own, set registerWebhooks to false"
+        f"{resource.kind} harbourmaster was deleted by hand and is created again: "
+        "to keep your own configurations, set registerWebhooks to false"
     )
 
 
@@ -704,8 +704,8 @@ async def test_while_the_glass_is_broken_webhooks_fail_open_and_the_rest_is_kept
     entry(glass)["timeoutSeconds"] = 30
     setting.put(MUTATING_WEBHOOKS, glass)
     assert (await events.until("BreakGlass")).endswith(
-        "fire: webhooks fail open, and failurePolicy is not repaired, until harbourmaster doctor "
-        "--break-glass off"
+        "fire: webhooks fail open and failurePolicy is not repaired until you run harbourmaster "
+        "doctor --break-glass off"
     )
     found = await setting.until(
         lambda: (

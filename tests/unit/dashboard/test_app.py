@@ -41,7 +41,7 @@ async def test_without_a_token_nothing_is_shown(place, path):
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_token_that_nobody_has_is_refused(place, path):
-    assert "does not know this token" in await place.page(path, "pirate", status=401)
+    assert "rejected this token" in await place.page(path, "pirate", status=401)
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/stream?view=gates", "/applications/shop/cart-0"])
@@ -211,10 +211,10 @@ async def test_a_session_ends_with_its_token(place):
     ("token", "status", "says"),
     [
         ("", 400, "Give a token"),
-        ("two words", 400, "no token"),
-        ("tökän", 400, "no token"),
+        ("two words", 400, "invalid characters"),
+        ("tökän", 400, "invalid characters"),
         ("x" * (LONGEST_TOKEN + 1), 400, "as many as a browser keeps"),
-        ("pirate", 401, "does not know this token"),
+        ("pirate", 401, "rejected this token"),
         ("x" * 20_000, 413, "too long"),
     ],
 )
@@ -300,10 +300,10 @@ async def test_mirrors_that_are_not_well_are_told(place):
     place.filled.fill(5)
     pods = place.filled.sources["gated_pods"]
     pods.error = "GET /api/v1/pods: 503"
-    assert "they may be old" in await place.page("/gates")
+    assert "may be out of date" in await place.page("/gates")
     pods.error = None
     pods.synced.clear()
-    assert "not all of them are here yet" in await place.page("/gates")
+    assert "the data is incomplete" in await place.page("/gates")
     place.filled.sources["app_versions"].absent = True
     assert "not installed" in await place.page("/applications")
 

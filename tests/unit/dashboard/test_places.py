@@ -95,7 +95,7 @@ async def test_pods_that_are_not_all_here_are_not_counted(place, monkeypatch):
     filled.counter._is_whole = labels.synced.is_set
     filled.sources["labels"] = labels
     text = await place.page("/policies")
-    assert "The pods are being read" in text
+    assert "The pods are being listed" in text
     assert "not counted yet" in text
     assert "without a pod" not in text
     assert "without a pod" not in await place.page("/")
@@ -111,5 +111,5 @@ async def test_a_kind_that_is_not_there_or_switched_off_is_told(place):
         text = await place.page(path)
         assert "The kind ClusterPodSchedulingPolicy is not installed" in text
     place.filled.sources["app_versions"] = None
-    assert "their controller is off here" in await place.page("/applications")
+    assert "their controller is switched off" in await place.page("/applications")
     assert "Off in this controller" in await place.page("/")

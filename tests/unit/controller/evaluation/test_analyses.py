@@ -626,7 +626,7 @@ async def test_a_query_that_crashes_is_a_fault_like_others(ready):
     ready.analysis()
     assert await ready.settle() == 10
     assert ready.status["storedValues"]["ready"]["errMsg"] == (
-        "the query can't be asked: the controller's log says why"
+        "the query crashed: see the log of the controller"
     )
     await ready.settle(10)
     assert ready.status["state"] == "Completed"

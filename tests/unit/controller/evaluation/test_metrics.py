@@ -609,7 +609,7 @@ async def test_a_question_that_breaks_is_a_fault_and_nothing_of_it_is_shown(worl
     world.metric()
     world.questions.said["cpus"] = ValueError("token 8c1f")
     assert await world.look() == pytest.approx(5, abs=1e-3)
-    assert world.status() == {"errMsg": "the question failed; the controller's log has more"}
+    assert world.status() == {"errMsg": "the query failed: see the log of the controller"}
 
 
 async def test_one_provider_that_hangs_delays_no_other(world):

@@ -91,14 +91,14 @@ def unfilled():
     mirror.synced.clear()
     return (
         mirror,
-        f"harbourmaster: workload versions are not known yet: {mirror.error or 'listing'}",
+        f"harbourmaster: workload versions are not cached yet: {mirror.error or 'listing'}",
     )
 
 
 def away():
     mirror = Mirror(version(**PASSED))
     mirror.error = "list keptnworkloadversions: refused"
-    return mirror, f"harbourmaster: workload versions are not known now: {mirror.error}"
+    return mirror, f"harbourmaster: workload versions are out of date: {mirror.error}"
 
 
 @pytest.mark.parametrize("state", [unfilled, away])

@@ -171,7 +171,7 @@ async def test_what_is_malformed_is_shown_and_logged(place, capsys):
     status, text = await place.ask("filter", b"{")
     assert status == 200
     assert list(json.loads(text)) == ["Error"]
-    assert "question not understood" in capsys.readouterr().out
+    assert "scheduler request invalid" in capsys.readouterr().out
     status, text = await place.ask("preempt", b"{")
     assert (status, json.loads(text)) == (200, {"NodeNameToMetaVictims": {}})
     assert (await place.ask("filter", filter_body()))[0] == 200
@@ -197,7 +197,7 @@ async def test_what_is_not_read_is_refused_with_a_line_that_the_scheduler_shows(
 async def test_whoever_sends_nodes_whole_hears_how_not_to(place):
     _, text = await place.ask("filter", io.BytesIO(b" " * (MAX_BODY_BYTES + 1)))
     assert json.loads(text)["Error"].endswith(
-        "with nodeCacheCapable: true it has the names of nodes alone"
+        "set nodeCacheCapable: true, so that the request has only the names of nodes"
     )
 
 
@@ -208,7 +208,7 @@ async def test_the_log_tells_once_of_each_scheduler_that_is_not_ours(place, monk
         place.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
         _, text = await place.ask("filter", filter_body(Pod=pod))
         assert json.loads(text)["NodeNames"] == []
-    lines = [one for one in capsys.readouterr().out.splitlines() if "not ours" in one]
+    lines = [one for one in capsys.readouterr().out.splitlines() if "from another scheduler" in one]
     assert len(lines) == 2
     assert "other-1" in lines[0]
     assert place.counted("filter", "foreign") == 4
@@ -240,7 +240,7 @@ async def test_a_defect_of_ours_lets_nothing_pass(place, monkeypatch, verb):
     assert "secret" not in text
     told = json.loads(text)
     assert told in (
-        {"Error": "harbourmaster: an internal error; the controller's log says more"},
+        {"Error": "harbourmaster: internal error: see the log of the controller"},
         {"NodeNameToMetaVictims": {}},
     )
     assert place.counted(verb, "defect") == 1

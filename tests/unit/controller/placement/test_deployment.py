@@ -113,7 +113,7 @@ async def test_a_kubeconfig_that_changes_ends_the_session(world, member, other, 
         await world.client.delete(SECRETS, "one", "team")
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
         (found,) = [each for each in status.conditions if each.type == "Reachable"]
-        assert found.message == "Secret team/one, key kubeconfig: the Secret is not there"
+        assert found.message == "Secret team/one, key kubeconfig: the Secret does not exist"
         assert found.reason == "InvalidCredentials"
 
 
@@ -225,7 +225,7 @@ async def test_credentials_that_ended_are_told(world, member, authority, leading
         await world.cluster("one", text=leading_to(member, **user))
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
         (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
-        assert message.startswith("Secret team/one, key kubeconfig: its credentials ended on ")
+        assert message.startswith("Secret team/one, key kubeconfig: its credentials expired on ")
         assert message.endswith(" UTC: renew them")
         assert reason_of(status, "Reachable") == "InvalidCredentials"
         assert member.requests == []
@@ -245,7 +245,7 @@ async def test_a_session_ends_with_its_credentials_and_the_next_ones_open_anothe
         await world.until_online("one")
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
         (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
-        assert "its credentials ended on " in message
+        assert "its credentials expired on " in message
         await world.kubeconfig("one", leading_to(member, token=token(600)))
         await world.until_online("one")
 
@@ -367,7 +367,7 @@ async def test_credentials_that_end_close_the_session(world, member, leading_to)
         await world.until_online("one")
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
         (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
-        assert "its credentials ended on" in message
+        assert "its credentials expired on" in message
 
 
 async def test_readiness_is_seen_also_where_nothing_may_be_watched(world, member, leading_to):

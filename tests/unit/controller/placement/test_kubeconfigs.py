@@ -114,7 +114,7 @@ async def test_a_secret_without_the_key_is_told_until_it_has_it(text):
         await asyncio.sleep(0.5)
         read.secrets.put(b"there")
         await asyncio.sleep(2)
-        assert read.changes == [f"{SOURCE}: the Secret has no such key", b"there"]
+        assert read.changes == [f"{SOURCE}: the Secret does not have this key", b"there"]
 
 
 @virtual
@@ -125,7 +125,7 @@ async def test_a_secret_that_goes_takes_the_kubeconfig_along_and_brings_it_back(
         await asyncio.sleep(61)
         read.secrets.error = None
         await asyncio.sleep(3)
-        assert read.changes == [b"first", f"{SOURCE}: the Secret is not there", b"first"]
+        assert read.changes == [b"first", f"{SOURCE}: the Secret does not exist", b"first"]
 
 
 @virtual
@@ -160,7 +160,7 @@ async def test_what_could_never_be_read_is_told():
     secrets.error = ForbiddenError("may not get it", status=403)
     async with Read(secrets).running() as read:
         await asyncio.sleep(0.5)
-        assert read.changes == [f"{SOURCE}: it can't be read: 403: may not get it"]
+        assert read.changes == [f"{SOURCE}: cannot be read: 403: may not get it"]
         secrets.error = None
         await asyncio.sleep(3)
         assert read.changes[1:] == [b"first"]

@@ -42,6 +42,6 @@ async def test_nobody_is_lost_who_was_not_looked_for(members):
 async def test_a_cluster_without_a_kubeconfig_answers_nobody(members):
     members.follow(cluster())
     assert members.reach("team/one") is Reach.NO
-    assert members.fault("team/one") == "it has no kubeconfigSecretRef"
+    assert members.fault("team/one") == "kubeconfigSecretRef is missing"
     members.drop("team/one")
     assert members.reach("team/one") is Reach.UNKNOWN
