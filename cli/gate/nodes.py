@@ -12,7 +12,7 @@ import msgspec
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import WORKLOAD_VERSIONS
-from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.model import WorkloadVersion

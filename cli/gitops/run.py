@@ -16,9 +16,9 @@ from msgspec import Struct
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.cli.batches import many
-from harbourmaster.cli.cluster import DONE, LEFT, collect, complain, run_with_client
 from harbourmaster.cli.gitops import argocd, flux
 from harbourmaster.cli.gitops.rules import HANDLED, joined, kinds_of, scopes
+from harbourmaster.cli.live.cluster import DONE, LEFT, collect, complain, run_with_client
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.telemetry.text import clean

@@ -197,8 +197,6 @@ class Observed(Struct, frozen=True):
     """How many wait behind the gate; ``pods`` has the first PODS_SHOWN of them."""
     scheduled_pods: int = 0
     """How many wait for keptn-scheduler, likewise."""
-    enabled_namespaces: int = 0
-    """How many are annotated for Keptn."""
     unread: tuple[str, ...] = ()
 
     def is_running(self, system: System) -> bool:

@@ -15,7 +15,15 @@ import msgspec
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
-from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, collect, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    UNUSABLE,
+    collect,
+    complain,
+    run_with_client,
+    say,
+)
 from harbourmaster.cli.preview import markdown, text
 from harbourmaster.cli.preview.model import Report, Totals
 from harbourmaster.cli.preview.policies import UnknownError, of_files, previewed, set_of

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.cli.batches import many
-from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from harbourmaster.cli.connection import DEFAULT_NAMESPACE
+from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from harbourmaster.cli.reschedule.state import State, UnreadableError, load, survey
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings

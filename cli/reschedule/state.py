@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
-from harbourmaster.cli.cluster import collect
+from harbourmaster.cli.live.cluster import collect
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.model import PendingPod

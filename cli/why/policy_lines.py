@@ -183,7 +183,7 @@ class Wording:
             return _listed(["the template", *asked])
         if stem == NODE_NAME and not asked:
             return "its scheduler, or who created it"
-        return _listed(asked) or "no policy of now"
+        return _listed(asked) or "no current policy"
 
 
 def named(reference: str) -> str:

@@ -25,7 +25,6 @@ from harbourmaster.api.resources import (
     TASK_DEFINITIONS,
 )
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
-from harbourmaster.cli.doctor.context import Options
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
 from harbourmaster.controller.registration.registration import names_of
@@ -235,7 +234,7 @@ def unreachable(why):
 
 async def examined(world, **options):
     """The report on a world."""
-    return await diagnose(world, Options(HOME, **options))
+    return await diagnose(world, HOME, **options)
 
 
 def told(report, *severities):

@@ -9,8 +9,8 @@ import json
 import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS
-from harbourmaster.cli.cluster import collect, count, metadata_of, remaining
-from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.live.cluster import collect, count, metadata_of, remaining
+from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.uninstall import run as uninstall
 from harbourmaster.kube.errors import GoneError

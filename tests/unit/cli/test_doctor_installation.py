@@ -51,19 +51,27 @@ FAULTS = [
     # installation
     (
         lambda w: w.remove(DEPLOYMENTS, WEBHOOK, HOME),
-        ("installation", "fault", f"Harbourmaster: is half installed: no Deployment {WEBHOOK}"),
+        (
+            "installation",
+            "fault",
+            f"Harbourmaster: is only partly installed: no Deployment {WEBHOOK}",
+        ),
     ),
     (
         lambda w: w.remove(SERVICE_ACCOUNTS, CONTROLLER, HOME),
         (
             "installation",
             "fault",
-            f"Harbourmaster: is half installed: no ServiceAccount {CONTROLLER}",
+            f"Harbourmaster: is only partly installed: no ServiceAccount {CONTROLLER}",
         ),
     ),
     (
         lambda w: w.remove(SERVICES, WEBHOOK, HOME),
-        ("installation", "fault", f"Harbourmaster: is half installed: no Service {HOME}/{WEBHOOK}"),
+        (
+            "installation",
+            "fault",
+            f"Harbourmaster: is only partly installed: no Service {HOME}/{WEBHOOK}",
+        ),
     ),
     (
         lambda w: w.at(SERVICES, WEBHOOK, HOME)["spec"].update(type="ClusterIP"),
@@ -75,7 +83,7 @@ FAULTS = [
     ),
     (
         lambda w: scaled(w, CONTROLLER, 0, 0),
-        ("installation", "fault", f"Deployment {CONTROLLER}: is scaled to none"),
+        ("installation", "fault", f"Deployment {CONTROLLER}: is scaled to 0 replicas"),
     ),
     (
         lambda w: scaled(w, WEBHOOK, 3, 0),
@@ -130,7 +138,7 @@ FAULTS = [
         (
             "installation",
             "fault",
-            f"Lease {HOME}/{CONTROLLER}: is not there: no controller has led yet, so nothing is ",
+            f"Lease {HOME}/{CONTROLLER}: not found: no controller has led yet, so nothing is ",
         ),
     ),
     (
@@ -138,7 +146,7 @@ FAULTS = [
         (
             "installation",
             "fault",
-            f"Lease {HOME}/{CONTROLLER}: is held by nobody: no controller runs",
+            f"Lease {HOME}/{CONTROLLER}: has no holder: no controller runs",
         ),
     ),
     (
@@ -146,7 +154,7 @@ FAULTS = [
         (
             "installation",
             "fault",
-            f"Lease {HOME}/{CONTROLLER}: was renewed 19 s ago by pod-1, who is late: nobody leads",
+            f"Lease {HOME}/{CONTROLLER}: was renewed 19 s ago by pod-1, which is late: no controller leads",
         ),
     ),
     (
@@ -154,7 +162,7 @@ FAULTS = [
         (
             "installation",
             "fault",
-            f"Deployment {CONTROLLER}: its settings can't be used: unrecognized arguments: ",
+            f"Deployment {CONTROLLER}: its settings are not valid: unrecognized arguments: ",
         ),
     ),
     (
@@ -162,7 +170,7 @@ FAULTS = [
         (
             "installation",
             "fault",
-            f"Deployment {WEBHOOK}: its settings can't be used: /etc/none.yaml is mo",
+            f"Deployment {WEBHOOK}: its settings are not valid: /etc/none.yaml is mo",
         ),
     ),
     # certificates
@@ -171,7 +179,7 @@ FAULTS = [
         (
             "certificates",
             "fault",
-            f"Secret {HOME}/{SECRET_NAME}: is not there: no webhook can start",
+            f"Secret {HOME}/{SECRET_NAME}: not found: no webhook can start",
         ),
     ),
     (
@@ -187,7 +195,7 @@ FAULTS = [
         (
             "certificates",
             "fault",
-            f"Secret {HOME}/{SECRET_NAME}: tls.crt is not for harbourmaster-metrics,",
+            f"Secret {HOME}/{SECRET_NAME}: tls.crt is not valid for harbourmaster-metrics,",
         ),
     ),
     (
@@ -209,7 +217,7 @@ FAULTS = [
         (
             "certificates",
             "fault",
-            f"{GATED} (mutating): its caBundle holds no authority that is in force",
+            f"{GATED} (mutating): its caBundle holds no valid authority",
         ),
     ),
     (
@@ -230,7 +238,7 @@ FAULTS = [
         (
             "configurations",
             "fault",
-            "MutatingWebhookConfiguration harbourmaster: is not there: the API server asks us ",
+            "MutatingWebhookConfiguration harbourmaster: not found: the API server asks us ",
         ),
     ),
     (
@@ -269,7 +277,7 @@ FAULTS = [
         (
             "configurations",
             "warning",
-            "MutatingWebhookConfiguration: break-glass by ada: fire: all its webhooks fail open",
+            "MutatingWebhookConfiguration: break-glass mode is on, by ada: fire: all its webhooks fail open",
         ),
     ),
     (
@@ -277,7 +285,7 @@ FAULTS = [
         (
             "configurations",
             "warning",
-            f"MutatingWebhookConfiguration: break-glass by ada: fire: yet {GATED} fails closed",
+            f"MutatingWebhookConfiguration: break-glass mode is on, by ada: fire: but {GATED} fails closed",
         ),
     ),
     # selectors
@@ -326,7 +334,7 @@ FAULTS = [
         (
             "selectors",
             "warning",
-            "MutatingWebhookConfiguration: no webhook is asked about pods, so policies and gates ",
+            "MutatingWebhookConfiguration: no webhook is registered for pods, so policies and gates ",
         ),
     ),
     # gates
@@ -343,7 +351,7 @@ FAULTS = [
             namespace(w, "asks", annotations=ASKED),
             flags(w, "--controllers=registration,namespaces"),
         ),
-        ("gates", "fault", "controller: lets no pod go, and pods of asks wait at gates"),
+        ("gates", "fault", "controller: releases no pod, and pods of asks wait at gates"),
     ),
     (
         lambda w: flags(w, "--controllers=registration,lifecycle"),

@@ -44,7 +44,7 @@ FAULTS = [
         (
             "definitions",
             "fault",
-            "definition keptntasks.lifecycle.keptn.sh: not there, so such objects can't be ",
+            "definition keptntasks.lifecycle.keptn.sh: not found, so such objects can't be ",
         ),
     ),
     (
@@ -117,15 +117,23 @@ FAULTS = [
     # rights
     (
         lambda w: w.refused.update({("patch", "pods"), ("list", "jobs")}),
-        ("rights", "fault", f"ServiceAccount {CONTROLLER}: may not list jobs.batch, patch pods"),
+        (
+            "rights",
+            "fault",
+            f"ServiceAccount {CONTROLLER}: lacks permission to list jobs.batch, patch pods",
+        ),
     ),
     (
         lambda w: w.forbidden.add("subjectaccessreviews"),
-        ("rights", "unread", "ServiceAccounts: you may not ask what others may do"),
+        ("rights", "unread", "ServiceAccounts: missing permission to review others' permissions"),
     ),
     (
         lambda w: w.lacking.add("secrets"),
-        ("rights", "note", "ada: you may not get secrets: some of this could not be looked at"),
+        (
+            "rights",
+            "note",
+            "ada: missing permission to get secrets: some of this could not be read",
+        ),
     ),
     # canary
     (
@@ -133,7 +141,7 @@ FAULTS = [
         (
             "canary",
             "fault",
-            "pod in default: came in unreviewed, for the webhook can't be called: tls: failed to ",
+            "pod in default: admitted without a review: the webhook can't be called: tls: failed to ",
         ),
     ),
     (
@@ -141,7 +149,7 @@ FAULTS = [
         (
             "canary",
             "fault",
-            "pod in default: came in without our answer, though the webhook refuses a wrong policy",
+            "pod in default: admitted without our answer, though the webhook refuses an invalid policy",
         ),
     ),
     (
@@ -149,7 +157,7 @@ FAULTS = [
         (
             "canary",
             "fault",
-            "pod in default: came in unreviewed: no webhook answered, and what can't be reviewed ",
+            "pod in default: admitted without a review: no webhook answered, and its webhooks ",
         ),
     ),
     (
@@ -157,7 +165,7 @@ FAULTS = [
         (
             "canary",
             "fault",
-            "pod in default: refused, for gated-pods.harbourmaster.dev can't be called: EOF",
+            "pod in default: refused: gated-pods.harbourmaster.dev can't be called: EOF",
         ),
     ),
     (
@@ -165,7 +173,7 @@ FAULTS = [
         (
             "canary",
             "unread",
-            "pod in default: refused, for the webhook sidecars.example.com of somebo",
+            "pod in default: refused: another party's webhook sidecars.example.com",
         ),
     ),
     (
@@ -173,7 +181,7 @@ FAULTS = [
         (
             "canary",
             "unread",
-            "pod in default: refused before we could see an answer: admission webhook ",
+            "pod in default: refused before our answer could be seen: admission webhook ",
         ),
     ),
     (
@@ -181,7 +189,7 @@ FAULTS = [
         (
             "canary",
             "unread",
-            "pod in default: you may not create pods there: pods is forbidden: User ada cannot ",
+            "pod in default: missing permission to create pods there: pods is forbidden: User ada cannot ",
         ),
     ),
     (
@@ -189,7 +197,7 @@ FAULTS = [
         (
             "other webhooks",
             "fault",
-            "pod: the pod lacks part of what we gave it: one of thief takes it away",
+            "pod: the pod lacks part of what we gave it: one of thief removes it",
         ),
     ),
     (
@@ -205,11 +213,11 @@ FAULTS = [
         lambda w: policy(
             w, "bad", {"podSelector": {"matchLabels": {"no label!": ""}}}, space="shop"
         ),
-        ("policies", "warning", "PodSchedulingPolicy shop/bad: is left out"),
+        ("policies", "warning", "PodSchedulingPolicy shop/bad: is skipped"),
     ),
     (
         lambda w: policy(w, "odd", {"podSelector": []}),
-        ("policies", "warning", "ClusterPodSchedulingPolicy odd: is left out"),
+        ("policies", "warning", "ClusterPodSchedulingPolicy odd: is skipped"),
     ),
     (
         lambda w: policy(w, "none", {"podSelector": {}}),

@@ -155,7 +155,7 @@ def run(api, monkeypatch, capsys):
     def connect(_kubeconfig, *, context):
         return api.connection
 
-    monkeypatch.setattr("harbourmaster.cli.cluster.connect", connect)
+    monkeypatch.setattr("harbourmaster.cli.live.cluster.connect", connect)
 
     async def start(*arguments):
         import asyncio  # noqa: PLC0415 - the command has a loop of its own

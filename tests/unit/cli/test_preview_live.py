@@ -42,7 +42,7 @@ async def api():
 def live(api, monkeypatch, capsys, tmp_path):
     """Return a function that previews policies on the fake API server."""
     monkeypatch.setattr(
-        "harbourmaster.cli.cluster.connect", lambda _file, *, context: api.connection
+        "harbourmaster.cli.live.cluster.connect", lambda _file, *, context: api.connection
     )
 
     async def start(policies, *arguments):

@@ -307,7 +307,7 @@ async def api():
 def live(api, monkeypatch, capsys):
     """Return a function that plans with the fake API server."""
     monkeypatch.setattr(
-        "harbourmaster.cli.cluster.connect", lambda _file, *, context: api.connection
+        "harbourmaster.cli.live.cluster.connect", lambda _file, *, context: api.connection
     )
 
     async def start(*arguments):
