@@ -54,7 +54,7 @@ def run(arguments: Arguments) -> int:
 async def _run(arguments: Arguments, client: Client) -> int:
     is_on = arguments.break_glass == "on"
     who, now = await caller_name(client), datetime.now(UTC)
-    glass = Glass(by=who, at=now.isoformat(timespec="seconds"), reason=arguments.reason)
+    glass = Glass(by=who, at=now.isoformat(timespec="seconds"), reason=arguments.reason or "")
     codes = []
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         try:

@@ -13,6 +13,19 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.selectors import EVERYTHING, LabelSelector, compile_selector
 
 _COMMANDS: Final = frozenset(("controller", "webhook"))
+OF_DAEMONS: Final = tuple(
+    (f"node.kubernetes.io/{key}", effect)
+    for key, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+        ("network-unavailable", "NoSchedule"),
+    )
+)
+"""Taints that every pod of a DaemonSet tolerates, by its controller: key and effect."""
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
+from harbourmaster.cli.live.files import read_paths
 from harbourmaster.cli.live.installation import Installation
-from harbourmaster.cli.manifests import read_paths
 from harbourmaster.cli.why.asking import (
     Inputs,
     as_asked,

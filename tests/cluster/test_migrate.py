@@ -20,7 +20,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     Resource,
 )
-from harbourmaster.cli.connection import DEFAULT_NAMESPACE
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
 from harbourmaster.cli.installed import METRICS, WEBHOOK
 from harbourmaster.cli.live.cluster import REQUEST_SECONDS
 from harbourmaster.cli.live.installation import Installation

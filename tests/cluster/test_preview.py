@@ -90,7 +90,7 @@ def test_what_would_change_and_who_would_find_no_node(control_plane, kubectl, sh
     away = policy_for(shop, nodeSelector={"example.com/disk": "none"})
     code, found, err = preview(control_plane.kubeconfig, away, "--fail-on=unschedulable")
     assert code == 1
-    assert "2 pods would fit no node any more" in err
+    assert "2 pods would no longer fit any node" in err
     assert workloads(found)[0]["fit"]["lost"] == 2
 
     # Once it is there, the same policy is no news.

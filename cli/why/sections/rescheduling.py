@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from harbourmaster.cli.reschedule.plan import Shown  # noqa: TC004 - it is only encoded, never decoded
     from harbourmaster.cli.why.model import State, WhyContext
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
-    from harbourmaster.kube.client import Client
     from harbourmaster.rescheduling.model import Pod
     from harbourmaster.rescheduling.reservation import Held, Reservation
 
@@ -100,7 +99,7 @@ async def section(context: WhyContext) -> Section | None:
         events=events,
     )
     if pod.is_critical and is_pending and not detail.kept_for_it:
-        plan = await _plan(live.client, rules, pod)
+        plan = await _plan(live, rules, pod)
         if isinstance(plan, str):
             detail = msgspec.structs.replace(detail, unplanned=plan)
         else:
@@ -157,7 +156,7 @@ def _goes_for(pod: Pod, one: Reservation) -> bool:
     return any(each.uid == pod.uid for each in one.victims)
 
 
-async def _plan(client: Client, rules: ReschedulingSettings, pod: Pod) -> Shown | str:
+async def _plan(live: Installation, rules: ReschedulingSettings, pod: Pod) -> Shown | str:
     """What ``reschedule plan`` says, if that is to be had soon."""
     # Few pods are critical and wait; no other report takes the time to load the planner.
     from harbourmaster.cli.reschedule.plan import report_of  # noqa: PLC0415
@@ -168,7 +167,7 @@ async def _plan(client: Client, rules: ReschedulingSettings, pod: Pod) -> Shown 
     cluster = Cluster(criteria_of(rules), pod.namespace, pod.name)
     try:
         async with asyncio.timeout(PATIENCE):
-            await survey(client, cluster)
+            await survey(live, cluster)
     except TimeoutError:
         return f"the cluster is large: {command} says whom it would have moved"
     except ApiError as error:

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
-from harbourmaster.cli.doctor import break_glass, commands
+from harbourmaster.cli.arguments import reason
+from harbourmaster.cli.doctor import break_glass
 from harbourmaster.cli.main import main
 from harbourmaster.kube.errors import ConflictError, ForbiddenError
 from harbourmaster.registration.break_glass import ANNOTATION, standing
@@ -189,10 +190,10 @@ def test_without_a_reason_nothing_is_broken(capsys):
 
 def test_a_reason_has_an_end():
     with pytest.raises(argparse.ArgumentTypeError, match="longer than 512"):
-        commands._reason("x" * 513)
-    assert commands._reason(" two\n lines ") == "two lines"
+        reason("x" * 513)
+    assert reason(" two\n lines ") == "two lines"
     # Of a shell's bytes that are no UTF-8, and of terminal controls, escapes are left.
-    assert commands._reason("a\udcff\x1b[2J") == "a\\udcff\\x1b[2J"
+    assert reason("a\udcff\x1b[2J") == "a\\udcff\\x1b[2J"
 
 
 def test_the_event_is_one_that_the_api_takes():

@@ -12,7 +12,7 @@ import pytest
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
-from harbourmaster.cli.connection import DEFAULT_NAMESPACE
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import (
     decode_configuration,

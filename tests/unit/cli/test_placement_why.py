@@ -164,4 +164,4 @@ async def test_without_a_namespace_it_is_default(api, capsys):
 def test_what_is_no_name_is_refused(name, capsys):
     with pytest.raises(SystemExit):
         cli.main(["placement", "why", name])
-    assert "give NAMESPACE/APPLICATION" in capsys.readouterr().err
+    assert "expected [NAMESPACE/]NAME" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from harbourmaster.cli.main import main
-from harbourmaster.cli.why.values import shown
+from harbourmaster.cli.why.policy_lines import shown
 from helpers.objects import cluster_policy, policy, review, workload
 from helpers.patching import NODE_REQUIRED
 
