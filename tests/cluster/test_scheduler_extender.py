@@ -168,7 +168,7 @@ async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn(harbour, schedule
     mine = f"pod {pod['metadata']['name']} in namespace {flow.namespace}"
     observed = await observe(Installation(client, HOME))
     assert mine not in {one.object for one in findings(observed)}
-    report = await diagnose(client, Options(HOME))
+    report = await diagnose(client, HOME)
     assert mine not in {one.subject for one in report.findings}
 
 

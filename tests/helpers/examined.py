@@ -245,3 +245,23 @@ def told(report, *severities):
         for one in report.findings
         if one.severity in wanted
     ]
+
+
+async def finds(world, found, text, break_it):
+    """Assert that a change is found: the check and the severity, and how the text begins."""
+    break_it(world)
+    report = await examined(world)
+    check, _, severity = found.rpartition(" ")
+    findings = [
+        one
+        for one in report.findings
+        if (one.check, one.severity) == (check, severity)
+        and f"{one.subject}: {one.text}".startswith(text)
+    ]
+    assert findings, told(report, "fault", "warning", "unread", "note")
+    if severity == "note":
+        assert told(report) == []
+        assert report.healthy
+    else:
+        assert all(one.remedy for one in findings)
+        assert not report.healthy

@@ -410,12 +410,15 @@ async def test_an_event_that_may_not_be_told_is_no_failure(api, run):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["release", "waiter-1", "--reason", "x"], "invalid pod \"waiter-1\": expected NAMESPACE/NAME"),
-        (["release", "a/b/c", "--reason", "x"], "invalid pod \"a/b/c\""),
+        (
+            ["release", "waiter-1", "--reason", "x"],
+            'invalid pod "waiter-1": expected NAMESPACE/NAME',
+        ),
+        (["release", "a/b/c", "--reason", "x"], 'invalid pod "a/b/c"'),
         (["release", "a/b", "--reason", " "], "the reason is empty"),
         (["release", "a/b", "--reason", "x" * 513], "longer than 512"),
         (["release", "a/b"], "required: --reason"),
-        (["clear-nodes", "a"], "invalid KeptnWorkloadVersion \"a\": expected NAMESPACE/NAME"),
+        (["clear-nodes", "a"], 'invalid KeptnWorkloadVersion "a": expected NAMESPACE/NAME'),
         ([], "ACTION"),
     ],
 )

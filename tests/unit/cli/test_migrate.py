@@ -244,7 +244,6 @@ def test_who_excludes_what():
 
 def judged(obj):
     kind = obj["kind"]
-    meta = obj["metadata"]
     # The items of a list need not say what they are.
     return judge(encode({**obj, "kind": "", "apiVersion": ""}), kind, REACH)
 

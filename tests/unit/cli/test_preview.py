@@ -253,8 +253,7 @@ def test_what_can_t_be_judged_does_not_pass(preview):
     code, _, err = preview([SSD], deployment("web"), "--fail-on", "unschedulable")
     assert code == 1
     assert err == (
-        "harbourmaster: no nodes found: whether pods fit is unknown "
-        "(--fail-on unschedulable)\n"
+        "harbourmaster: no nodes found: whether pods fit is unknown (--fail-on unschedulable)\n"
     )
 
 

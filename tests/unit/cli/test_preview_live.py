@@ -96,7 +96,9 @@ async def test_what_may_not_be_read_does_not_pass_for_what_is_fine(api, live, de
     code, out, err = await live([foreign], "--fail-on", demand)
     assert code == 1
     assert err == f"harbourmaster: deployments could not be read (--fail-on {demand})\n"
-    assert any(note.startswith("deployments could not be read: ") for note in json.loads(out)["notes"])
+    assert any(
+        note.startswith("deployments could not be read: ") for note in json.loads(out)["notes"]
+    )
 
 
 async def test_what_may_not_be_read_is_no_reason_to_fail_where_none_is_asked_for(api, live):

@@ -22,6 +22,7 @@ from harbourmaster.api.resources import (
     ROLLOUTS,
 )
 from harbourmaster.cli.main import main
+from helpers.commands import kubeconfig
 from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy, policy
 
@@ -89,22 +90,10 @@ async def api():
 @pytest.fixture
 def why(api, tmp_path, capsys):
     """Return ``why(*arguments)``: the exit code, and what was printed on both streams."""
-    path = tmp_path / "kubeconfig"
-    path.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "a",
-                "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-                "users": [{"name": "u", "user": {}}],
-            }
-        )
-    )
+    path = kubeconfig(tmp_path, api.url)
 
     async def run(*arguments):
-        command = ["why", *arguments, "--kubeconfig", str(path)]
+        command = ["why", *arguments, "--kubeconfig", path]
         code = await asyncio.to_thread(main, command)
         streams = capsys.readouterr()
         return code, streams.out, streams.err
