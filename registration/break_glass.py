@@ -25,7 +25,7 @@ _CLOSED: Final = "Fail"
 _BY_DEFAULT_CLOSED: Final = frozenset((GATED_PODS, TASK_DEFINITIONS_ENTRY))
 
 
-class Glass(Struct, frozen=True):
+class BreakGlass(Struct, frozen=True):
     """What the annotation says. All of it may be empty: that it is there is what counts."""
 
     by: str = ""
@@ -46,10 +46,10 @@ class Glass(Struct, frozen=True):
         return clean(f"{who}: {self.reason}" if self.reason else who)
 
 
-_decode: Final = msgspec.json.Decoder(Glass).decode
+_decode: Final = msgspec.json.Decoder(BreakGlass).decode
 
 
-def standing(configuration: Mapping[str, Any] | None) -> Glass | None:
+def standing(configuration: Mapping[str, Any] | None) -> BreakGlass | None:
     """What a stored configuration says of it; None where nobody broke the glass.
 
     A text that is not ours, such as a person writes in haste, is the reason.
@@ -61,7 +61,7 @@ def standing(configuration: Mapping[str, Any] | None) -> Glass | None:
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return Glass(reason=" ".join(text.split()))
+        return BreakGlass(reason=" ".join(text.split()))
 
 
 def opened(configuration: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def opened(configuration: Mapping[str, Any]) -> dict[str, Any]:
     return {**configuration, "webhooks": entries}
 
 
-def broken(configuration: Mapping[str, Any], glass: Glass) -> dict[str, Any]:
+def broken(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]:
     """A stored configuration with the glass broken; ``before`` is filled in, or kept as it was."""
     earlier = standing(configuration)
     policies = {
@@ -85,7 +85,7 @@ def broken(configuration: Mapping[str, Any], glass: Glass) -> dict[str, Any]:
     return _annotated(opened(configuration), msgspec.json.encode(noted).decode())
 
 
-def mended(configuration: Mapping[str, Any], glass: Glass) -> dict[str, Any]:
+def mended(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]:
     """A stored configuration as it was before.
 
     Of what nobody noted, those that hold back gated pods are closed, as by default; others stay.
@@ -101,7 +101,7 @@ def is_open(entry: Mapping[str, Any]) -> bool:
     return entry.get(_POLICY) == OPEN
 
 
-def _before(entry: Mapping[str, Any], glass: Glass) -> str:
+def _before(entry: Mapping[str, Any], glass: BreakGlass) -> str:
     if glass.has_noted(entry["name"]):
         return glass.before[entry["name"]]
     return _CLOSED if entry["name"] in _BY_DEFAULT_CLOSED else entry.get(_POLICY, _CLOSED)

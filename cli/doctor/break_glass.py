@@ -18,7 +18,7 @@ from harbourmaster.cli.live.reader import caller_name
 from harbourmaster.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from harbourmaster.kube.lease import micro_time
 from harbourmaster.registration.break_glass import (
-    Glass,
+    BreakGlass,
     broken,
     is_open,
     mended,
@@ -54,7 +54,7 @@ def run(arguments: Arguments) -> int:
 async def _run(arguments: Arguments, client: Client) -> int:
     is_on = arguments.break_glass == "on"
     who, now = await caller_name(client), datetime.now(UTC)
-    glass = Glass(by=who, at=now.isoformat(timespec="seconds"), reason=arguments.reason or "")
+    glass = BreakGlass(by=who, at=now.isoformat(timespec="seconds"), reason=arguments.reason or "")
     codes = []
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         try:
@@ -73,7 +73,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
     return LEFT if LEFT in codes else DONE
 
 
-async def _change(client: Client, resource: Resource, glass: Glass, *, is_on: bool) -> int:
+async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_on: bool) -> int:
     """Write one configuration, unless it is as it should be. Raises ApiError."""
     for attempt in range(TRIES):
         stored = msgspec.json.decode(await client.get(resource, NAME))
@@ -111,13 +111,13 @@ def _is_open(stored: dict[str, Any]) -> bool:
     return all(is_open(entry) for entry in stored.get("webhooks") or ())
 
 
-def _unnoted(configuration: dict[str, Any], glass: Glass) -> list[str]:
+def _unnoted(configuration: dict[str, Any], glass: BreakGlass) -> list[str]:
     names = [str(entry["name"]) for entry in configuration.get("webhooks") or ()]
     return [name for name in names if not glass.has_noted(name)]
 
 
 async def _tell(
-    client: Client, resource: Resource, stored: dict[str, Any], glass: Glass, *, is_on: bool
+    client: Client, resource: Resource, stored: dict[str, Any], glass: BreakGlass, *, is_on: bool
 ) -> None:
     try:
         await client.create(EVENTS, event(resource, stored, glass, is_on=is_on), _PLACE)
@@ -126,7 +126,7 @@ async def _tell(
 
 
 def event(
-    resource: Resource, stored: dict[str, Any], glass: Glass, *, is_on: bool
+    resource: Resource, stored: dict[str, Any], glass: BreakGlass, *, is_on: bool
 ) -> dict[str, Any]:
     """The event that says who did it, and why."""
     did = "started break-glass mode, all webhooks fail open" if is_on else "ended break-glass mode"

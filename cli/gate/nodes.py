@@ -46,10 +46,10 @@ async def _clear(arguments: Arguments, client: Client) -> int:
         complain(f"{shown}: there is no such KeptnWorkloadVersion")
         return LEFT
     except ForbiddenError as error:
-        complain(f"{shown}: not cleared, for you may not: {error.message}")
+        complain(f"{shown}: not cleared: missing permission: {error.message}")
         return LEFT
     except ApiError as error:
         complain(f"{shown}: not cleared: {error}")
         return LEFT
-    say(f"{shown} is to forget {', '.join(nodes)}")
+    say(f"{shown}: the controller will clear the failed nodes {', '.join(nodes)}")
     return DONE

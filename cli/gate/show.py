@@ -190,7 +190,7 @@ async def _release(arguments: Arguments, client: Client) -> int:
         complain(f"{shown}: there is no such pod")
         return LEFT
     except ForbiddenError as error:
-        complain(f"{shown}: not released, for you may not: {error.message}")
+        complain(f"{shown}: not released: missing permission: {error.message}")
         return LEFT
     except ApiError as error:
         complain(f"{shown}: not released: {error}")

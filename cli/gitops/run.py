@@ -75,7 +75,7 @@ async def _live(arguments: Arguments, client: Client) -> int:
         )
         return LEFT
     except ForbiddenError as error:
-        complain(f"no rules, for you may not read all policies: {error.message}")
+        complain(f"no rules: missing permission to read all policies: {error.message}")
         return LEFT
     except ApiError as error:
         complain(f"no rules: {error}")

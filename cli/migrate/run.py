@@ -1,4 +1,4 @@
-"""``harbourmaster migrate``: what kupid and Keptn leave behind, and the order of the way over.
+"""``harbourmaster migrate``: what kupid and Keptn leave behind, and the order in which to migrate.
 
 It only reads. Every command that it shows is for the user to run.
 """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.event_series import ObjectReference
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.store import Store
-    from harbourmaster.registration.break_glass import Glass
+    from harbourmaster.registration.break_glass import BreakGlass
     from harbourmaster.registration.settings import RegistrationSettings
     from harbourmaster.telemetry.controller_metrics import RegistrationMetrics
 
@@ -67,7 +67,7 @@ class Configurations:
         self._fights = Fights()
         # What was wanted when it was last seen or written so: a change of it is not ours.
         self._agreed: dict[Resource, dict[str, Any]] = {}
-        self._glasses: dict[Resource, Glass] = {}
+        self._glasses: dict[Resource, BreakGlass] = {}
         self._log = get_logger("registration")
 
     def bundles(self) -> list[bytes]:
@@ -194,11 +194,13 @@ class Configurations:
                 "minute from now on: find out who writes it, or set registerWebhooks to false",
             )
 
-    def _wanted(self, resource: Resource, bundle: bytes, glass: Glass | None) -> dict[str, Any]:
+    def _wanted(
+        self, resource: Resource, bundle: bytes, glass: BreakGlass | None
+    ) -> dict[str, Any]:
         wanted = desired(self._settings, self._home, bundle)[resource]
         return opened(wanted) if glass is not None else wanted
 
-    def _note_glass(self, resource: Resource, observed: dict[str, Any]) -> Glass | None:
+    def _note_glass(self, resource: Resource, observed: dict[str, Any]) -> BreakGlass | None:
         """Tell where somebody broke the glass, or put a new one in."""
         before, glass = self._glasses.get(resource), standing(observed)
         if glass == before:

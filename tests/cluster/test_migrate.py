@@ -334,7 +334,7 @@ def test_it_reports_in_text_and_json_and_changes_nothing(plane, capsys):
     assert migrate.run(arguments(plane)) == 1
     text = capsys.readouterr().out
     assert f"kubectl --kubeconfig {plane.kubeconfig} delete mutatingwebhook" in text
-    assert "1. Remove what makes the API server refuse because nobody answers: " in text
+    assert "1. Remove webhooks and conversions that get no answer: " in text
     assert migrate.run(arguments(plane, output="json")) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["unread"] == []

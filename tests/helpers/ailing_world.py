@@ -94,7 +94,7 @@ def unready_pod(world, status):
 
 def glass(world):
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-        said = break_glass.Glass(by="ada", reason="fire")
+        said = break_glass.BreakGlass(by="ada", reason="fire")
         world.put(resource, break_glass.broken(world.at(resource, NAME), said))
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.kinds import Webhook
-    from harbourmaster.registration.break_glass import Glass
+    from harbourmaster.registration.break_glass import BreakGlass
     from harbourmaster.registration.drift import Repair
 
 _OURS: Final = ".harbourmaster.dev"
@@ -99,7 +99,7 @@ async def _duplicates(live: Installation) -> list[Finding]:
     ]
 
 
-def _broken(resource: Resource, one: dict[str, Any], glass: Glass, *, keeps: bool) -> Finding:
+def _broken(resource: Resource, one: dict[str, Any], glass: BreakGlass, *, keeps: bool) -> Finding:
     closed = [str(entry.get("name")) for entry in one.get("webhooks") or () if not is_open(entry)]
     if not closed:
         text = f"break-glass mode is on, {glass}: all its webhooks fail open"

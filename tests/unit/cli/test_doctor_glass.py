@@ -198,7 +198,7 @@ def test_a_reason_has_an_end():
 
 def test_the_event_is_one_that_the_api_takes():
     stored = {"metadata": {"uid": "u"}}
-    said = break_glass.Glass(by="ada", reason="x" * 2000)
+    said = break_glass.BreakGlass(by="ada", reason="x" * 2000)
     found = break_glass.event(MUTATING_WEBHOOKS, stored, said, is_on=True)
     assert len(found["note"]) <= 1000
     assert found["regarding"]["uid"] == "u"

@@ -289,11 +289,11 @@ async def test_a_pod_that_changes_meanwhile(api, run):
         ),
         (
             lambda api: (put(api, PODS, pod()), api.forbid("patch", PODS)),
-            "prod/waiter-1: not released, for you may not: pods is forbidden",
+            "prod/waiter-1: not released: missing permission: pods is forbidden",
         ),
         (
             lambda api: api.forbid("get", PODS),
-            "prod/waiter-1: not released, for you may not: pods is forbidden",
+            "prod/waiter-1: not released: missing permission: pods is forbidden",
         ),
     ],
     ids=["missing", "not gated", "no patch", "no get"],
@@ -359,7 +359,7 @@ async def test_failed_nodes_are_cleared_by_a_request(api, run):
     put(api, WORKLOAD_VERSIONS, version({"failedNodes": [*nodes, {"name": "n2"}]}))
     code, out, err = await run(*CLEAR)
     assert (code, err) == (0, "")
-    assert out == "prod/shop-waiter-1.0 is to forget n1, n2\n"
+    assert out == "prod/shop-waiter-1.0: the controller will clear the failed nodes n1, n2\n"
     found = api.get(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
     assert found["metadata"]["annotations"] == {
         "gates.harbourmaster.dev/clear-failed-nodes": "wanted"
@@ -379,7 +379,7 @@ async def test_without_failed_nodes_nothing_is_asked_for(api, run):
         (lambda api: None, "there is no such KeptnWorkloadVersion"),
         (
             lambda api: api.forbid("patch", WORKLOAD_VERSIONS),
-            "not cleared, for you may not: keptnworkloadversions",
+            "not cleared: missing permission: keptnworkloadversions",
         ),
         (
             lambda api: api.fail_next("patch", "/keptnworkloadversions/", 1, status=409),

@@ -725,7 +725,9 @@ async def test_while_the_glass_is_broken_webhooks_fail_open_and_the_rest_is_kept
 
 async def test_a_glass_broken_before_we_lead_is_respected(setting, events):
     await setting.stop(await _settled_tasks(setting))
-    glass = break_glass.broken(setting.get(VALIDATING_WEBHOOKS), break_glass.Glass(reason="fire"))
+    glass = break_glass.broken(
+        setting.get(VALIDATING_WEBHOOKS), break_glass.BreakGlass(reason="fire")
+    )
     setting.put(VALIDATING_WEBHOOKS, glass)
     setting.start()
     await events.until("BreakGlass")

@@ -9,7 +9,7 @@ import pytest
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.registration.break_glass import (
     ANNOTATION,
-    Glass,
+    BreakGlass,
     broken,
     mended,
     opened,
@@ -20,7 +20,7 @@ from harbourmaster.registration.drift import compare
 from harbourmaster.registration.settings import RegistrationSettings
 
 RESOURCES = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
-GLASS = Glass(by="ada", at="2026-03-01T12:00:00Z", reason="incident 4711")
+GLASS = BreakGlass(by="ada", at="2026-03-01T12:00:00Z", reason="incident 4711")
 
 
 def configuration(resource=MUTATING_WEBHOOKS, **annotations):
@@ -49,7 +49,7 @@ def test_what_is_broken_fails_open_and_is_mended_to_the_letter(resource, annotat
 
 def test_broken_twice_what_was_first_is_remembered():
     before = configuration()
-    twice = broken(broken(before, GLASS), Glass(by="bob"))
+    twice = broken(broken(before, GLASS), BreakGlass(by="bob"))
     assert standing(twice).before == policies(before)
     assert standing(twice).by == "bob"
     assert mended(twice, standing(twice)) == before
@@ -69,7 +69,7 @@ def test_annotated_by_hand_what_the_controller_opened_is_not_taken_for_what_was(
 
 @pytest.mark.parametrize("forged", ["", "Nonsense", "fail"])
 def test_what_was_noted_and_is_no_policy_opens_no_gate(forged):
-    glass = Glass(before={"gated-pods.harbourmaster.dev": forged})
+    glass = BreakGlass(before={"gated-pods.harbourmaster.dev": forged})
     found = policies(mended(broken(configuration(), GLASS), glass))
     assert found["gated-pods.harbourmaster.dev"] == "Fail"
     assert set(found.values()) <= {"Fail", "Ignore"}
@@ -84,12 +84,12 @@ def test_a_webhook_that_came_meanwhile_stays_as_it_is():
 @pytest.mark.parametrize(
     ("text", "glass"),
     [
-        ("", Glass()),
-        ("all is on fire\n  please wait", Glass(reason="all is on fire please wait")),
-        ("true", Glass(reason="true")),
-        ('{"by": 1}', Glass(reason='{"by": 1}')),
-        ("[" * 5000, Glass(reason="[" * 5000)),
-        ('{"reason": "r"}', Glass(reason="r")),
+        ("", BreakGlass()),
+        ("all is on fire\n  please wait", BreakGlass(reason="all is on fire please wait")),
+        ("true", BreakGlass(reason="true")),
+        ('{"by": 1}', BreakGlass(reason='{"by": 1}')),
+        ("[" * 5000, BreakGlass(reason="[" * 5000)),
+        ('{"reason": "r"}', BreakGlass(reason="r")),
     ],
     ids=lambda one: str(one)[:20],
 )
@@ -114,9 +114,9 @@ def test_meanwhile_a_failure_policy_is_no_drift_and_all_else_is():
 @pytest.mark.parametrize(
     ("glass", "text"),
     [
-        (Glass(), "by somebody"),
-        (Glass(reason="fire"), "by somebody: fire"),
-        (Glass(by="a\x1b[2J", reason="b\nc"), "by a\\x1b[2J: b\\nc"),
+        (BreakGlass(), "by somebody"),
+        (BreakGlass(reason="fire"), "by somebody: fire"),
+        (BreakGlass(by="a\x1b[2J", reason="b\nc"), "by a\\x1b[2J: b\\nc"),
         (GLASS, "by ada at 2026-03-01T12:00:00Z: incident 4711"),
     ],
 )
