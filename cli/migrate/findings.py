@@ -107,7 +107,8 @@ def _conversion(one: Definition, service: Service) -> Finding:
     if service.answers is False:
         why = (
             f"versions are converted by {where}, where no endpoint answers: objects of other"
-            " versions than the stored one can be neither read nor deleted, nor can their namespaces"
+            " versions than the stored one can be neither read nor deleted, nor can their"
+            " namespaces"
         )
         return Finding("conversion-broken", "danger", str(Ref("crd", one.name)), why, command)
     why = f"versions are converted by {where}: once it is gone, objects cannot be read"
