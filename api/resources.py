@@ -124,6 +124,11 @@ POLICIES: Final = Resource(
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
+CRON_JOBS: Final = Resource("batch", "v1", "cronjobs", "CronJob")
+SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+REPLICATION_CONTROLLERS: Final = Resource(
+    "", "v1", "replicationcontrollers", "ReplicationController"
+)
 REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
 STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
 DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")

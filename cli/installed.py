@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import msgspec
-from msgspec import Struct
-
 from harbourmaster.api.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
@@ -23,7 +20,9 @@ from harbourmaster.api.resources import (
     CLOUDS,
     CLUSTER_POLICIES,
     CLUSTERS,
+    CONFIG_MAPS,
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
     GLOBAL_CLOUDS,
@@ -49,10 +48,12 @@ from harbourmaster.api.resources import (
     WORKLOADS,
     Resource,
 )
-from harbourmaster.cli.metadata import Metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from harbourmaster.api.metadata import Metadata
+    from harbourmaster.cli.live.kinds import Configuration, Definition
 
 NAME: Final = "harbourmaster"
 CONTROLLER: Final = "harbourmaster-controller"
@@ -81,8 +82,6 @@ CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", name
 CLUSTER_ROLE_BINDINGS: Final = Resource(
     _RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
-DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 
 IN_NAMESPACE: Final = (
     DEPLOYMENTS,
@@ -186,78 +185,10 @@ Services: TypeAlias = frozenset[tuple[str, str]]
 """Namespaces and names."""
 
 
-class _ServiceReference(Struct, frozen=True):
-    namespace: str = ""
-    name: str = ""
-
-
-class _ClientConfig(Struct, frozen=True, rename="camel"):
-    service: _ServiceReference | None = None
-    ca_bundle: str = ""
-
-
-class Entry(Struct, frozen=True, rename="camel"):
-    """One webhook of a configuration, as far as it matters here."""
-
-    name: str = ""
-    client_config: _ClientConfig = _ClientConfig()
-
-    @property
-    def service(self) -> tuple[str, str] | None:
-        """Namespace and name of the Service that is called; None for a URL."""
-        found = self.client_config.service
-        return (found.namespace, found.name) if found else None
-
-
-class Configuration(Struct, frozen=True):
-    """A webhook configuration, projected."""
-
-    metadata: Metadata
-    webhooks: tuple[Entry, ...] | None = None
-
-    def calls(self, services: Services) -> tuple[bool, ...]:
-        """For each entry whether it calls one of the Services."""
-        return tuple(entry.service in services for entry in self.webhooks or ())
-
-
-decode_configuration: Final = msgspec.json.Decoder(Configuration).decode
-
-
-class _ConversionWebhook(Struct, frozen=True, rename="camel"):
-    client_config: _ClientConfig = _ClientConfig()
-
-
-class _Conversion(Struct, frozen=True):
-    webhook: _ConversionWebhook | None = None
-
-
-class _DefinitionSpec(Struct, frozen=True):
-    group: str
-    conversion: _Conversion = _Conversion()
-
-
-class Definition(Struct, frozen=True):
-    """A CRD, projected."""
-
-    metadata: Metadata
-    spec: _DefinitionSpec
-
-    @property
-    def converter(self) -> tuple[str, str] | None:
-        """Namespace and name of the Service that converts; None where none does."""
-        webhook = self.spec.conversion.webhook
-        service = webhook.client_config.service if webhook else None
-        return (service.namespace, service.name) if service else None
-
-
-decode_definition: Final = msgspec.json.Decoder(Definition).decode
-
-
 def is_our_configuration(configuration: Configuration, services: Services) -> bool:
     """Whether the whole configuration goes: it is named as ours, or calls only our Services."""
-    calls = configuration.calls(services)
-    metadata = configuration.metadata
-    return is_ours_by_name(metadata) or (bool(calls) and all(calls))
+    calls = [entry.service in services for entry in configuration.entries]
+    return is_ours_by_name(configuration.metadata) or (bool(calls) and all(calls))
 
 
 def is_ours(metadata: Metadata) -> bool:
@@ -305,4 +236,4 @@ def _is_named(metadata: Metadata) -> bool:
 
 
 def _is_labelled(metadata: Metadata) -> bool:
-    return any(metadata.label(key) == NAME for key in _LABELS)
+    return any(metadata.labels.get(key, "") == NAME for key in _LABELS)

@@ -26,7 +26,7 @@ def add_parser(commands: _SubParsersAction[Any]) -> ArgumentParser:
     """Add ``local`` with its three actions; the command takes no settings."""
     local: ArgumentParser = commands.add_parser(
         "local",
-        help="run everything on this machine, on a real control plane with nodes that are played",
+        help="run everything on this machine, on a real control plane with simulated nodes",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -36,7 +36,7 @@ def add_parser(commands: _SubParsersAction[Any]) -> ArgumentParser:
     status = actions.add_parser("status", help="show each process; exit code 1 if not all is fine")
     for action in (up, down, status):
         action.add_argument("--dir", type=Path, required=True, help="the folder of all its files")
-    up.add_argument("--nodes", type=_count, default=2, metavar="N", help="nodes to play (2)")
+    up.add_argument("--nodes", type=_count, default=2, metavar="N", help="simulated nodes [2]")
     up.add_argument("--audit", action="store_true", help="write logs/audit.log")
     for role in ("webhook", "controller"):
         up.add_argument(

@@ -16,7 +16,7 @@ from harbourmaster.cli.gate import commands as gate
 from harbourmaster.cli.gitops import commands as gitops
 from harbourmaster.cli.migrate import commands as migrate
 from harbourmaster.cli.placement import commands as placement
-from harbourmaster.cli.placement import new_commands, why_command
+from harbourmaster.cli.placement import new_commands
 from harbourmaster.cli.preview import commands as preview
 from harbourmaster.cli.reschedule import commands as reschedule
 from harbourmaster.cli.uninstall import commands as uninstall
@@ -97,7 +97,7 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     webhook.set_defaults(command="harbourmaster.webhook.process:run", settings_type=WebhookSettings)
 
     controller = commands.add_parser(
-        "controller", help="keep certificates, registration and labels as they should be"
+        "controller", help="run the controllers and everything else that writes to a cluster"
     )
     add_settings(controller, ControllerSettings)
     controller.set_defaults(
@@ -112,7 +112,6 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     gitops.add_parser(commands)
     placing = placement.add_parser(commands)
     new_commands.add_new(placing)
-    why_command.add_why(placing)
     new_commands.add_import(commands)
     reschedule.add_parser(commands)
     preview.add_parser(commands)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.patches import Operation, apply
-from harbourmaster.cli.manifests import dump, read_paths
+from harbourmaster.cli.live.files import dump, read_paths
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.policies.unknown_fields import unknown_fields

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.connection import add_installation
-from harbourmaster.telemetry.text import clean
+from harbourmaster.cli.arguments import add_command, add_installation, add_output, reason
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.connection import Commands
+    import argparse
 
-LONGEST_REASON: Final = 512
-"""Characters of a reason: it stands in an annotation and in an event."""
+    from harbourmaster.cli.arguments import Commands
+
 _EXAMPLES: Final = """examples:
   harbourmaster doctor
   harbourmaster doctor -o json
@@ -23,50 +21,35 @@ _EXAMPLES: Final = """examples:
 
 def add_parser(commands: Commands) -> None:
     """Add ``doctor``."""
-    parser = commands.add_parser(
-        "doctor",
-        help="say whether the installation is healthy, and what to do where it is not",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "check whether the installation is healthy, and say what to do where it is not"
+    parser = add_command(commands, "doctor", text, run="doctor.commands:run", examples=_EXAMPLES)
     add_installation(parser)
     parser.add_argument(
         "--canary-namespace",
         metavar="NAME",
-        help="where a pod is tried, by a dry run [default, or another that webhooks select]",
+        help="where to try a pod, by a dry run [default, or another that webhooks select]",
     )
     parser.add_argument(
         "--break-glass",
         choices=("on", "off"),
-        help="on lets all webhooks fail open, also those for pods with gates, until it is off",
+        help="on: let all webhooks fail open, also those for pods with gates, until switched off",
     )
     parser.add_argument(
         "--reason",
-        type=_reason,
-        default="",
+        type=reason,
         metavar="TEXT",
-        help="why the glass is broken; it is kept and told by an event, with your name",
+        help="why break-glass mode is on; stored and written to an event with your name",
     )
-    parser.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="how to print it [text]"
-    )
-    parser.set_defaults(command="harbourmaster.cli.doctor.commands:run", settings_type=None)
+    add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, or break the glass, or put a new one in."""
-    # What looks takes a while to import, and glass is broken in haste.
+    """Check, or switch break-glass mode on or off."""
+    # The checks take a while to import, and break-glass is urgent.
     if arguments.break_glass is not None:
-        from harbourmaster.cli.doctor.glass import run as change  # noqa: PLC0415
+        from harbourmaster.cli.doctor.break_glass import run as change  # noqa: PLC0415
 
         return change(arguments)
     from harbourmaster.cli.doctor.run import run as look  # noqa: PLC0415
 
     return look(arguments)
-
-
-def _reason(text: str) -> str:
-    line = clean(" ".join(text.split()))
-    if len(line) > LONGEST_REASON:
-        raise argparse.ArgumentTypeError(f"it is longer than {LONGEST_REASON} characters")
-    return line

@@ -1,55 +1,73 @@
-"""``harbourmaster doctor``: looks at all of an installation at once, and says what to do.
+"""``harbourmaster doctor``: checks all of an installation at once, and says what to do.
 
-It only reads, and tries what it tries by dry runs. It goes by the caller's rights, and needs
+It only reads, and tries what it tries by dry runs. It uses the caller's permissions, and needs
 nothing of ours to run in the cluster.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import Struct
 
-from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.batches import many
+from harbourmaster.cli.diagnosis import Finding, diagnosed
 from harbourmaster.cli.doctor.checks import CHECKS
 from harbourmaster.cli.doctor.checks.installation import absent
 from harbourmaster.cli.doctor.checks.rights import OWN, own_lacks
-from harbourmaster.cli.doctor.context import Context, Options, together, unread_by_check
-from harbourmaster.cli.doctor.model import Report, ok, ordered, unread
-from harbourmaster.cli.doctor.rendering import lines, summary
+from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.terminal import json_text
-from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
-from harbourmaster.telemetry.text import reason
+from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
 from harbourmaster.webhook.canary import our_version
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
+    from collections.abc import Sequence
 
-    from harbourmaster.cli.doctor.checks import Check
-    from harbourmaster.cli.doctor.model import Finding
+    from harbourmaster.cli.diagnosis import Severity
     from harbourmaster.kube.client import Client
 
-PATIENCE: Final = 30.0
-"""Seconds that one check may take."""
+_LABELS: Final[dict[Severity, str]] = {
+    "fault": "FAULT",
+    "warning": "WARNING",
+    "unread": "NOT READ",
+    "note": "note",
+    "ok": "ok",
+}
+_LABEL: Final = 9
+_CHECK: Final = 15
 
 
-class NothingToSeeError(Exception):
-    """The caller may look at nothing; the text is one line that says what to ask for."""
+class Report(Struct, frozen=True):
+    """What ``-o json`` prints."""
+
+    healthy: bool
+    """No fault, no warning, and all of it could be read."""
+    summary: str
+    version: str
+    """Of the command."""
+    findings: tuple[Finding, ...]
+    """The gravest first; a check without any other has one that is ok."""
+
+
+class NoPermissionError(Exception):
+    """The caller may read nothing; the text is one line that says what to ask for."""
 
 
 def run(arguments: Arguments) -> int:
-    """Look; 0 nothing is wrong, 1 something is or could not be seen, 2 no cluster or no rights."""
+    """Check; 0 nothing is wrong, 1 something is or could not be read, 2 no cluster or no rights."""
     return run_with_client(arguments, partial(_run, arguments))
 
 
 async def _run(arguments: Arguments, client: Client) -> int:
-    options = Options(arguments.namespace, arguments.canary_namespace or "")
     try:
-        report = await diagnose(client, options)
-    except NothingToSeeError as error:
+        report = await diagnose(client, arguments.namespace, arguments.canary_namespace or "")
+    except NoPermissionError as error:
         complain(str(error))
         return UNUSABLE
     if arguments.output == "json":
@@ -61,39 +79,38 @@ async def _run(arguments: Arguments, client: Client) -> int:
     return LEFT if bad else DONE
 
 
-async def diagnose(client: Client, options: Options) -> Report:
-    """The whole report. Raises UnreachableError, UnauthorizedError, and NothingToSeeError."""
-    context = Context(client, options)
+async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -> Report:
+    """The whole report. Raises UnreachableError, UnauthorizedError, and NoPermissionError.
+
+    Without a ``canary_namespace`` the canary tries one that webhooks select.
+    """
+    installation = Installation(client, namespace, canary_namespace)
     try:
-        missing = await _first(context)
-        if missing is not None:
-            found = [missing]
-        else:
-            results = await together(*(_checked(each, context) for each in CHECKS))
-            found = [one for result in results for one in result]
+        missing = await _first(installation)
+        findings = (missing,) if missing is not None else await diagnosed(CHECKS, installation)
     finally:
-        await context.close()
-    findings = ordered(found)
+        await installation.close()
     healthy = all(one.severity in {"ok", "note"} for one in findings)
     return Report(healthy, summary(findings), our_version(), findings)
 
 
-async def _first(context: Context) -> Finding | None:
+async def _first(installation: Installation) -> Finding | None:
     """The one finding where nothing of ours is there."""
     try:
-        lacking = await own_lacks(context)
+        lacking = await own_lacks(installation)
     except (UnreachableError, UnauthorizedError):
         raise
     except ApiError:
         lacking = []
     if len(lacking) >= len(OWN):
-        name = (await context.myself()).name or "you"
-        raise NothingToSeeError(
-            f"{name} may read nothing of what tells whether Harbourmaster is well: ask for the "
-            f"rights to {', '.join(lacking[:3])} and so on, or use an administrator's --context"
+        name = (await installation.caller()).name or "you"
+        raise NoPermissionError(
+            f"{name} may read nothing that shows whether Harbourmaster is healthy: ask for the "
+            f"permissions to {', '.join(lacking[:3])} and so on, or use an administrator's "
+            "--context"
         )
     try:
-        return await absent(context)
+        return await absent(installation)
     except (UnreachableError, UnauthorizedError):
         raise
     except (ApiError, msgspec.MsgspecError):
@@ -101,34 +118,28 @@ async def _first(context: Context) -> Finding | None:
         return None
 
 
-async def _checked(check: Check, context: Context) -> list[Finding]:
-    """What a check finds; one that can't be done, or breaks, keeps no other from it."""
-    skipped: list[str] = []
-    unread_by_check.set(skipped.append)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            found = await check.run(context)
-    except (UnreachableError, UnauthorizedError):
-        raise
-    except ForbiddenError as error:
-        remedy = "ask for this right, or use an administrator's --context"
-        return [unread(check.name, "you", f"may not look: {error.message}", remedy)]
-    except TimeoutError:
-        text = f"no end after {PATIENCE:.0f} s"
-        return [unread(check.name, "API server", text, "it is slow: try again later")]
-    except (
-        ApiError,
-        msgspec.MsgspecError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ) as error:
-        return [_unseen(check, reason(error))]
-    found = [*found, *(_unseen(check, line) for line in skipped)]
-    return found or [ok(check.name, check.fine)]
+def lines(report: Report) -> list[str]:
+    """The lines of the text output; the last one is the verdict."""
+    found = []
+    for one in report.findings:
+        subject = f"{one.subject}: " if one.subject else ""
+        found.append(f"{_LABELS[one.severity]:{_LABEL}} {one.check:{_CHECK}} {subject}{one.text}")
+        if one.remedy:
+            found.append(f"{'':{_LABEL}} {'':{_CHECK}} -> {one.remedy}")
+    return [*found, "", report.summary]
 
 
-def _unseen(check: Check, text: str) -> Finding:
-    remedy = "mend what the text names, and try again"
-    return unread(check.name, "cluster", f"could not be looked at: {text}", remedy)
+def summary(findings: Sequence[Finding]) -> str:
+    """The verdict in one line."""
+    counts = Counter(one.severity for one in findings)
+    parts = [many(counts[each], each) for each in ("fault", "warning") if counts[each]]
+    if counts["unread"]:
+        parts.append(f"{many(counts['unread'], 'thing')} that could not be read")
+    if not parts:
+        return "Harbourmaster is healthy."
+    told = ", ".join(parts)
+    if counts["fault"]:
+        return f"Harbourmaster is not healthy: {told}."
+    if counts["unread"]:
+        return f"Unknown whether Harbourmaster is healthy: {told}."
+    return f"Harbourmaster works, with {told}."

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.connection import add_connection
+from harbourmaster.cli.arguments import (
+    add_command,
+    add_connection,
+    add_output,
+    reason,
+    reference,
+)
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from harbourmaster.cli.connection import Commands
+    from harbourmaster.cli.arguments import Commands
 
-LONGEST_REASON: Final = 512
 """Characters of a reason: it stands in an annotation and in an event."""
 _EXAMPLES: Final = """examples:
   harbourmaster gate list
@@ -25,39 +29,31 @@ _EXAMPLES: Final = """examples:
 
 def add_parser(commands: Commands) -> None:
     """Add ``gate`` with its actions, each with the function that does it."""
-    gate = commands.add_parser(
-        "gate",
-        help="show the pods that wait for their checks, or let one go without them",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "show the pods that wait for their checks, or release one without them"
+    gate = add_command(commands, "gate", text, examples=_EXAMPLES)
     actions = gate.add_subparsers(title="actions", required=True, metavar="ACTION")
-    show = actions.add_parser("list", help="show who waits, how long, and for what")
+    text = "show which pods wait, how long, and for what"
+    show = add_command(actions, "list", text, run="gate.show:show")
     add_connection(show)
     _add_scheduler(show)
     show.add_argument("-n", "--namespace", metavar="NAME", help="only the pods of this namespace")
-    show.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="how to print it [text]"
-    )
-    show.set_defaults(command="harbourmaster.cli.gate.show:show", settings_type=None)
-    release = actions.add_parser("release", help="let one pod go, whatever its checks say")
+    add_output(show)
+    text = "release one pod, whatever its checks say"
+    release = add_command(actions, "release", text, run="gate.show:release")
     add_connection(release)
     _add_scheduler(release)
-    release.add_argument("pod", type=_pod, metavar="NAMESPACE/POD")
+    release.add_argument("pod", type=reference, metavar="NAMESPACE/POD")
     release.add_argument(
         "--reason",
-        type=_reason,
+        type=reason,
         required=True,
         metavar="TEXT",
-        help="why; it is kept on the pod and told by an event, with your name",
+        help="why; stored on the pod and written to an event with your name",
     )
-    release.set_defaults(command="harbourmaster.cli.gate.show:release", settings_type=None)
-    clear = actions.add_parser(
-        "clear-nodes", help="have a workload version forget the nodes on which it failed"
-    )
+    text = "clear the list of nodes on which a workload version failed"
+    clear = add_command(actions, "clear-nodes", text, run="gate.nodes:clear")
     add_connection(clear)
     clear.add_argument("version", type=_version, metavar="NAMESPACE/KEPTNWORKLOADVERSION")
-    clear.set_defaults(command="harbourmaster.cli.gate.nodes:clear", settings_type=None)
 
 
 def _add_scheduler(parser: ArgumentParser) -> None:
@@ -69,25 +65,5 @@ def _add_scheduler(parser: ArgumentParser) -> None:
     )
 
 
-def _pod(text: str) -> tuple[str, str]:
-    return _place(text, "pod", "NAMESPACE/POD")
-
-
 def _version(text: str) -> tuple[str, str]:
-    return _place(text, "KeptnWorkloadVersion", "NAMESPACE/NAME")
-
-
-def _place(text: str, what: str, form: str) -> tuple[str, str]:
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise argparse.ArgumentTypeError(f"{text} is no {what}: give it as {form}")
-    return namespace, name
-
-
-def _reason(text: str) -> str:
-    line = " ".join(text.split())
-    if not line:
-        raise argparse.ArgumentTypeError("it is empty: say why the pod is to go")
-    if len(line) > LONGEST_REASON:
-        raise argparse.ArgumentTypeError(f"it is longer than {LONGEST_REASON} characters")
-    return line
+    return reference(text, "KeptnWorkloadVersion")

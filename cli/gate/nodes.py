@@ -12,7 +12,7 @@ import msgspec
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import WORKLOAD_VERSIONS
-from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.model import WorkloadVersion
@@ -46,10 +46,10 @@ async def _clear(arguments: Arguments, client: Client) -> int:
         complain(f"{shown}: there is no such KeptnWorkloadVersion")
         return LEFT
     except ForbiddenError as error:
-        complain(f"{shown}: not cleared, for you may not: {error.message}")
+        complain(f"{shown}: not cleared: missing permission: {error.message}")
         return LEFT
     except ApiError as error:
         complain(f"{shown}: not cleared: {error}")
         return LEFT
-    say(f"{shown} is to forget {', '.join(nodes)}")
+    say(f"{shown}: the controller will clear the failed nodes {', '.join(nodes)}")
     return DONE

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
-from harbourmaster.cli.caller import caller
-from harbourmaster.cli.cluster import DONE, LEFT, collect, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import DONE, LEFT, collect, complain, run_with_client, say
+from harbourmaster.cli.live.reader import caller_name
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
@@ -184,13 +184,13 @@ async def _release(arguments: Arguments, client: Client) -> int:
     namespace, name = arguments.pod
     shown = f"{namespace}/{name}"
     try:
-        who = await caller(client)
+        who = await caller_name(client)
         pod = await _let_go(client, arguments, who)
     except NotFoundError:
         complain(f"{shown}: there is no such pod")
         return LEFT
     except ForbiddenError as error:
-        complain(f"{shown}: not released, for you may not: {error.message}")
+        complain(f"{shown}: not released: missing permission: {error.message}")
         return LEFT
     except ApiError as error:
         complain(f"{shown}: not released: {error}")

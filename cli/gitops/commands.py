@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.connection import add_connection
+from harbourmaster.cli.arguments import add_command, add_connection, add_output
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from harbourmaster.cli.connection import Commands
+    from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster gitops argocd
@@ -27,15 +26,11 @@ _TOOLS: Final = (
 
 def add_parser(commands: Commands) -> None:
     """Add ``gitops`` with one action for each tool."""
-    gitops = commands.add_parser(
-        "gitops",
-        help="print rules by which a GitOps tool leaves alone what policies set",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "print rules by which a GitOps tool ignores what policies set"
+    gitops = add_command(commands, "gitops", text, examples=_EXAMPLES)
     tools = gitops.add_subparsers(title="tools", required=True, metavar="TOOL")
     for tool, text, forms in _TOOLS:
-        action = tools.add_parser(tool, help=text)
+        action = add_command(tools, tool, text, run="gitops.run:run")
         _add_sources(action)
         action.add_argument(
             "--for",
@@ -44,12 +39,7 @@ def add_parser(commands: Commands) -> None:
             default=forms[0],
             help=f"where the rules are to stand [{forms[0]}]",
         )
-        action.set_defaults(
-            command="harbourmaster.cli.gitops.run:run",
-            settings_type=None,
-            tool=tool,
-            installation=False,
-        )
+        action.set_defaults(tool=tool, installation=False)
         if tool == "argocd":
             action.add_argument(
                 "--installation",
@@ -77,6 +67,4 @@ def _add_sources(parser: ArgumentParser) -> None:
         metavar="KIND",
         help="only for this kind; may be given several times",
     )
-    parser.add_argument(
-        "-o", "--output", choices=("yaml", "json"), default="yaml", help="how to print it [yaml]"
-    )
+    add_output(parser, "yaml", "json")

@@ -16,9 +16,9 @@ from msgspec import Struct
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.cli.batches import many
-from harbourmaster.cli.cluster import DONE, LEFT, collect, complain, run_with_client
 from harbourmaster.cli.gitops import argocd, flux
 from harbourmaster.cli.gitops.rules import HANDLED, joined, kinds_of, scopes
+from harbourmaster.cli.live.cluster import DONE, LEFT, collect, complain, run_with_client
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.telemetry.text import clean
@@ -75,7 +75,7 @@ async def _live(arguments: Arguments, client: Client) -> int:
         )
         return LEFT
     except ForbiddenError as error:
-        complain(f"no rules, for you may not read all policies: {error.message}")
+        complain(f"no rules: missing permission to read all policies: {error.message}")
         return LEFT
     except ApiError as error:
         complain(f"no rules: {error}")

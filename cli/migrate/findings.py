@@ -80,7 +80,7 @@ def _refused(one: Registration) -> str:
         f"{service.namespace}/{service.name}" for service in one.services if not service.answers
     )
     what = "every pod" if one.covers_pods else "every object that it is asked about"
-    return f"failurePolicy is Fail and nobody answers at Service {dead}: {what} is refused"
+    return f"failurePolicy is Fail and no endpoint answers at Service {dead}: {what} is refused"
 
 
 def _definitions(observed: Observed) -> Iterator[Finding]:
@@ -106,8 +106,9 @@ def _conversion(one: Definition, service: Service) -> Finding:
     command = conversion_off(one)
     if service.answers is False:
         why = (
-            f"versions are converted by {where}, where nobody answers: objects of other versions"
-            " than the stored one can be neither read nor deleted, nor can their namespaces"
+            f"versions are converted by {where}, where no endpoint answers: objects of other"
+            " versions than the stored one can be neither read nor deleted, nor can their"
+            " namespaces"
         )
         return Finding("conversion-broken", "danger", str(Ref("crd", one.name)), why, command)
     why = f"versions are converted by {where}: once it is gone, objects cannot be read"
@@ -180,7 +181,7 @@ def _metrics_running(*, is_served: bool) -> Iterator[Finding]:
         )
         yield Finding("both-at-work", "danger", operator, why)
     else:
-        why = "Harbourmaster does the same work with the same objects: go over in the order below"
+        why = "Harbourmaster does the same work with the same objects: migrate in the order below"
         yield Finding("keptn-running", "change", operator, why)
     yield Finding(
         "metrics-address",
@@ -203,7 +204,7 @@ def _lifecycle_running(*, is_served: bool) -> Finding:
         "keptn-running",
         "change",
         "Keptn's lifecycle-operator",
-        "Harbourmaster does the same work with the same objects: go over in the order below, so"
+        "Harbourmaster does the same work with the same objects: migrate in the order below, so"
         " that no task runs twice",
     )
 

@@ -13,7 +13,7 @@ from harbourmaster.gates.metadata import OPT_IN_KEY
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.cli.migrate.model import System
 
 SCHEDULER: Final = "keptn-scheduler"
@@ -113,9 +113,9 @@ def role_of(metadata: Metadata) -> tuple[System, str] | None:
     if _is_our_own(metadata):
         return None
     name = metadata.name
-    if name == KUPID_EXTENSION or metadata.label("app") == KUPID:
+    if name == KUPID_EXTENSION or metadata.labels.get("app", "") == KUPID:
         return KUPID, KUPID
-    role = _KEPTN_ROLES.get(metadata.label(_CONTROL_PLANE)) or _KEPTN_ROLES.get(name)
+    role = _KEPTN_ROLES.get(metadata.labels.get(_CONTROL_PLANE, "")) or _KEPTN_ROLES.get(name)
     if role is None:
         return None
     # A "scheduler" or a "metrics-operator" may be anybody's.
@@ -129,8 +129,8 @@ def system_of(metadata: Metadata) -> System | None:
     if metadata.name in _KUPID_NAMES or metadata.name.startswith(f"{KUPID_EXTENSION}-"):
         return KUPID
     if (
-        metadata.label("app") == KUPID
-        or metadata.label("app.kubernetes.io/name") == KUPID_EXTENSION
+        metadata.labels.get("app", "") == KUPID
+        or metadata.labels.get("app.kubernetes.io/name", "") == KUPID_EXTENSION
     ):
         return KUPID
     if metadata.name in _KEPTN_NAMES or _is_labelled_keptn(metadata):
@@ -147,24 +147,24 @@ def system_of_namespace(name: str) -> System | None:
 
 def release_of(metadata: Metadata) -> str:
     """The Helm release that made an object, as ``namespace/name``; empty for none."""
-    name = metadata.annotation(RELEASE_NAME)
-    return f"{metadata.annotation(RELEASE_NAMESPACE)}/{name}" if name else ""
+    name = metadata.annotations.get(RELEASE_NAME, "")
+    return f"{metadata.annotations.get(RELEASE_NAMESPACE, '')}/{name}" if name else ""
 
 
 def is_of_gardener(metadata: Metadata) -> bool:
     """Whether a ManagedResource of Gardener's made the object, and restores it."""
-    return metadata.label(OF_GARDENER) == "gardener"
+    return metadata.labels.get(OF_GARDENER, "") == "gardener"
 
 
 def _is_our_own(metadata: Metadata) -> bool:
     """Whether it is of Harbourmaster, which wears kupid's labels too on a Gardener seed."""
     key, value = _OUR_NAME
-    return metadata.label(key) == value
+    return metadata.labels.get(key, "") == value
 
 
 def _is_labelled_keptn(metadata: Metadata) -> bool:
     return (
-        metadata.label(_PART_OF).startswith("keptn")
-        or metadata.label(_CONTROL_PLANE) in {"lifecycle-operator", "certificate-operator"}
-        or metadata.label(INJECTED) == "true"
+        metadata.labels.get(_PART_OF, "").startswith("keptn")
+        or metadata.labels.get(_CONTROL_PLANE, "") in {"lifecycle-operator", "certificate-operator"}
+        or metadata.labels.get(INJECTED, "") == "true"
     )

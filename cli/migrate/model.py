@@ -16,7 +16,7 @@ KUPID: Final = "kupid"
 KEPTN: Final = "keptn"
 System: TypeAlias = Literal["kupid", "keptn"]
 Severity: TypeAlias = Literal["blocking", "danger", "change", "remains"]
-"""Stops pods now; could destroy or lose something; behaves differently; merely lies about."""
+"""Stops pods now; could destroy or lose something; behaves differently; harmless leftovers."""
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("blocking", "danger", "change", "remains")
 PODS_SHOWN: Final = 20
@@ -197,8 +197,6 @@ class Observed(Struct, frozen=True):
     """How many wait behind the gate; ``pods`` has the first PODS_SHOWN of them."""
     scheduled_pods: int = 0
     """How many wait for keptn-scheduler, likewise."""
-    enabled_namespaces: int = 0
-    """How many are annotated for Keptn."""
     unread: tuple[str, ...] = ()
 
     def is_running(self, system: System) -> bool:
@@ -286,7 +284,7 @@ class Finding(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """A part of the way over: after each one every policy lives and pods can be created."""
+    """A step of the migration: after each one every policy lives and pods can be created."""
 
     code: str
     title: str

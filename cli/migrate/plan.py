@@ -1,4 +1,4 @@
-"""The order in which to go over from kupid and Keptn: a pure function of what was observed.
+"""The order in which to migrate from kupid and Keptn: a pure function of what was observed.
 
 What holds after each step: every policy and every other object of the users' lives, pods can be
 created, no pod goes without a policy or a gate that it would have had, and no task runs twice. So:
@@ -89,8 +89,8 @@ def _unblock(observed: Observed, going: frozenset[System], replaced: Collection[
         conversions = [Command(("make", _target(observed, replaced)))]
     return Step(
         "unblock",
-        "Remove what makes the API server refuse because nobody answers",
-        "until then pods cannot be created, nobody's, or objects cannot be read",
+        "Remove webhooks and conversions that get no answer",
+        "until then no pods can be created, or objects cannot be read",
         (*(delete(one.ref) for one in observed.registrations if one.is_broken), *conversions),
     )
 
@@ -196,7 +196,7 @@ def _silence(observed: Observed, going: frozenset[System], replaced: Collection[
     return Step(
         "silence",
         "Take their webhooks out of the API server's way",
-        "without a configuration nobody waits for their webhooks, whatever happens to them",
+        "without a configuration no request waits for their webhooks, whatever happens to them",
         (
             *(conversion_off(one) for one in conversions),
             *(
@@ -266,8 +266,8 @@ def _free(observed: Observed, replaced: Collection[System]) -> Step:
         pods = tuple(pod for pod in observed.pods if pod.gate is None)
     return Step(
         "free",
-        "Let go the pods that wait for Keptn",
-        "nobody else will; a gate is removed, and a pod for Keptn's scheduler is deleted so that"
+        "Release the pods that wait for Keptn",
+        "nothing else will; a gate is removed, and a pod for Keptn's scheduler is deleted so that"
         " its owner makes another; one without an owner is saved to a file first; one whose check"
         " failed stays",
         tuple(command for pod in pods if not pod.failure for command in _freed(pod)),

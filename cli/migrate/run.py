@@ -1,4 +1,4 @@
-"""``harbourmaster migrate``: what kupid and Keptn leave behind, and the order of the way over.
+"""``harbourmaster migrate``: what kupid and Keptn leave behind, and the order in which to migrate.
 
 It only reads. Every command that it shows is for the user to run.
 """
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.model import Command
 from harbourmaster.cli.migrate.plan import plan
-from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.cli.terminal import json_text
 
 if TYPE_CHECKING:
@@ -59,7 +60,11 @@ def run(arguments: Arguments) -> int:
 
 
 async def _run(arguments: Arguments, client: Client) -> int:
-    observed = await Survey(client, arguments.namespace).observe()
+    live = Installation(client, arguments.namespace)
+    try:
+        observed = await observe(live)
+    finally:
+        await live.close()
     found, steps = findings(observed), plan(observed)
     chosen = _chosen(arguments)
     if arguments.output == "json":

@@ -6,11 +6,11 @@ judged is kept. What cannot be read becomes a line in ``unread``, and the rest i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
@@ -22,18 +22,36 @@ from harbourmaster.api.resources import (
     PODS,
     POLICIES,
     SERVICES,
+    SLICES,
     VALIDATING_WEBHOOKS,
     WORKLOAD_VERSIONS,
     Resource,
 )
-from harbourmaster.cli.cluster import collect, count, metadata_of
-from harbourmaster.cli.doctor.context import Context, Options
-from harbourmaster.cli.doctor.objects import decode_deployment
-from harbourmaster.cli.doctor.settings import UnknownSettingsError
-from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, NAME, WEBHOOK
-from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.installed import (
+    CONTROLLER,
+    NAME,
+    WEBHOOK,
+)
+from harbourmaster.cli.live.kinds import (
+    decode_configuration,
+    decode_definition,
+    decode_service,
+    decode_slice,
+    decode_workload,
+    metadata_in,
+)
+from harbourmaster.cli.live.reader import together, unread
+from harbourmaster.cli.live.settings import UnknownSettingsError
+from harbourmaster.cli.migrate.facts import (
+    definition_of,
+    judge,
+    reach_of,
+    registration_of,
+    stuck_pod,
+    with_failure,
+)
+from harbourmaster.cli.migrate.leftovers import Leftovers
 from harbourmaster.cli.migrate.legacy import (
-    OPT_IN,
     SCHEDULER,
     is_of_gardener,
     role_of,
@@ -49,156 +67,109 @@ from harbourmaster.cli.migrate.model import (
     Service,
     Workload,
 )
-from harbourmaster.cli.migrate.objects import (
-    decode_definition,
-    decode_service,
-    decode_slice,
-    decode_webhooks,
-    definition_of,
-    failure_of,
-    registration_of,
-    stuck_pod,
-    unknown,
-)
-from harbourmaster.cli.migrate.policies import judge, policy_ref, reach_of
-from harbourmaster.cli.migrate.remains import Remains
 from harbourmaster.controller.registry import LIFECYCLE
-from harbourmaster.kube.errors import ApiError, NotFoundError, UnreachableError
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
-from harbourmaster.lifecycle.waiting import app_version_of
-from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod
+from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Collection
 
-    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.api.metadata import Metadata
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.cli.live.kinds import Configuration
+    from harbourmaster.cli.live.kinds import Definition as StoredDefinition
     from harbourmaster.cli.migrate.model import (
         Definition,
         Policy,
         Registration,
         StuckPod,
     )
-    from harbourmaster.cli.migrate.objects import (
-        StoredDefinition,
-        Webhooks,
-    )
     from harbourmaster.controller.settings import ControllerSettings
-    from harbourmaster.kube.client import Client
 
-    T = TypeVar("T")
+T = TypeVar("T")
 
-SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
-REGISTRATIONS: Final = Resource(
-    "core.gardener.cloud",
-    "v1beta1",
-    "controllerregistrations",
-    "ControllerRegistration",
-    namespaced=False,
+GARDENER: Final = (
+    Resource(
+        "core.gardener.cloud",
+        "v1beta1",
+        "controllerregistrations",
+        "ControllerRegistration",
+        namespaced=False,
+    ),
+    Resource("resources.gardener.cloud", "v1alpha1", "managedresources", "ManagedResource"),
 )
-MANAGED: Final = Resource(
-    "resources.gardener.cloud", "v1alpha1", "managedresources", "ManagedResource"
-)
+"""What brings kupid back."""
 _WAITING: Final = "spec.nodeName=,status.phase=Pending"
 """Pods that wait for a gate or for a scheduler have no node."""
-
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 
 
-class _Namespaces(Struct):
+class _Namespaces(Struct, frozen=True):
     """The namespaces of which something is to be said."""
 
-    labels: dict[str, dict[str, str]]
-    made_for_them: set[str]
-    enabled: int = 0
+    labels: dict[str, dict[str, str]] = {}
+    theirs: frozenset[str] = frozenset()
+    """Those that were made for them."""
 
 
-class Survey:
-    """One look at a cluster."""
+async def observe(live: Installation) -> Observed:
+    """Read all of it. Raises UnreachableError where the server does not answer."""
+    token = unread.set(live.faults.append)
+    try:
+        return await _Survey(live).observe()
+    finally:
+        unread.reset(token)
 
-    def __init__(self, client: Client, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._client = client
-        self._namespace = namespace
-        self._unread: list[str] = []
-        self._answers: dict[tuple[str, str], bool | None] = {}
-        self._installation = Context(client, Options(namespace))
+
+class _Survey:
+    def __init__(self, live: Installation) -> None:
+        self._live = live
 
     async def observe(self) -> Observed:
-        """Look. Raises UnreachableError where the server does not answer."""
-        try:
-            return await self._observe()
-        finally:
-            await self._installation.close()
-
-    async def _observe(self) -> Observed:
-        mutating = await self._or(self._webhooks(MUTATING_WEBHOOKS), [])
-        validating = await self._or(self._webhooks(VALIDATING_WEBHOOKS), [])
+        live, attempt = self._live, self._live.attempt
+        mutating, validating = [
+            await attempt(live.listed(each, decode_configuration), [])
+            for each in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+        ]
         registrations = [
             *await self._registrations(MUTATING_WEBHOOKS, mutating),
             *await self._registrations(VALIDATING_WEBHOOKS, validating),
         ]
-        stored = await self._or(self._definitions(), [])
-        definitions = [found for one in stored if (found := await self._definition(one))]
-        workloads = await self._or(self._workloads(), [])
-        spaces = await self._or(self._namespaces(), _Namespaces({}, set()))
-        settings = await self._or(self._settings(), None)
-        gated, scheduled = await self._or(self._pods(settings), ([], []))
-        remains = Remains(self._client, stored, self._or)
-        called = {
+        stored = await attempt(self._stored_definitions(), [])
+        definitions = [await self._definition(one) for one in stored]
+        workloads = await attempt(self._workloads(), [])
+        spaces = await attempt(self._namespaces(), _Namespaces())
+        settings = await attempt(self._settings(), None)
+        gated, scheduled = await attempt(self._pods(settings), ([], []))
+        places = {
             service.namespace: one.system for one in registrations for service in one.services
         }
-        places = {
-            **called,
-            **{one.ref.namespace: one.system for one in workloads},
-            **{
-                name: system
-                for name in spaces.made_for_them
-                if (system := system_of_namespace(name))
-            },
-        }
-        places.pop(self._namespace, None)
-        leftovers = await remains.leftovers(places, spaces.made_for_them)
+        places |= {one.ref.namespace: one.system for one in workloads}
+        places |= {name: system for name in spaces.theirs if (system := system_of_namespace(name))}
+        places.pop(live.namespace, None)
+        leftovers, kinds = Leftovers(live), [resource_of(one) for one in stored]
         return Observed(
             ours=await self._ours(mutating, settings),
             registrations=tuple(registrations),
             definitions=tuple(definitions),
             workloads=tuple(workloads),
-            releases=tuple(await remains.releases(definitions)),
-            gardener=tuple(await self._gardener()),
-            leftovers=tuple(leftovers),
-            namespaces=tuple(await remains.namespaces(spaces.made_for_them)),
+            releases=tuple(await leftovers.releases(definitions)),
+            gardener=tuple(
+                [ref for each in GARDENER for ref in await attempt(self._gardener(each), [])]
+            ),
+            leftovers=tuple(await leftovers.found(places, spaces.theirs)),
+            namespaces=tuple([await leftovers.kept(name, kinds) for name in sorted(spaces.theirs)]),
             policies=tuple(await self._policies(spaces.labels)),
             pods=await self._judged(gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN], stored),
             gated_pods=len(gated),
             scheduled_pods=len(scheduled),
-            enabled_namespaces=spaces.enabled,
-            unread=tuple(self._unread),
+            unread=tuple(live.faults),
         )
 
-    async def _or(self, looking: Awaitable[T], default: T) -> T:
-        """The result, or ``default`` where it cannot be had: then a line says why."""
-        try:
-            return await looking
-        except UnreachableError:
-            raise
-        except NotFoundError:
-            return default
-        except ApiError as error:
-            self._unread.append(str(error))
-            return default
-
-    async def _collect(
-        self,
-        resource: Resource,
-        pick: Callable[[msgspec.Raw], T | None],
-        **options: Any,  # noqa: ANN401 - those of ``collect``
-    ) -> list[T]:
-        return await collect(self._client, resource, pick, unread=self._unread.append, **options)
-
-    async def _webhooks(self, resource: Resource) -> list[Webhooks]:
-        return await self._collect(resource, decode_webhooks)
-
-    async def _registrations(self, resource: Resource, found: list[Webhooks]) -> list[Registration]:
+    async def _registrations(
+        self, resource: Resource, found: list[Configuration]
+    ) -> list[Registration]:
         theirs = []
         for one in found:
             if registration_of(resource.kind, one, {}) is None:
@@ -210,87 +181,77 @@ class Survey:
         return theirs
 
     async def _is_answered(self, namespace: str, name: str) -> bool | None:
-        key = (namespace, name)
-        if key not in self._answers:
-            self._answers[key] = await self._or(self._has_endpoint(namespace, name), None)
-        return self._answers[key]
+        async def ask() -> bool | None:
+            return await self._live.attempt(self._has_endpoint(namespace, name), None)
+
+        return await self._live.once(("answered", namespace, name), ask)
 
     async def _has_endpoint(self, namespace: str, name: str) -> bool | None:
-        try:
-            service = decode_service(await self._client.get(SERVICES, name, namespace))
-        except NotFoundError:
+        service = await self._live.read(SERVICES, name, decode_service, namespace)
+        if service is None:
             return False
         if service.is_external:
             return None
-        slices = await self._collect(
-            SLICES,
-            decode_slice,
-            namespace=namespace,
-            label_selector=f"kubernetes.io/service-name={name}",
-        )
+        selector = f"kubernetes.io/service-name={name}"
+        slices = await self._live.listed(SLICES, decode_slice, namespace, label_selector=selector)
         return any(one.is_ready for one in slices)
 
-    async def _definitions(self) -> list[StoredDefinition]:
+    async def _stored_definitions(self) -> list[StoredDefinition]:
         """One by one: the schemas of all of a cluster's CRDs in one answer are too much."""
-        names = [one.name for one in await metadata_of(self._client, DEFINITIONS)]
-        return [
-            decode_definition(await self._client.get(DEFINITIONS, name))
-            for name in names
-            if system_of_group(name.partition(".")[2])
-        ]
+        names = [one.name for one in await self._live.metadata(DEFINITIONS)]
+        bodies = await together(
+            *(
+                self._live.get(DEFINITIONS, name)
+                for name in names
+                if system_of_group(name.partition(".")[2])
+            )
+        )
+        return [decode_definition(each) for each in bodies]
 
-    async def _definition(self, one: StoredDefinition) -> Definition | None:
+    async def _definition(self, one: StoredDefinition) -> Definition:
         converter = None
-        if one.converter and one.converter[0] != self._namespace:
+        if one.converter and one.converter[0] != self._live.namespace:
             converter = Service(*one.converter, await self._is_answered(*one.converter))
-        objects = await self._or(self._count(one), None)
+        objects = await self._live.attempt(self._live.count(resource_of(one)), None)
         return definition_of(one, objects, converter)
-
-    async def _count(self, one: StoredDefinition) -> int | None:
-        return await count(self._client, resource_of(one))
 
     async def _workloads(self) -> list[Workload]:
         found = []
-        for metadata in await metadata_of(self._client, DEPLOYMENTS):
+        for metadata in await self._live.metadata(DEPLOYMENTS):
             role = role_of(metadata)
             if role is None:
                 continue
-            body = await self._client.get(DEPLOYMENTS, metadata.name, metadata.namespace)
+            body = await self._live.get(DEPLOYMENTS, metadata.name, metadata.namespace)
             found.append(
                 Workload(
                     ref=Ref("deployment", metadata.name, metadata.namespace),
                     system=role[0],
                     role=role[1],
-                    is_ready=decode_deployment(body).is_ready,
+                    is_ready=decode_workload(body).is_ready,
                     of_gardener=is_of_gardener(metadata),
                 )
             )
         return found
 
     async def _namespaces(self) -> _Namespaces:
-        found = _Namespaces({}, set())
-
-        def note(metadata: Metadata) -> None:
-            if metadata.name and metadata.annotation(OPT_IN) == "enabled":
-                found.enabled += 1
-            if system_of_namespace(metadata.name) and metadata.name != self._namespace:
-                found.made_for_them.add(metadata.name)
-            if metadata.label("role") or metadata.name.startswith("kube-"):
-                found.labels[metadata.name] = metadata.labels or {}
-            if metadata.name == self._namespace:
-                found.labels[metadata.name] = metadata.labels or {}
-
-        def pick(raw: msgspec.Raw) -> None:
-            note(metadata_in(raw))
-
-        await self._collect(NAMESPACES, pick, metadata_only=True)
-        return found
+        own = self._live.namespace
+        found = await self._live.listed(NAMESPACES, metadata_in, metadata_only=True)
+        return _Namespaces(
+            {
+                one.name: one.labels
+                for one in found
+                if one.labels.get("role") or one.name.startswith("kube-") or one.name == own
+            },
+            frozenset(
+                one.name for one in found if system_of_namespace(one.name) and one.name != own
+            ),
+        )
 
     async def _pods(
         self, settings: ControllerSettings | None
     ) -> tuple[list[StuckPod], list[StuckPod]]:
         """Those behind the gate, and those that wait for Keptn's scheduler, and not for ours."""
-        found = await self._collect(PODS, stuck_pod, field_selector=_WAITING)
+        found = await self._live.listed(PODS, stuck_pod, field_selector=_WAITING)
         is_ours = settings is not None and settings.scheduler.of_pods == SCHEDULER
         return (
             [pod for pod in found if pod.gate is not None],
@@ -306,121 +267,89 @@ class Survey:
     ) -> tuple[StuckPod, ...]:
         """The same with their checks that failed."""
         names = {
-            (pod.namespace, names_of_pod(pod.workload).version) for pod in pods if pod.workload
+            f"{pod.namespace}/{names_of_pod(pod.workload).version}" for pod in pods if pod.workload
         }
         if not names:
             return tuple(pods)
-        spaces = {namespace for namespace, _ in names}
         kinds = {each.plural: each for each in map(resource_of, stored)}
-
+        spaces = {pod.namespace for pod in pods if pod.workload}
         unreadable: set[str] = set()
 
-        def version_in(raw: msgspec.Raw) -> WorkloadVersion | None:
-            metadata = metadata_in(raw)
-            if (metadata.namespace, metadata.name) not in names:
+        def pick(
+            raw: msgspec.Raw,
+            decode: Callable[[msgspec.Raw], T],
+            wanted: Collection[str],
+            key_of: Callable[[Metadata], str],
+        ) -> T | None:
+            key = key_of(metadata_in(raw))
+            if key not in wanted:
                 return None
             try:
-                return _decode_version(raw)
+                return decode(raw)
             except Exception:
-                unreadable.add(f"{metadata.namespace}/{metadata.name}")
-                raise
-
-        def app_in(raw: msgspec.Raw) -> AppVersion | None:
-            namespace = metadata_in(raw).namespace
-            if namespace not in spaces:
-                return None
-            try:
-                return _decode_app(raw)
-            except Exception:
-                unreadable.add(namespace)
+                unreadable.add(key)
                 raise
 
         async def read() -> tuple[list[WorkloadVersion], list[AppVersion]]:
-            of_pods = kinds.get(WORKLOAD_VERSIONS.plural, WORKLOAD_VERSIONS)
-            of_apps = kinds.get(APP_VERSIONS.plural, APP_VERSIONS)
-            return await self._listed(of_pods, version_in), await self._listed(of_apps, app_in)
+            versions = await self._live.items(
+                kinds.get(WORKLOAD_VERSIONS.plural, WORKLOAD_VERSIONS),
+                partial(pick, decode=_decode_version, wanted=names, key_of=lambda one: one.key),
+            )
+            apps = await self._live.items(
+                kinds.get(APP_VERSIONS.plural, APP_VERSIONS),
+                partial(pick, decode=_decode_app, wanted=spaces, key_of=lambda one: one.namespace),
+            )
+            return versions, apps
 
-        found = await self._or(read(), None)
-        return tuple(_with_failure(pod, found, unreadable) for pod in pods)
-
-    async def _listed(self, resource: Resource, pick: Callable[[msgspec.Raw], T | None]) -> list[T]:
-        try:
-            return await self._collect(resource, pick)
-        except NotFoundError:
-            return []
+        found = await self._live.attempt(read(), None)
+        return tuple(with_failure(pod, found, unreadable) for pod in pods)
 
     async def _settings(self) -> ControllerSettings | None:
         """Those of our controller; None where they are not known."""
         try:
-            return await self._installation.controller_settings()
+            return await self._live.controller_settings()
         except UnknownSettingsError as error:
-            self._unread.append(f"settings of Deployment {CONTROLLER}: {error}")
+            self._live.faults.append(f"settings of Deployment {CONTROLLER}: {error}")
             return None
 
-    async def _ours(self, mutating: list[Webhooks], settings: ControllerSettings | None) -> Ours:
-        webhook = await self._or(self._installation.deployment(WEBHOOK), None)
+    async def _ours(
+        self, mutating: list[Configuration], settings: ControllerSettings | None
+    ) -> Ours:
+        live = self._live
+        webhook = await live.attempt(live.deployment(WEBHOOK), None)
         return Ours(
-            self._namespace,
+            live.namespace,
             is_ready=webhook is not None and webhook.is_ready,
             is_registered=any(
-                one.metadata.name == NAME and bool(one.webhooks) and one.has_authority
+                one.metadata.name == NAME
+                and bool(one.entries)
+                and all(entry.client_config.ca_bundle for entry in one.entries)
                 for one in mutating
             ),
             is_beside_keptn=settings is not None and LIFECYCLE not in settings.controllers,
             # Where it cannot be told, no pod is let go that somebody may yet judge.
-            is_led=await self._or(self._installation.is_led(), default=True),
+            is_led=await live.attempt(live.is_led(), default=True),
         )
 
-    async def _gardener(self) -> list[Ref]:
-        found = []
-        for resource in (REGISTRATIONS, MANAGED):
-            objects = await self._or(metadata_of(self._client, resource), [])
-            kind = resource.kind.lower()
-            found += [Ref(kind, one.name, one.namespace) for one in objects if KUPID in one.name]
-        return found
+    async def _gardener(self, resource: Resource) -> list[Ref]:
+        kind, found = resource.kind.lower(), await self._live.metadata(resource)
+        return [Ref(kind, one.name, one.namespace) for one in found if KUPID in one.name]
 
     async def _policies(self, labels: dict[str, dict[str, str]]) -> list[Policy]:
-        reach = reach_of(labels, self._namespace)
-        found: list[Policy] = []
-        for resource in (CLUSTER_POLICIES, POLICIES):
-            kind = resource.kind
-
-            def pick(raw: msgspec.Raw, kind: str = kind) -> Policy | None:
-                metadata = metadata_in(raw)
-                return judge(raw, kind, policy_ref(kind, metadata.namespace, metadata.name), reach)
-
-            found += await self._or(self._collect(resource, pick), [])
-        return found
-
-
-def _with_failure(
-    pod: StuckPod,
-    found: tuple[list[WorkloadVersion], list[AppVersion]] | None,
-    unreadable: set[str],
-) -> StuckPod:
-    """The pod with its check that failed; ``unreadable`` has versions, and namespaces of apps."""
-    if pod.workload is None or pod.failure:
-        return pod
-    key = f"{pod.namespace}/{names_of_pod(pod.workload).version}"
-    if found is None or key in unreadable or pod.namespace in unreadable:
-        return replace(pod, failure=unknown("its KeptnWorkloadVersion could not be read"))
-    versions, apps = found
-    of_name = next((each for each in versions if each.metadata.key == key), None)
-    version = version_of_pod(pod.workload, of_name, None)
-    app = None
-    if version is not None:
-        local = [each for each in apps if each.metadata.namespace == pod.namespace]
-        app = app_version_of(version, local)
-    return replace(pod, failure=failure_of(version, app))
+        reach = reach_of(labels, self._live.namespace)
+        return [
+            policy
+            for each in (CLUSTER_POLICIES, POLICIES)
+            for policy in await self._live.attempt(
+                self._live.listed(each, partial(judge, kind=each.kind, reach=reach)), []
+            )
+        ]
 
 
 def resource_of(one: StoredDefinition) -> Resource:
     """The kind that a CRD defines, in the version in which it is stored."""
     spec = one.spec
+    namespaced = spec.scope == "Namespaced"
     return Resource(
-        spec.group,
-        one.storage_version,
-        spec.names.plural,
-        spec.names.kind,
-        namespaced=spec.scope == "Namespaced",
+        spec.group, one.storage, spec.names.plural, spec.names.kind, namespaced=namespaced
     )

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from harbourmaster.cli.connection import Commands
+from harbourmaster.cli.arguments import (
+    add_command,
+    add_connection,
+    add_lines,
+    add_output,
+    reference,
+)
 
+if TYPE_CHECKING:
+    from harbourmaster.cli.arguments import Commands
+
+_NAMESPACE: Final = "default"
 _EXAMPLES: Final = """examples:
   echo '{"id": 1, "kind": "label", "expression": "location==DE"}' | harbourmaster placement parse
   harbourmaster placement decide cases.jsonl
@@ -16,21 +24,23 @@ _EXAMPLES: Final = """examples:
 
 
 def add_parser(commands: Commands) -> Commands:
-    """Add ``placement`` with its offline actions; returns what further ones are added to."""
-    placement = commands.add_parser(
-        "placement",
-        help="read constraints and decide which cluster runs an application, offline",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Add ``placement`` with its actions; returns what further ones are added to."""
+    text = "read constraints and decide which cluster runs an application, offline"
+    placement = add_command(commands, "placement", text, examples=_EXAMPLES)
     actions = placement.add_subparsers(title="actions", required=True, metavar="ACTION")
     for name, text in (
         ("parse", "read constraints, one JSON object a line"),
         ("decide", "decide as the controller would, one JSON object a line"),
     ):
-        action = actions.add_parser(name, help=text)
-        action.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
-        action.set_defaults(
-            command=f"harbourmaster.cli.placement.decide:{name}", settings_type=None
-        )
+        add_lines(add_command(actions, name, text, run=f"placement.decide:{name}"))
+    text = "say why an application is where it is, by what the controller has recorded"
+    why = add_command(actions, "why", text, run="placement.why:why")
+    why.add_argument(
+        "application",
+        type=partial(reference, what="application", default=_NAMESPACE),
+        metavar="[NAMESPACE/]APPLICATION",
+        help=f"without a namespace it is {_NAMESPACE}",
+    )
+    add_connection(why)
+    add_output(why)
     return actions

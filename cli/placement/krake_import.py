@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from harbourmaster.cli.manifests import dump, read_paths
+from harbourmaster.cli.live.files import dump, read_paths
 from harbourmaster.cli.placement.krake import RefusedError, Taken, source_of, taken
 from harbourmaster.serving.documents import Problem
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harbourmaster.api.decoding import describe
-from harbourmaster.cli.manifests import dump
+from harbourmaster.cli.live.files import dump
 from harbourmaster.cli.placement.krake_names import metric_constraint, metric_name, object_name
 from harbourmaster.placement.model import API_VERSION
 from harbourmaster.placement.validation import CHECKS

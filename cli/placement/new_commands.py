@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
 
-    from harbourmaster.cli.connection import Commands
+    from harbourmaster.cli.arguments import Commands
 
 _NAMESPACE: Final = "default"
 _EXAMPLES: Final = """examples:

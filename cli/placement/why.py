@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS
-from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.placement.model import (

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.connection import DEFAULT_NAMESPACE, add_connection
+from harbourmaster.cli.arguments import (
+    DEFAULT_NAMESPACE,
+    add_command,
+    add_connection,
+    add_output,
+)
 from harbourmaster.registration.settings import RegistrationSettings
-from harbourmaster.serving.options import add_settings
 from harbourmaster.webhook.settings import AdmissionSettings
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.connection import Commands
+    from harbourmaster.cli.arguments import Commands
 
 EXCLUDED: Final = (*RegistrationSettings().excluded_namespaces, DEFAULT_NAMESPACE)
 KINDS: Final = (
@@ -31,11 +34,14 @@ _EXAMPLES: Final = f"""examples:
 
 def add_parser(commands: Commands) -> None:
     """Add ``preview``."""
-    preview = commands.add_parser(
+    text = "show what policies would change in a cluster; nothing is written"
+    preview = add_command(
+        commands,
         "preview",
-        help="show what policies would change in a cluster; nothing is written",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        text,
+        run="preview.run:preview",
+        examples=_EXAMPLES,
+        settings=AdmissionSettings,
     )
     preview.add_argument(
         "-f",
@@ -45,20 +51,20 @@ def add_parser(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="FILE|DIR|-",
-        help="policies that are added, or that replace those of the same name; may be repeated",
+        help="policies to add, or to replace those of the same name; may be repeated",
     )
     preview.add_argument(
         "--delete",
         action="append",
         default=[],
         metavar="[NAMESPACE/]NAME",
-        help="policy that is taken away: of the cluster, or of a namespace; may be repeated",
+        help="policy to remove: of the cluster, or of a namespace; may be repeated",
     )
     preview.add_argument(
         "--all",
         dest="is_all",
         action="store_true",
-        help="-f gives all policies: take away those of now that it does not have",
+        help="-f gives all policies: remove the current ones that it does not have",
     )
     source = preview.add_mutually_exclusive_group(required=True)
     source.add_argument("--cluster", action="store_true", help="compare with a live cluster")
@@ -79,7 +85,7 @@ def add_parser(commands: Commands) -> None:
         action="append",
         default=[],
         choices=("changed", "unschedulable"),
-        help="exit with 1 if any workload changes, or if pods would fit no node any more",
+        help="exit with 1 if any workload changes, or if pods would no longer fit any node",
     )
     preview.add_argument(
         "--excluded-namespaces",
@@ -87,15 +93,6 @@ def add_parser(commands: Commands) -> None:
         metavar="A,B,...",
         help=f"namespaces that the webhook is not registered for [{','.join(EXCLUDED)}]",
     )
-    preview.add_argument(
-        "-o",
-        "--output",
-        choices=("text", "json", "markdown"),
-        default="text",
-        help="how to print it; markdown suits a comment on a pull request [text]",
-    )
+    more = "; markdown suits a comment on a pull request"
+    add_output(preview, "text", "json", "markdown", more=more)
     add_connection(preview)
-    add_settings(preview, AdmissionSettings)
-    preview.set_defaults(
-        command="harbourmaster.cli.preview.run:preview", settings_type=AdmissionSettings
-    )

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.cli.live.kinds import OF_DAEMONS
 from harbourmaster.cli.preview.model import Fit
 from harbourmaster.rescheduling.anti_affinity import Rivals, rivals
 from harbourmaster.rescheduling.fit import fits, resource_reasons, static_reasons
@@ -28,16 +29,7 @@ if TYPE_CHECKING:
 _REASONS: Final = 5
 """Kinds of reasons that are told."""
 _OF_DAEMONS: Final = tuple(
-    Toleration(key=f"node.kubernetes.io/{name}", operator="Exists", effect=effect)
-    for name, effect in (
-        ("not-ready", "NoExecute"),
-        ("unreachable", "NoExecute"),
-        ("disk-pressure", "NoSchedule"),
-        ("memory-pressure", "NoSchedule"),
-        ("pid-pressure", "NoSchedule"),
-        ("unschedulable", "NoSchedule"),
-        ("network-unavailable", "NoSchedule"),
-    )
+    Toleration(key=key, operator="Exists", effect=effect) for key, effect in OF_DAEMONS
 )
 """What the controller of DaemonSets adds to each of their pods."""
 _NAMED: Final = Toleration(operator="Exists", effect="NoSchedule")

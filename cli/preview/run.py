@@ -6,60 +6,54 @@ rights; nothing is written, and nothing of ours needs to run there.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
-from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, collect, complain, run_with_client, say
-from harbourmaster.cli.preview import markdown, text
+from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.files import STANDARD_INPUT, Dump, UnreadableError
+from harbourmaster.cli.live.reader import Reader
+from harbourmaster.cli.preview.inputs import (
+    FIRST,
+    THEN,
+    Inputs,
+    UnknownError,
+    of_files,
+    previewed,
+)
 from harbourmaster.cli.preview.model import Report, Totals
-from harbourmaster.cli.preview.policies import UnknownError, of_files, previewed, set_of
-from harbourmaster.cli.preview.world import FIRST, THEN, World
-from harbourmaster.cli.reschedule.state import UnreadableError, objects_in
+from harbourmaster.cli.preview.printing import markdown, text
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
-from harbourmaster.webhook.engine import Engine
-from harbourmaster.webhook.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from pathlib import Path
-
-    from msgspec import Raw
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.preview.model import Policies
     from harbourmaster.kube.client import Client
 
 
-class _Object(msgspec.Struct, frozen=True):
-    kind: str = ""
-
-
-_kind_of: Final = msgspec.json.Decoder(_Object)
 _POLICIES: Final = frozenset((CLUSTER_POLICIES.kind, POLICIES.kind))
-_NO_NODES: Final = "no nodes are known: nothing is said about where pods fit"
-_NO_PODS: Final = "no pods are known: every node counts as empty"
+_NO_NODES: Final = "no nodes found: whether pods fit is unknown"
+_NO_PODS: Final = "no pods found: every node counts as empty"
 _WRITTEN_STAYS: Final = (
     "what a changed or removed policy wrote before stays in templates and pods until they are"
-    " applied or made anew, and is no change here"
+    " applied or recreated, and is not shown here"
 )
 _NO_NAMESPACES: Final = (
-    "no namespaces are known: every one counts as there, labelled with nothing but its name"
+    "no namespaces found: each one counts as existing, with its name as its only label"
 )
-_STANDARD_INPUT: Final = "-"
-_NO_POLICIES: Final = "there are no policies now: all count as added"
+_NO_POLICIES: Final = "no current policies: all count as added"
 
 
 def preview(arguments: Arguments) -> int:
     """Show it; 0 done, 1 what --fail-on names or some input was bad, 2 nothing to compare."""
     if not (arguments.policies or arguments.delete or arguments.is_all):
-        complain("nothing to preview: give policies by -f, or one to take away by --delete")
+        complain("nothing to preview: give policies with -f, or one to remove with --delete")
         return UNUSABLE
     run = _Run(arguments)
     if not run.read_files():
@@ -75,121 +69,96 @@ class _Run:
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
         names = arguments.excluded_namespaces.split(",")
-        self._world = World(frozenset(name.strip() for name in names if name.strip()))
+        self._inputs = Inputs(frozenset(name.strip() for name in names if name.strip()))
         self._problems: list[str] = []
         self._notes: list[str] = []
         self._policies: Policies | None = None
         self._left_out: list[Resource] = []
-        """What the caller may not read."""
+        """What the caller has no permission to read."""
         self._lacks_pods = False
 
     def read_files(self) -> bool:
         """Read the policies; False where that can't be done at all."""
         arguments = self._arguments
         policies = (*arguments.policies, *filter(None, (arguments.policies_now,)))
-        if [str(path) for path in (*policies, arguments.dump)].count(_STANDARD_INPUT) > 1:
-            complain("standard input can be read once: give only one of the files as -")
+        if [str(path) for path in (*policies, arguments.dump)].count(STANDARD_INPUT) > 1:
+            complain("standard input can be read once: use - for one file only")
             return False
         for path in policies:
-            if str(path) != _STANDARD_INPUT and not path.exists():
+            if str(path) != STANDARD_INPUT and not path.exists():
                 complain(f"{path}: no such file or directory")
                 return False
         self._given = of_files(arguments.policies, self._problems)
         if arguments.policies_now is not None:
-            self._world.policies.update(of_files([arguments.policies_now], self._problems))
+            self._inputs.policies.update(of_files([arguments.policies_now], self._problems))
         for problem in self._problems:
             complain(problem)
         return True
 
     async def live(self, client: Client) -> int:
         """Compare with a cluster."""
-        for resource in (*FIRST, None, *THEN):
-            if resource is None:
-                if not self._begin():
-                    return UNUSABLE
-                continue
-            if resource.kind in _POLICIES and self._arguments.policies_now is not None:
-                continue
-            take = partial(self._world.take, resource.kind)
-            try:
-                await collect(client, resource, take)
-            except NotFoundError:
-                self._notes.append(f"the cluster has no {resource.plural}")
-            except ForbiddenError as error:
-                if resource.kind in _POLICIES:
-                    complain(f"no preview, for you may not read its policies: {error.message}")
-                    return UNUSABLE
-                self._left_out.append(resource)
-                self._notes.append(f"{resource.plural} are left out: {error.message}")
-            except ApiError as error:
-                complain(f"no preview: {error}")
-                return UNUSABLE
-        if all(resource in self._left_out for resource in THEN):
-            complain("no preview, for you may read no workload at all")
-            return UNUSABLE
-        self._lacks_pods = PODS in self._left_out
-        return self._finish()
+        return await self._compare(Reader(client))
 
     def dumped(self) -> int:
         """Compare with what kubectl printed."""
         file = self._arguments.dump
         try:
-            by_kind = self._by_kind(file)
+            dump = Dump(file, (*FIRST, *THEN))
         except UnreadableError as error:
             complain(str(error))
             return UNUSABLE
-        if not any(by_kind[resource.kind] for resource in THEN):
+        if not dump.has(*THEN):
             complain(f"{file}: no workload and no pod in it; see harbourmaster preview --help")
             return UNUSABLE
-        self._lacks_pods = not by_kind[PODS.kind]
-        for resource in FIRST:
-            if resource.kind in _POLICIES and self._arguments.policies_now is not None:
-                continue
-            for raw in by_kind[resource.kind]:
-                self._world.take(resource.kind, raw)
-        if not self._begin():
+        self._inputs.faults += dump.faults
+        self._lacks_pods = not dump.has(PODS)
+        return asyncio.run(self._compare(dump))
+
+    async def _compare(self, source: Reader | Dump) -> int:
+        if not (await self._read(source, FIRST) and self._begin()):
             return UNUSABLE
-        for resource in THEN:
-            # What was looked at is let go, so that not all of it is held twice.
-            objects = by_kind.pop(resource.kind)
-            objects.reverse()
-            while objects:
-                self._world.take(resource.kind, objects.pop())
+        if not await self._read(source, THEN):
+            return UNUSABLE
+        if all(resource in self._left_out for resource in THEN):
+            complain("no preview: missing permission to read any workload")
+            return UNUSABLE
+        self._lacks_pods |= PODS in self._left_out
         return self._finish()
 
-    def _by_kind(self, file: Path) -> dict[str, list[Raw]]:
-        """The objects of a dump that matter. Raises UnreadableError."""
-        found: dict[str, list[Raw]] = {resource.kind: [] for resource in (*FIRST, *THEN)}
-        for index, raw in enumerate(objects_in(file)):
-            try:
-                kind = decode(_kind_of, raw, "").kind
-            except MalformedError as error:
-                self._world.faults.append(f"{file}: items[{index}]: {error}")
+    async def _read(self, source: Reader | Dump, resources: tuple[Resource, ...]) -> bool:
+        """Read objects, as far as there is permission; False where there is no preview without."""
+        for resource in resources:
+            if resource.kind in _POLICIES and self._arguments.policies_now is not None:
                 continue
-            if kind in found:
-                found[kind].append(raw)
-        return found
+            try:
+                await source.listed(resource, partial(self._inputs.take, resource.kind))
+            except NotFoundError:
+                self._notes.append(f"the cluster has no {resource.plural}")
+            except ForbiddenError as error:
+                if resource.kind in _POLICIES:
+                    complain(f"no preview: missing permission to read policies: {error.message}")
+                    return False
+                self._left_out.append(resource)
+                self._notes.append(f"{resource.plural} could not be read: {error.message}")
+            except ApiError as error:
+                complain(f"no preview: {error}")
+                return False
+        return True
 
     def _begin(self) -> bool:
-        world, arguments = self._world, self._arguments
+        inputs, arguments = self._inputs, self._arguments
         try:
             then, self._policies = previewed(
-                world.policies, self._given, arguments.delete, is_all=arguments.is_all
+                inputs.policies, self._given, arguments.delete, is_all=arguments.is_all
             )
         except UnknownError as error:
             complain(str(error))
             return False
-        namespaces = world.namespaces or None
-        world.begin(
-            *(
-                Engine(Snapshot(set_of(policies.values()), namespaces), arguments.settings)
-                for policies in (world.policies, then)
-            )
-        )
+        inputs.begin(then, arguments.settings)
         for found, note in (
-            (world.policies, _NO_POLICIES),
-            (namespaces, _NO_NAMESPACES),
-            (world.nodes, _NO_NODES),
+            (inputs.policies, _NO_POLICIES),
+            (inputs.namespaces, _NO_NAMESPACES),
+            (inputs.nodes, _NO_NODES),
         ):
             if not found:
                 self._notes.append(note)
@@ -200,23 +169,22 @@ class _Run:
         if self._arguments.output == "json":
             sys.stdout.buffer.write(json_text(report))
         else:
-            render = text.lines if self._arguments.output == "text" else markdown.lines
-            for line in render(report):
+            for line in (text if self._arguments.output == "text" else markdown)(report):
                 say(line)
-        is_bad = bool(self._problems or self._world.faults)
+        is_bad = bool(self._problems or self._inputs.faults)
         return LEFT if self._is_failed(report) or is_bad else DONE
 
     def _report(self) -> Report:
-        world = self._world
-        workloads = tuple(world.changed())
+        inputs = self._inputs
+        workloads = tuple(inputs.changed())
         fits = [each.fit for each in workloads if each.fit is not None]
         names = Counter(each.namespace for each in workloads)
         found = self._policies or previewed({}, {}, [], is_all=False)[1]
         return Report(
             policies=found,
             totals=Totals(
-                workloads=len(world.workloads),
-                nodes=len(world.nodes),
+                workloads=len(inputs.workloads),
+                nodes=len(inputs.nodes),
                 changed=len(workloads),
                 pods=sum(each.pods for each in workloads),
                 unschedulable=sum(each.lost for each in fits),
@@ -227,33 +195,29 @@ class _Run:
             workloads=workloads,
             notes=(
                 *self._notes,
-                *([_NO_PODS] if self._lacks_pods and world.nodes else ()),
+                *([_NO_PODS] if self._lacks_pods and inputs.nodes else ()),
                 *([_WRITTEN_STAYS] if found.changed or found.removed else ()),
-                *world.notes(),
+                *inputs.notes(),
             ),
         )
 
     def _is_failed(self, report: Report) -> bool:
         asked, totals = self._arguments.fail_on, report.totals
-        is_failed = False
+        failed = []
         if "changed" in asked and totals.changed:
-            complain(f"{totals.changed} workloads would change (--fail-on changed)")
-            is_failed = True
-        # What was not looked at must not pass for what is fine.
+            failed.append(f"{totals.changed} workloads would change (--fail-on changed)")
+        # What was not read must not pass for what is fine.
         unread = [each.plural for each in self._left_out if each is not NODES]
         if asked and unread:
             flags = " ".join(f"--fail-on {each}" for each in asked)
-            complain(f"{', '.join(unread)} could not be looked at ({flags})")
-            is_failed = True
-        if "unschedulable" in asked and totals.changed and not totals.nodes:
-            complain(f"{_NO_NODES} (--fail-on unschedulable)")
-            is_failed = True
-        elif "unschedulable" in asked and totals.changed and self._lacks_pods:
-            complain(f"{_NO_PODS} (--fail-on unschedulable)")
-            is_failed = True
+            failed.append(f"{', '.join(unread)} could not be read ({flags})")
+        if "unschedulable" in asked and totals.changed:
+            unknown = _NO_NODES if not totals.nodes else _NO_PODS if self._lacks_pods else ""
+            if unknown:
+                failed.append(f"{unknown} (--fail-on unschedulable)")
         if "unschedulable" in asked and totals.unschedulable:
-            complain(
-                f"{totals.unschedulable} pods would fit no node any more (--fail-on unschedulable)"
-            )
-            is_failed = True
-        return is_failed
+            text = f"{totals.unschedulable} pods would no longer fit any node"
+            failed.append(f"{text} (--fail-on unschedulable)")
+        for line in failed:
+            complain(line)
+        return bool(failed)

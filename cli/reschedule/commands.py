@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.cli.connection import add_connection
+from harbourmaster.cli.arguments import (
+    add_command,
+    add_connection,
+    add_lines,
+    add_output,
+    reference,
+)
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
-from harbourmaster.serving.options import add_settings
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.connection import Commands
+    from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster reschedule plan --pod kube-system/coredns-5d4f8-x7k2p
@@ -31,17 +35,12 @@ class PlanSettings(Struct, frozen=True):
 
 def add_parser(commands: Commands) -> None:
     """Add ``reschedule`` with its actions."""
-    reschedule = commands.add_parser(
-        "reschedule",
-        help="show how room would be made for a critical add-on, without changing anything",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "show how room would be made for a critical add-on, without changing anything"
+    reschedule = add_command(commands, "reschedule", text, examples=_EXAMPLES)
     actions = reschedule.add_subparsers(title="actions", required=True, metavar="ACTION")
-    plan = actions.add_parser(
-        "plan", help="show which node a waiting pod would get and which pods would be evicted"
-    )
-    plan.add_argument("--pod", type=_pod, required=True, metavar="NAMESPACE/POD")
+    text = "show which node a waiting pod would get and which pods would be evicted"
+    plan = add_command(actions, "plan", text, run="reschedule.plan:plan", settings=PlanSettings)
+    plan.add_argument("--pod", type=reference, required=True, metavar="NAMESPACE/POD")
     add_connection(plan)
     plan.add_argument(
         "--dump",
@@ -50,24 +49,6 @@ def add_parser(commands: Commands) -> None:
         help="read this output of kubectl get pods,nodes,pdb,namespaces --all-namespaces "
         "-o json (or yaml) instead of a cluster",
     )
-    plan.add_argument(
-        "-o",
-        "--output",
-        choices=("text", "json"),
-        default="text",
-        help="output format [text]",
-    )
-    add_settings(plan, PlanSettings)
-    plan.set_defaults(command="harbourmaster.cli.reschedule.plan:plan", settings_type=PlanSettings)
-    fit = actions.add_parser(
-        "fit", help="check whether pods fit on nodes, one JSON object per line, without a cluster"
-    )
-    fit.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
-    fit.set_defaults(command="harbourmaster.cli.reschedule.fit:fit", settings_type=None)
-
-
-def _pod(text: str) -> tuple[str, str]:
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise argparse.ArgumentTypeError(f'invalid pod "{text}": expected NAMESPACE/NAME')
-    return namespace, name
+    add_output(plan)
+    text = "check whether pods fit on nodes, one JSON object per line, without a cluster"
+    add_lines(add_command(actions, "fit", text, run="reschedule.fit:fit"))

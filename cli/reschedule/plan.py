@@ -5,6 +5,7 @@ It only reads, with the caller's permissions, and works without our controller i
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from functools import partial
@@ -13,10 +14,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import NODES, PODS
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
 from harbourmaster.cli.batches import many
-from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
-from harbourmaster.cli.connection import DEFAULT_NAMESPACE
-from harbourmaster.cli.reschedule.state import State, UnreadableError, load, survey
+from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.files import Dump, UnreadableError
+from harbourmaster.cli.live.reader import Reader
+from harbourmaster.cli.reschedule.state import READ, State, survey
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.settings import ControllerSettings
@@ -28,6 +32,7 @@ from harbourmaster.rescheduling.plans import Candidate
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
+    from pathlib import Path
 
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
@@ -63,16 +68,28 @@ def plan(arguments: Arguments) -> int:
     if arguments.dump is None:
         return run_with_client(arguments, partial(_live, arguments, state))
     try:
-        load(arguments.dump, state)
+        dump = Dump(arguments.dump, READ)
+        missing = [each.plural for each in (NODES, PODS) if not dump.has(each)]
+        asyncio.run(survey(dump, state))
+        if dump.faults or missing:
+            complain(dump.faults[0] if dump.faults else _lacks(arguments.dump, missing))
+            return UNUSABLE
     except UnreadableError as error:
         complain(str(error))
         return UNUSABLE
     return _answer(arguments, state)
 
 
+def _lacks(file: Path, missing: list[str]) -> str:
+    return (
+        f"{file}: contains no {' and no '.join(missing)}: create it with kubectl get "
+        "pods,nodes,pdb,namespaces --all-namespaces -o json"
+    )
+
+
 async def _live(arguments: Arguments, state: State, client: Client) -> int:
     try:
-        await survey(client, state)
+        await survey(Reader(client), state)
     except ForbiddenError as error:
         complain(f"no plan: missing permission: {error.message}")
         return LEFT

@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-from msgspec import Raw, Struct
-
-from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
-from harbourmaster.cli.cluster import collect
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.plans import Circumstances
 from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
-from harbourmaster.serving.documents import Problem, parse_documents
-from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from harbourmaster.kube.client import Client
+    from msgspec import Raw
+
+    from harbourmaster.cli.live.files import Dump
+    from harbourmaster.cli.live.reader import Reader
     from harbourmaster.rescheduling.model import Criteria, Pod
 
 
-class UnreadableError(Exception):
-    """An invalid dump; the text is one line with the file and what is wrong with it."""
-
-
-class _Object(Struct, frozen=True):
-    kind: str = ""
-
-
-class _List(Struct, frozen=True):
-    kind: str = ""
-    items: tuple[Raw, ...] | None = None
-
-
-_kind_of: Final = msgspec.json.Decoder(_Object)
-_decode_list: Final = msgspec.json.Decoder(_List).decode
-_READ: Final = (NODES, NAMESPACES, DISRUPTION_BUDGETS, PODS)
-_STANDARD_INPUT: Final = "-"
+READ: Final = (NODES, NAMESPACES, DISRUPTION_BUDGETS, PODS)
 
 
 class State:
@@ -98,54 +77,7 @@ class State:
         self.cluster.put_pod(found)
 
 
-async def survey(client: Client, state: State) -> None:
-    """Read a live cluster. Raises an ApiError."""
-    for resource in _READ:
-
-        def take(raw: Raw, kind: str = resource.kind) -> None:
-            state.read(raw, kind)
-
-        await collect(client, resource, take)
-
-
-def load(file: Path, state: State) -> None:
-    """Read what kubectl printed. Raises UnreadableError."""
-    seen: set[str] = set()
-    for index, raw in enumerate(objects_in(file)):
-        try:
-            kind = decode(_kind_of, raw, "").kind
-            seen.add(kind)
-            state.read(raw, kind)
-        except MalformedError as error:
-            raise UnreadableError(f"{file}: items[{index}]: {error}") from None
-    missing = [each.plural for each in (NODES, PODS) if each.kind not in seen]
-    if missing:
-        raise UnreadableError(
-            f"{file}: contains no {' and no '.join(missing)}: create it with kubectl get "
-            "pods,nodes,pdb,namespaces --all-namespaces -o json"
-        )
-
-
-def objects_in(file: Path) -> Iterator[Raw]:
-    """Each object of a dump, JSON or YAML. Raises UnreadableError."""
-    try:
-        is_input = str(file) == _STANDARD_INPUT
-        text = sys.stdin.buffer.read() if is_input else file.read_bytes()
-    except OSError as error:
-        raise UnreadableError(f"{file}: cannot be read: {reason(error)}") from None
-    try:
-        found = _decode_list(text)
-    except (msgspec.DecodeError, RecursionError):
-        yield from _from_yaml(text, file)
-        return
-    if found.items is None:
-        yield Raw(text)
-        return
-    yield from found.items
-
-
-def _from_yaml(text: bytes, file: Path) -> Iterator[Raw]:
-    for document in parse_documents(text, str(file)):
-        if isinstance(document, Problem):
-            raise UnreadableError(str(document))
-        yield Raw(msgspec.json.encode(document.value))
+async def survey(source: Reader | Dump, state: State) -> None:
+    """Read a cluster, or a dump of one. Raises ApiError or UnreadableError."""
+    for resource in READ:
+        await source.listed(resource, partial(state.read, kind=resource.kind))

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.batches import many, shown
-from harbourmaster.cli.cluster import collect
+from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.uninstall.removal import NOTHING
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from harbourmaster.api.resources import (
     VALIDATING_WEBHOOKS,
 )
 from harbourmaster.cli.batches import for_each, many, shown
-from harbourmaster.cli.cluster import collect, count, greet, metadata_of, remaining, say
 from harbourmaster.cli.installed import (
     CLUSTER_WIDE,
     HELD_BY_USERS,
@@ -30,8 +29,6 @@ from harbourmaster.cli.installed import (
     PLACEMENT_RESOURCES,
     POLICY_RESOURCES,
     WEBHOOK,
-    decode_configuration,
-    decode_definition,
     foreign,
     is_our_configuration,
     is_our_definition,
@@ -39,10 +36,15 @@ from harbourmaster.cli.installed import (
     is_ours,
     is_ours_by_name,
 )
-from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.live.cluster import collect, count, greet, metadata_of, remaining, say
+from harbourmaster.cli.live.kinds import (
+    decode_api_service,
+    decode_configuration,
+    decode_definition,
+    metadata_in,
+)
 from harbourmaster.cli.migrate.legacy import system_of_group, system_of_webhooks
 from harbourmaster.cli.migrate.model import KUPID
-from harbourmaster.cli.migrate.objects import decode_api_service
 from harbourmaster.gates.gate import SCHEDULER_NAME
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError, UnreachableError
 
@@ -50,9 +52,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from typing import TypeVar
 
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.installed import Configuration, Definition, Services
-    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.cli.installed import Services
+    from harbourmaster.cli.live.kinds import Configuration, Definition
     from harbourmaster.cli.migrate.model import System
     from harbourmaster.kube.client import Client
 
@@ -167,12 +170,7 @@ class Removal:
             for one in await self._configurations(resource):
                 if is_our_configuration(one, services):
                     continue
-                calls = one.calls(services)
-                names = [
-                    entry.name
-                    for entry, is_ours_ in zip(one.webhooks or (), calls, strict=True)
-                    if is_ours_
-                ]
+                names = [entry.name for entry in one.entries if entry.service in services]
                 if names:
                     found.append(
                         f"{resource.kind} {one.metadata.name} of somebody else's calls our"
@@ -200,10 +198,9 @@ class Removal:
         found: set[System] = set()
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
             for one in await self._configurations(resource):
-                entries = one.webhooks or ()
-                services = [entry.service[1] for entry in entries if entry.service]
-                names = [entry.name for entry in entries]
-                system = system_of_webhooks(one.metadata.name, names, services)
+                names = [entry.name for entry in one.entries]
+                called = [name for _, name in one.services]
+                system = system_of_webhooks(one.metadata.name, names, called)
                 if system is not None:
                     found.add(system)
         return frozenset(found)
@@ -277,11 +274,7 @@ class Removal:
     async def _our_api_services(self) -> list[Metadata]:
         services = await self._our_services()
         found = await collect(self.client, API_SERVICES, decode_api_service)
-        return [
-            one.metadata
-            for one in found
-            if (service := one.spec.service) and (service.namespace, service.name) in services
-        ]
+        return [one.metadata for one in found if one.client.called in services]
 
     async def address(self) -> str:
         """Delete Keptn's address of metric values, where it leads to us and not to Keptn."""

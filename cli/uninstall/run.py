@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.cli.batches import many
-from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from harbourmaster.cli.installed import (
     CLUSTER_WIDE,
     IN_NAMESPACE,
     PLACEMENT_RESOURCES,
     POLICY_RESOURCES,
 )
+from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from harbourmaster.cli.uninstall.placed import stays
 from harbourmaster.cli.uninstall.removal import Options, Removal
 from harbourmaster.cli.uninstall.stopping import Stopping

@@ -21,8 +21,6 @@ from harbourmaster.api.resources import (
     VALIDATING_WEBHOOKS,
 )
 from harbourmaster.cli.batches import many, shown
-from harbourmaster.cli.bindings import decode_binding
-from harbourmaster.cli.cluster import collect, metadata_of, remaining
 from harbourmaster.cli.installed import (
     CLUSTER_ROLE_BINDINGS,
     COMPONENT_LABEL,
@@ -32,7 +30,8 @@ from harbourmaster.cli.installed import (
     ROLE_BINDINGS,
     is_ours_by_name,
 )
-from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.live.cluster import collect, metadata_of, remaining
+from harbourmaster.cli.live.kinds import decode_binding, metadata_in
 from harbourmaster.kube.errors import ApiError, GoneError, NotFoundError, UnreachableError
 from harbourmaster.kube.lease import LeaseSpec, decode_lease, micro_time
 

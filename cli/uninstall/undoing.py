@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import NAMESPACES, NODES, PODS
 from harbourmaster.cli.batches import for_each, many, shown
-from harbourmaster.cli.cluster import collect, metadata_of
+from harbourmaster.cli.live.cluster import collect, metadata_of
 from harbourmaster.cli.migrate.model import KEPTN
 from harbourmaster.cli.uninstall.releasing import (
     MIRRORED,
     gated_pod,
+    is_recreated,
     our_finalizers,
     reserved_node,
     scheduled_pod,
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import TypeVar
 
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.metadata import Metadata
-    from harbourmaster.cli.uninstall.releasing import GatedPod, ScheduledPod
+    from harbourmaster.cli.live.kinds import Workload
     from harbourmaster.cli.uninstall.removal import Removal
     from harbourmaster.rescheduling.reservation import Held
 
@@ -70,15 +71,15 @@ class Undoing:
             return NOTHING
         if KEPTN in await self._removal.systems():
             return "left to Keptn, whose webhook is registered"
-        remade = [pod.metadata for pod in pods if pod.is_remade]
-        others = sorted(pod.key for pod in pods if not pod.is_remade)
+        recreated = [pod.metadata for pod in pods if is_recreated(pod)]
+        others = sorted(pod.metadata.key for pod in pods if not is_recreated(pod))
         told = []
-        if remade:
-            done = len(await self._removal.delete(PODS, remade))
+        if recreated:
+            done = len(await self._removal.delete(PODS, recreated))
             verb = self._removal.would("delete", "deleted")
-            told.append(f"{verb} {many(done, 'pod')}, for their owners to make anew")
+            told.append(f"{verb} {many(done, 'pod')}, for their owners to recreate")
         if others:
-            told.append(f"{many(len(others), 'pod')} that nobody makes anew: {shown(others)}")
+            told.append(f"{many(len(others), 'pod')} that no owner recreates: {shown(others)}")
         return "; ".join(told)
 
     async def still_scheduled(self) -> list[str]:
@@ -91,12 +92,12 @@ class Undoing:
             # The step has told why.
             return []
         scheduler = self._removal.options.scheduler
-        names = shown(sorted(pod.key for pod in found))
-        waiting = f"{many(len(found), 'pod')} in {scheduler}, which nobody answers now: {names}"
-        remedy = f"delete them, and take schedulerName {scheduler} out of what makes them"
+        names = shown(sorted(pod.metadata.key for pod in found))
+        waiting = f"{many(len(found), 'pod')} in {scheduler}, which gets no answers now: {names}"
+        remedy = f"delete them, and remove schedulerName {scheduler} from what creates them"
         return [f"{waiting}: {remedy}"]
 
-    async def _scheduled(self) -> list[ScheduledPod]:
+    async def _scheduled(self) -> list[Workload]:
         scheduler = self._removal.options.scheduler
         if not scheduler:
             return []
@@ -113,9 +114,9 @@ class Undoing:
         self._removal.report(errors, what)
         return len(items) - len(errors)
 
-    async def _ungate(self, pod: GatedPod) -> None:
+    async def _ungate(self, pod: Workload) -> None:
         namespace, name = pod.metadata.namespace, pod.metadata.name
-        current: GatedPod | None = pod
+        current: Workload | None = pod
         for attempt in range(TRIES):
             operations = ungate(current) if current else None
             if operations is None:

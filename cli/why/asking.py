@@ -1,7 +1,12 @@
-"""What the server decides about one object, and why: its own engine is asked, and listened to."""
+"""What the server decides about one object, and why: its own engine is asked, and observed.
+
+It decides by what admission knows, as far as it matters to one object: policies, the namespace,
+owners and the settings; what can't be read is a line of ``problems``.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -9,13 +14,21 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.patches import Operation
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
+from harbourmaster.cli.installed import WEBHOOK
+from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.kube.server_version import server_version
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.explain import Candidate, Explanation, explain
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
 from harbourmaster.webhook.engine import Engine, Verdict
 from harbourmaster.webhook.gating import Gating
+from harbourmaster.webhook.gating_version import gating_of
 from harbourmaster.webhook.handlers import MALFORMED, answer
+from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import convert_policy, decode_policy
 from harbourmaster.webhook.review import (
     KIND,
@@ -26,20 +39,98 @@ from harbourmaster.webhook.review import (
     decode_review,
 )
 from harbourmaster.webhook.reviewed import read_object
+from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
+from harbourmaster.webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import read_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.cli.why.model import WhyContext
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.gate_cache import CachedGating
-    from harbourmaster.webhook.settings import AdmissionSettings
-    from harbourmaster.webhook.snapshot import Namespace, Snapshot
 
 ROLLOUT: Final = "Rollout"
 _encode: Final = msgspec.json.Encoder().encode
+_decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
+_decode_parent: Final = msgspec.json.Decoder(ParentObject).decode
 _operations: Final = msgspec.json.Decoder(tuple[Operation, ...])
+
+
+class DatedPolicy(Struct, frozen=True):
+    """A policy, and when it was created where that is known."""
+
+    candidate: Candidate
+    created: str = ""
+    generation: int = 0
+
+
+class Inputs(Struct, frozen=True):
+    """What the server would decide by, and what of it could not be read."""
+
+    snapshot: Snapshot
+    settings: AdmissionSettings
+    policies: tuple[DatedPolicy, ...] = ()
+    problems: tuple[str, ...] = ()
+    doubt: str = ""
+    """Why the settings may be others."""
+
+
+async def inputs_of(context: WhyContext, namespace: str) -> Inputs:
+    """Read what a cluster has of it, all at once."""
+    policies, local, space, (settings, doubt) = await asyncio.gather(
+        _policies(context.live, CLUSTER_POLICIES, None),
+        _policies(context.live, POLICIES, namespace),
+        _namespace(context.live, namespace),
+        _settings(context.live),
+    )
+    snapshot = Snapshot(
+        namespaces={namespace: space[0]} if space[0] is not None else {},
+        excluded=frozenset((context.live.namespace,)),
+        parents=parents_of([_decode_parent(each.raw) for each in context.owners]),
+    )
+    problems = tuple(filter(None, (policies[1], local[1], space[1])))
+    return Inputs(snapshot, settings, (*policies[0], *local[0]), problems, doubt)
+
+
+async def _policies(
+    live: Installation, resource: Resource, namespace: str | None
+) -> tuple[list[DatedPolicy], str]:
+    def pick(raw: msgspec.Raw) -> DatedPolicy:
+        metadata = metadata_in(raw)
+        candidate = candidate_of(raw, resource.kind, metadata.name, metadata.namespace or None)
+        return DatedPolicy(candidate, metadata.creation_timestamp, metadata.generation)
+
+    try:
+        return await live.listed(resource, pick, namespace), ""
+    except ApiError as error:
+        what = "cluster policies" if namespace is None else f"policies of {namespace}"
+        return [], unreadable(error, what)
+
+
+async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, str]:
+    try:
+        return _decode_namespace(await live.get(NAMESPACES, name)).known(), ""
+    except NotFoundError:
+        return None, f"namespace {name} not found"
+    except ApiError as error:
+        assumed = "assuming that its only label is its name, and that it has no gates"
+        return Namespace({NAME_LABEL: name}), f"{unreadable(error, f'namespace {name}')}; {assumed}"
+
+
+async def _settings(live: Installation) -> tuple[AdmissionSettings, str]:
+    settings: AdmissionSettings
+    settings, doubt = await live.assumed_settings(WEBHOOK, WebhookSettings)
+    if settings.gating == "auto":
+        try:
+            gating = gating_of(await server_version(live.client))
+        except ApiError:
+            return settings, doubt
+        settings = msgspec.structs.replace(settings, gating=gating)
+    return settings, doubt
 
 
 class Answered(Struct, frozen=True):
@@ -97,21 +188,13 @@ class _Listening(Engine):
         return super().fuse(decided, merged)
 
 
-def ask(
-    body: bytes,
-    snapshot: Snapshot,
-    settings: AdmissionSettings,
-    candidates: Sequence[Candidate],
-    *,
-    may_patch: bool = True,
-    hashed: str = "",
-) -> Answered:
-    """Answer the review in ``body`` and explain the answer; the snapshot's policies don't count."""
+def ask(body: bytes, inputs: Inputs, *, may_patch: bool = True, hashed: str = "") -> Answered:
+    """Answer the review in ``body`` and explain the answer."""
+    settings = inputs.settings
     is_off = "policies" not in settings.features
-    if is_off:
-        candidates = ()
+    candidates = () if is_off else tuple(each.candidate for each in inputs.policies)
     snapshot = msgspec.structs.replace(
-        snapshot, policies=policy_set(each.compiled for each in candidates)
+        inputs.snapshot, policies=policy_set(each.compiled for each in candidates)
     )
     engine = _Listening(snapshot, settings, hashed)
     _, decision = answer(body, engine, may_patch=may_patch)
@@ -150,7 +233,7 @@ def _left_alone(body: bytes, request: RequestHead, verdict: Verdict, snapshot: S
     if verdict.notes:
         return verdict.notes[0].text
     if verdict.outcome == MALFORMED:
-        return f"it is no {KIND} that the server understands"
+        return f"the server does not understand it as {KIND}"
     kind = KINDS.get(key_of(request))
     if kind is None or verdict.response.reason:
         return verdict.response.reason or f"objects of kind {request.kind} are not handled"
@@ -224,17 +307,17 @@ def review_of(manifest: dict[str, Any], namespace: str) -> bytes:
     )
 
 
-def candidates_of(values: Iterable[dict[str, Any]]) -> list[Candidate]:
+def policies_of(values: Iterable[dict[str, Any]]) -> tuple[DatedPolicy, ...]:
     """Policies as they stand in files and records; of two of the same name the first counts."""
-    found: dict[str, Candidate] = {}
+    found: dict[str, DatedPolicy] = {}
     for value in values:
         compiled, _ = read_policy(value)
         try:
             source = convert_policy(value)
         except MalformedError:
             source = None
-        found.setdefault(compiled.reference, Candidate(compiled, source))
-    return list(found.values())
+        found.setdefault(compiled.reference, DatedPolicy(Candidate(compiled, source)))
+    return tuple(found.values())
 
 
 def candidate_of(

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.connection import DEFAULT_NAMESPACE, add_connection
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, add_connection
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.connection import Commands
+    from harbourmaster.cli.arguments import Commands
 
 _UNSET: Final = argparse.SUPPRESS
 """What is given before stays."""

@@ -6,7 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.resources import (
     APP_VERSIONS,
     EVALUATION_DEFINITIONS,
@@ -17,13 +19,18 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.cli.cluster import collect
-from harbourmaster.cli.why.wording import unreadable
+from harbourmaster.cli.live.reader import unreadable
 from harbourmaster.evaluation.model import Metric
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.inheritance import inherit, own
+from harbourmaster.gates.metadata import Metadata
+from harbourmaster.gates.owners import DAEMON_SET, DEPLOYMENT, REPLICA_SET, ROLLOUT, STATEFUL_SET
+from harbourmaster.gates.version import Container
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.check_facts import Facts, phases_before
 from harbourmaster.lifecycle.evaluations import written_at
+from harbourmaster.lifecycle.gated_pods import Pod
 from harbourmaster.lifecycle.model import (
     AppVersion,
     Evaluation,
@@ -38,7 +45,7 @@ from harbourmaster.lifecycle.waiting import app_version_of
 from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
     from datetime import datetime
 
     from harbourmaster.api.resources import Resource
@@ -51,6 +58,7 @@ MOST: Final = 100
 
 T = TypeVar("T")
 K = TypeVar("K", bound="Hashable")
+_decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 
 
 class GateFacts:
@@ -58,7 +66,7 @@ class GateFacts:
 
     def __init__(self, context: WhyContext, namespace: str, places: Sequence[str]) -> None:
         """``places`` are namespaces in which definitions are looked up, in their order."""
-        self._context = context
+        self._live = context.live
         self._namespace = namespace
         self._places = tuple(dict.fromkeys((namespace, *places)))
         self.notes: dict[str, str] = {}
@@ -71,7 +79,7 @@ class GateFacts:
         names = names_of_pod(described)
         # Without a version nothing can be said; to say that there is none would be wrong.
         raw, workload = await asyncio.gather(
-            self._context.find(WORKLOAD_VERSIONS, names.version, self._namespace),
+            self._live.find(WORKLOAD_VERSIONS, names.version, self._namespace),
             self._read(WORKLOADS, names.workload, Workload),
         )
         version = msgspec.json.decode(raw, type=WorkloadVersion) if raw is not None else None
@@ -83,20 +91,11 @@ class GateFacts:
         )
 
     async def _app(self, version: WorkloadVersion) -> AppVersion | None:
-        decode = msgspec.json.Decoder(AppVersion).decode
-        client = self._context.client
-        if client is None:
-            return None
-
         def note(line: str) -> None:
             self.notes.setdefault(APP_VERSIONS.kind, line)
 
         try:
-            found = await collect(
-                client, APP_VERSIONS, decode, namespace=self._namespace, unread=note
-            )
-        except NotFoundError:
-            return None
+            found = await self._live.items(APP_VERSIONS, _decode_app, self._namespace, skipped=note)
         except ApiError as error:
             self._note(APP_VERSIONS, error)
             return None
@@ -117,50 +116,33 @@ class GateFacts:
         ]
         # What is not listed any more may still be under way.
         named += [(kind, item.definition_name) for kind, item in items]
-        tasks = _distinct(each.name for kind, each in items if kind == TASK)
-        others = _distinct(each.name for kind, each in items if kind != TASK)
+        tasks = [each.name for kind, each in items if kind == TASK]
+        others = [each.name for kind, each in items if kind != TASK]
         of_tasks = self._first(TASK_DEFINITIONS, (name for kind, name in named if kind == TASK))
         of_others = self._first(
             EVALUATION_DEFINITIONS, (name for kind, name in named if kind != TASK)
         )
-        found_tasks, found_others, task_definitions, definitions = await asyncio.gather(
-            asyncio.gather(*(self._read(TASKS, name, Task) for name in tasks)),
-            asyncio.gather(*(self._evaluation(name) for name in others)),
-            asyncio.gather(
-                *(self._defined(TASK_DEFINITIONS, name, TaskDefinition) for name in of_tasks)
-            ),
-            asyncio.gather(
-                *(
-                    self._defined(EVALUATION_DEFINITIONS, name, EvaluationDefinition)
-                    for name in of_others
-                )
+        found_tasks, evaluations, task_definitions, definitions = await asyncio.gather(
+            _each(_distinct(tasks), lambda name: self._read(TASKS, name, Task)),
+            _each(_distinct(others), self._evaluation),
+            _each(of_tasks, lambda name: self._defined(TASK_DEFINITIONS, name, TaskDefinition)),
+            _each(
+                of_others,
+                lambda name: self._defined(EVALUATION_DEFINITIONS, name, EvaluationDefinition),
             ),
         )
-        known = dict(zip(of_others, definitions, strict=True))
-        evaluations = [each for each in found_others if each is not None]
-        return Facts(
-            tasks=_by_name(found_tasks),
-            evaluations={each.metadata.name: each for each, _ in evaluations},
-            measured={each.metadata.name: time for each, time in evaluations if time is not None},
-            task_definitions=frozenset(
-                name
-                for name, each in zip(of_tasks, task_definitions, strict=True)
-                if each is not None
-            ),
-            definitions={name: each for name, each in known.items() if each is not None},
-            metrics=await self._metrics(each for each in definitions if each is not None),
-        )
-
-    async def _metrics(
-        self, definitions: Iterable[EvaluationDefinition]
-    ) -> dict[MetricReference, Metric]:
         references = self._first(
             KEPTN_METRICS,
-            (one.keptn_metric_ref for each in definitions for one in each.spec.objectives),
+            (one.keptn_metric_ref for each in definitions.values() for one in each.spec.objectives),
         )
-        found = await asyncio.gather(*(self._metric(each) for each in references))
-        pairs = zip(references, found, strict=True)
-        return {reference: each for reference, each in pairs if each is not None}
+        return Facts(
+            tasks=found_tasks,
+            evaluations={name: each for name, (each, _) in evaluations.items()},
+            measured={name: time for name, (_, time) in evaluations.items() if time is not None},
+            task_definitions=frozenset(task_definitions),
+            definitions=definitions,
+            metrics=await _each(references, self._metric),
+        )
 
     async def _metric(self, reference: MetricReference) -> Metric | None:
         if reference.namespace:
@@ -169,7 +151,7 @@ class GateFacts:
 
     async def _evaluation(self, name: str) -> tuple[Evaluation, datetime | None] | None:
         try:
-            raw = await self._context.find(EVALUATIONS, name, self._namespace)
+            raw = await self._live.find(EVALUATIONS, name, self._namespace)
             if raw is None:
                 return None
             return msgspec.json.decode(raw, type=Evaluation), written_at(raw)
@@ -189,7 +171,7 @@ class GateFacts:
         self, resource: Resource, name: str, kind: type[T], namespace: str = ""
     ) -> T | None:
         try:
-            raw = await self._context.find(resource, name, namespace or self._namespace)
+            raw = await self._live.find(resource, name, namespace or self._namespace)
             return msgspec.json.decode(raw, type=kind) if raw is not None else None
         except (ApiError, msgspec.DecodeError, ValueError) as error:
             self._note(resource, error)
@@ -204,16 +186,87 @@ class GateFacts:
         return found[:MOST]
 
     def _note(self, resource: Resource, error: Exception) -> None:
-        if isinstance(error, (UnreachableError, UnauthorizedError)):
-            raise error
         what = resource.kind
         text = unreadable(error, what) if isinstance(error, ApiError) else f"{what}: {error}"
         self.notes.setdefault(what, text)
+
+
+async def _each(keys: Iterable[K], read: Callable[[K], Awaitable[T | None]]) -> dict[K, T]:
+    """What ``read`` gives for each key, as far as there is something."""
+    wanted = list(keys)
+    found = await asyncio.gather(*map(read, wanted))
+    return {key: one for key, one in zip(wanted, found, strict=True) if one is not None}
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))[:MOST]
 
 
-def _by_name(found: Iterable[Task | None]) -> dict[str, Task]:
-    return {each.metadata.name: each for each in found if each is not None}
+_PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
+_KINDS: Final = _PARENTS | {REPLICA_SET}
+
+
+class _Metadata(Struct, frozen=True):
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+
+    @property
+    def read(self) -> Metadata:
+        return Metadata(self.annotations or {}, self.labels or {})
+
+
+class _PodSpec(Struct, frozen=True):
+    containers: tuple[Container, ...] | None = None
+
+
+class _Template(Struct, frozen=True):
+    metadata: _Metadata | None = None
+    spec: _PodSpec = _PodSpec()
+
+
+class _Spec(Struct, frozen=True):
+    template: _Template = _Template()
+
+
+class _Workload(Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+
+
+_decode: Final = msgspec.json.Decoder(_Workload).decode
+
+
+def template_pod(context: WhyContext, *, version_from_tag: bool) -> Pod | None:
+    """The pod, without name and owner; None where nobody would gate it. Raises DecodeError."""
+    subject = context.subject
+    if subject.kind not in _KINDS:
+        return None
+    found = _decode(subject.raw)
+    template = found.spec.template
+    metadata = (template.metadata or _Metadata()).read
+    above = (subject, *context.owners)
+    parent = next((each for each in above if each.kind in _PARENTS), None)
+
+    def containers() -> tuple[Container, ...]:
+        return template.spec.containers or ()
+
+    tracking = own(metadata, containers, version_from_tag=version_from_tag)
+    if tracking is None and parent is not None:
+        inherited = _decode(parent.raw).metadata.read
+        tracking = inherit(metadata, inherited, containers, version_from_tag=version_from_tag)
+    if tracking is None:
+        return None
+    return Pod(
+        namespace=subject.namespace,
+        annotations={**metadata.annotations, **tracking.annotations},
+        labels=metadata.labels,
+        has_annotations=True,
+        gates=(GATE,),
+    )
+
+
+def owned(pod: Pod, version: WorkloadVersion) -> Pod:
+    """The pod as one of the newest owner of its version."""
+    newest = version.spec.resource_reference
+    owner = OwnerReference(kind=newest.kind, name=newest.name, uid=newest.uid)
+    return msgspec.structs.replace(pod, owner_references=(owner,))

@@ -12,14 +12,21 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.cli.cluster import DONE, LEFT, complain, run_with_client
-from harbourmaster.cli.manifests import read_paths
-from harbourmaster.cli.why.asking import as_asked, ask, candidates_of, is_asked_about, review_of
-from harbourmaster.cli.why.known import known
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
+from harbourmaster.cli.live.files import read_paths
+from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.why.asking import (
+    Inputs,
+    as_asked,
+    ask,
+    inputs_of,
+    is_asked_about,
+    policies_of,
+    review_of,
+)
 from harbourmaster.cli.why.model import Subject, WhyContext
 from harbourmaster.cli.why.policy_section import Words, policies_section
-from harbourmaster.cli.why.render import Told
-from harbourmaster.policies.explain import Candidate
+from harbourmaster.cli.why.render import Explained
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.documents import Document, Problem
 from harbourmaster.webhook.cases import DEFAULTS, Case, Failure, read_case
@@ -33,11 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
-    from harbourmaster.cli.why.asking import Answered
-    from harbourmaster.cli.why.known import Known
     from harbourmaster.kube.client import Client
 
-    Show: TypeAlias = Callable[[Told], None]
+    Show: TypeAlias = Callable[[Explained], None]
 
 _NAMESPACE: Final = "default"
 _STANDARD_INPUT: Final = "-"
@@ -54,15 +59,6 @@ class _Question(Struct, frozen=True):
     """Where it stands, for messages."""
 
 
-class _Given(Struct, frozen=True):
-    """Policies, namespaces and owners of files."""
-
-    snapshot: Snapshot
-    candidates: list[Candidate]
-    is_whole: bool = True
-    """Whether nothing is wrong with the files."""
-
-
 def manifests(arguments: Arguments, show: Show) -> int:
     """Explain what would become of manifests that are created now."""
     questions: list[_Question] = []
@@ -75,7 +71,7 @@ def manifests(arguments: Arguments, show: Show) -> int:
             questions.append(_question(item, arguments.namespace or _NAMESPACE))
     if not questions:
         if not failed:
-            complain("there is no pod in it and nothing that makes pods, so nothing to explain")
+            complain("no pod and no workload in it: nothing to explain")
         return LEFT
     return max(_answer(arguments, questions, show), LEFT if failed else DONE)
 
@@ -94,7 +90,7 @@ def reviews(arguments: Arguments, file: str, show: Show) -> int:
         else:
             questions.append(found)
     if not questions and not failed:
-        complain(f"{file}: there is nothing in it")
+        complain(f"{file}: empty file")
         return LEFT
     code = _answer(arguments, questions, show) if questions else DONE
     return max(code, LEFT if failed else DONE)
@@ -150,7 +146,7 @@ def _recorded(text: bytes, at: str) -> _Question | str:
     try:
         keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as error:
-        return f"it is no JSON object: {error}"
+        return f"invalid JSON object: {error}"
     case = None
     if "review" in keys:
         found = read_case(text)
@@ -158,13 +154,13 @@ def _recorded(text: bytes, at: str) -> _Question | str:
             return found.error
         case, text = found, bytes(found.review)
     elif "request" not in keys:
-        return "it is no AdmissionReview, for it has no request, and no case, for it has no review"
+        return "neither an AdmissionReview (no request) nor a case (no review)"
     if len(text) > MAX_BODY_BYTES:
-        return f"the server refuses it with 413, for it has more than {MAX_BODY_BYTES} bytes"
+        return f"the server refuses it with 413: it has more than {MAX_BODY_BYTES} bytes"
     try:
         request = decode_review(text).request or RequestHead()
     except MalformedError as error:
-        return f"it is no AdmissionReview: {error}"
+        return f"invalid AdmissionReview: {error}"
     kind = request.kind.kind if request.kind else ""
     number = f"case {case.id}, " if case is not None and case.id is not None else ""
     return _Question(
@@ -180,21 +176,22 @@ def _answer(arguments: Arguments, questions: Sequence[_Question], show: Show) ->
     """Answer what brings all it needs, then by files, or by a cluster."""
     if arguments.policies is None and any(each.case is None for each in questions):
         return run_with_client(arguments, partial(_by_cluster, arguments, questions, show))
-    given = _given(arguments)
+    given, is_whole = _given(arguments)
     for question in questions:
-        show(_told(arguments, question, _asked(question, given)))
-    return DONE if given.is_whole else LEFT
+        show(_explained(arguments, question, given))
+    return DONE if is_whole else LEFT
 
 
-def _given(arguments: Arguments) -> _Given:
+def _given(arguments: Arguments) -> tuple[Inputs, bool]:
+    """Policies, namespaces and owners of files, and whether nothing is wrong with the files."""
     if arguments.policies is None:
-        return _Given(Snapshot(), [])
+        return Inputs(Snapshot(), DEFAULTS), True
     loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
     for problem in loaded.problems:
         complain(str(problem))
     values = [item.value for item in read_paths([arguments.policies]) if isinstance(item, Document)]
-    candidates = candidates_of(filter(_is_policy, values))
-    return _Given(loaded.snapshot, candidates, is_whole=not loaded.problems)
+    policies = policies_of(filter(_is_policy, values))
+    return Inputs(loaded.snapshot, DEFAULTS, policies), not loaded.problems
 
 
 def _is_policy(value: dict[str, Any]) -> bool:
@@ -202,62 +199,46 @@ def _is_policy(value: dict[str, Any]) -> bool:
     return is_policy_kind(group, version, str(value.get("kind")))
 
 
-def _asked(question: _Question, given: _Given) -> Answered:
-    case = question.case
-    if case is None:
-        return ask(question.body, given.snapshot, DEFAULTS, given.candidates)
-    snapshot = Snapshot(
-        namespaces=namespaces_of(case.namespaces),
-        excluded=case.excluded,
-        parents=parents_of(case.parents),
-    )
-    return ask(
-        question.body,
-        snapshot,
-        case.settings or DEFAULTS,
-        candidates_of(case.policies),
-        may_patch=case.may_patch,
-        hashed=case.hash,
-    )
-
-
 async def _by_cluster(
     arguments: Arguments, questions: Sequence[_Question], show: Show, client: Client
 ) -> int:
+    live = Installation(client, arguments.installed_in)
     for question in questions:
-        if question.case is not None:
-            show(_told(arguments, question, _asked(question, _Given(Snapshot(), []))))
-            continue
         request = decode_review(question.body).request
         namespace = (request.namespace if request else None) or _NAMESPACE
         subject = Subject("", "", namespace, "", question.body)
-        context = WhyContext(
-            subject,
-            now=datetime.now(UTC),
-            client=client,
-            installed_in=arguments.installed_in,
-            is_live=False,
-        )
-        found = await known(context, client, namespace)
-        candidates = [each.candidate for each in found.policies]
-        answered = ask(question.body, found.snapshot, found.settings, candidates)
-        show(_told(arguments, question, answered, found))
+        context = WhyContext(subject, live, now=datetime.now(UTC), is_live=False)
+        inputs = await inputs_of(context, namespace) if question.case is None else None
+        show(_explained(arguments, question, inputs))
     return DONE
 
 
-def _told(
-    arguments: Arguments, question: _Question, answered: Answered, found: Known | None = None
-) -> Told:
-    words = msgspec.structs.replace(question.words, has_all=arguments.has_all)
-    if found is not None:
-        remarks = (*words.remarks, *filter(None, (found.doubt,)))
-        words = msgspec.structs.replace(words, problems=found.problems, remarks=remarks)
+def _explained(arguments: Arguments, question: _Question, inputs: Inputs | None) -> Explained:
+    """The report; a case brings what it is answered by, for all else that is ``inputs``."""
+    case = question.case
+    if case is not None:
+        snapshot = Snapshot(
+            namespaces=namespaces_of(case.namespaces),
+            excluded=case.excluded,
+            parents=parents_of(case.parents),
+        )
+        inputs = Inputs(snapshot, case.settings or DEFAULTS, policies_of(case.policies))
+        answered = ask(question.body, inputs, may_patch=case.may_patch, hashed=case.hash)
+    else:
+        inputs = inputs or Inputs(Snapshot(), DEFAULTS)
+        answered = ask(question.body, inputs)
+    words = msgspec.structs.replace(
+        question.words,
+        has_all=arguments.has_all,
+        problems=inputs.problems,
+        remarks=(*question.words.remarks, *filter(None, (inputs.doubt,))),
+    )
     request = answered.request
     kind = request.kind
     group = (
         f"{kind.group}/{kind.version}" if kind and kind.group else (kind.version if kind else "")
     )
-    return Told(
+    return Explained(
         api_version=group,
         kind=kind.kind if kind else "",
         namespace=request.namespace or "",

@@ -53,7 +53,7 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
     sections: tuple[SectionReport, ...]
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class Explained(Struct, frozen=True, kw_only=True):
     """Which object it is, what is seen of it at once, and its sections."""
 
     api_version: str
@@ -70,16 +70,16 @@ class Told(Struct, frozen=True, kw_only=True):
         return sorted(self.sections, key=lambda each: _URGENCY.index(each.state))
 
 
-def report(told: Told) -> Report:
+def report(explained: Explained) -> Report:
     """The report for programs."""
-    worst = next(iter(told.urgent_first), None)
+    worst = next(iter(explained.urgent_first), None)
     return Report(
-        api_version=told.api_version,
-        kind=told.kind,
-        namespace=told.namespace,
-        name=told.name,
+        api_version=explained.api_version,
+        kind=explained.kind,
+        namespace=explained.namespace,
+        name=explained.name,
         state=worst.state if worst else "fine",
-        summary=worst.summary if worst else told.seen,
+        summary=worst.summary if worst else explained.seen,
         sections=tuple(
             SectionReport(
                 name=each.name,
@@ -88,24 +88,24 @@ def report(told: Told) -> Report:
                 summary=each.summary,
                 detail=each.detail,
             )
-            for each in told.urgent_first
+            for each in explained.urgent_first
         ),
     )
 
 
-def print_json(told: Told) -> None:
+def print_json(explained: Explained) -> None:
     """The report as one JSON document; several follow each other."""
-    sys.stdout.buffer.write(json_text(report(told)))
+    sys.stdout.buffer.write(json_text(report(explained)))
     sys.stdout.buffer.flush()
 
 
-def text(told: Told, terminal: Terminal) -> Iterator[str]:
+def text(explained: Explained, terminal: Terminal) -> Iterator[str]:
     """The lines for people."""
-    name = f"{told.namespace}/{told.name}" if told.namespace else told.name
-    yield terminal.line(f"{told.kind} {name}", "strong")
-    if told.seen:
-        yield terminal.line(told.seen, indent=_INDENT)
-    for each in told.urgent_first:
+    name = f"{explained.namespace}/{explained.name}" if explained.namespace else explained.name
+    yield terminal.line(f"{explained.kind} {name}", "strong")
+    if explained.seen:
+        yield terminal.line(explained.seen, indent=_INDENT)
+    for each in explained.urgent_first:
         yield ""
         heading = f"{each.title}: {each.summary}"
         yield terminal.line(heading, _TONES[each.state] or "strong", hanging=_INDENT)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client
+from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client
+from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.live.reader import is_kind_missing, unreadable
 from harbourmaster.cli.terminal import Terminal
-from harbourmaster.cli.why.model import Section, WhyContext, is_kind_missing
-from harbourmaster.cli.why.render import Told, print_json, text
+from harbourmaster.cli.why.model import Section, WhyContext
+from harbourmaster.cli.why.render import Explained, print_json, text
 from harbourmaster.cli.why.subjects import KINDS, fetched, owners_of, seen
-from harbourmaster.cli.why.wording import unreadable
-from harbourmaster.kube.errors import ApiError, NotFoundError, UnauthorizedError, UnreachableError
+from harbourmaster.kube.errors import ApiError, NotFoundError
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -33,7 +34,7 @@ _NAMESPACE: Final = "default"
 
 
 class UsageError(Exception):
-    """Words that are no question; the text is one line."""
+    """Arguments that do not go together; the text is one line."""
 
 
 def why(arguments: Arguments) -> int:
@@ -66,7 +67,7 @@ def _work(arguments: Arguments) -> Callable[[], int]:
     return partial(run_with_client, arguments, partial(_live, arguments, *_asked(arguments)))
 
 
-def show(arguments: Arguments, told: Told) -> None:
+def show(arguments: Arguments, told: Explained) -> None:
     """Print one report."""
     if arguments.output == "json":
         print_json(told)
@@ -80,7 +81,7 @@ def _asked(arguments: Arguments) -> tuple[Resource, str, str]:
     """Kind, namespace and name of what is asked about. Raises UsageError."""
     namespace, slash, name = arguments.name.rpartition("/")
     if not name or "/" in namespace or (slash and not namespace):
-        raise UsageError(f"{arguments.name} is no name: give [NAMESPACE/]NAME")
+        raise UsageError(f'invalid name "{arguments.name}": expected [NAMESPACE/]NAME')
     if namespace and arguments.namespace not in {None, namespace}:
         raise UsageError(f"{arguments.name} is not in the namespace {arguments.namespace}")
     return KINDS[arguments.kind], namespace or arguments.namespace or _NAMESPACE, name
@@ -90,32 +91,24 @@ async def _live(
     arguments: Arguments, resource: Resource, namespace: str, name: str, client: Client
 ) -> int:
     kind = resource.kind
+    live = Installation(client, arguments.installed_in)
     try:
-        subject = await fetched(client, resource, namespace, name)
+        subject = await fetched(live, resource, namespace, name)
     except NotFoundError as error:
         if is_kind_missing(error):
             complain(f"the cluster does not know the kind {kind}")
         else:
             look = f"kubectl -n {namespace} get {resource.plural}"
-            complain(f"there is no {kind} {namespace}/{name} (any more): {look} lists who is there")
+            complain(f"{kind} {namespace}/{name} not found: {look} lists those that exist")
         return LEFT
-    except (UnreachableError, UnauthorizedError):
-        raise
     except ApiError as error:
         complain(unreadable(error, f"{kind} {namespace}/{name}"))
         return LEFT
     now = datetime.now(UTC)
-    owners, doubt = await owners_of(client, subject)
-    context = WhyContext(
-        subject,
-        now=now,
-        client=client,
-        owners=owners,
-        installed_in=arguments.installed_in,
-        has_all=arguments.has_all,
-    )
+    owners, doubt = await owners_of(live, subject)
+    context = WhyContext(subject, live, now=now, owners=owners, has_all=arguments.has_all)
     found = await asyncio.gather(*(_section(each, context) for each in SECTIONS))
-    told = Told(
+    told = Explained(
         api_version=subject.api_version,
         kind=kind,
         namespace=namespace,
@@ -130,11 +123,8 @@ async def _live(
 async def _section(name: str, context: WhyContext) -> Section | None:
     """What one section says; of what it could not read, that."""
     try:
-        section: Section | None = await import_module(
-            f"harbourmaster.cli.why.sections.{name}"
-        ).section(context)
-    except (UnreachableError, UnauthorizedError):
-        raise
+        module = import_module(f"harbourmaster.cli.why.sections.{name}")
+        section: Section | None = await module.section(context)
     except ApiError as error:
         reason = unreadable(error, "it")
     except (msgspec.MsgspecError, ValueError) as error:

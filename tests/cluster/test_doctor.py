@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.migrate.survey import observe
 from helpers.ailing import HOME, look, named, until
 from helpers.ailments import FAULTS
 from helpers.controller import connected
@@ -66,6 +67,6 @@ async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(ailing, cl
         with ailing.configured("controller", "--scheduler-enabled=true"):
             report = await look(client)
             assert not any("waits" in one.subject for one in report.findings)
-            observed = await Survey(client, HOME).observe()
+            observed = await observe(Installation(client, HOME))
             assert (observed.pods, observed.scheduled_pods) == ((), 0)
     await until(client, lambda found: found.healthy)

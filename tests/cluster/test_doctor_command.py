@@ -62,7 +62,7 @@ def test_without_rights_one_line_says_what_to_ask_for(ailing, tmp_path):
         assert line.startswith(
             "harbourmaster: system:serviceaccount:default:nobody may read nothing"
         )
-        assert "ask for the rights to get mutatingwebhookconfigurations" in line
+        assert "ask for the permissions to get mutatingwebhookconfigurations" in line
         # Whoever may see a part is told what of it is wrong, and what was not looked at.
         kubectl(
             "create",
@@ -73,9 +73,9 @@ def test_without_rights_one_line_says_what_to_ask_for(ailing, tmp_path):
         )
         done = doctor(file)
         assert done.returncode == 1
-        assert "NOT SEEN" in done.stdout
+        assert "NOT READ" in done.stdout
         assert "FAULT" not in done.stdout
-        assert done.stdout.splitlines()[-1].startswith("Nobody can tell whether Harbourmaster is")
+        assert done.stdout.splitlines()[-1].startswith("Unknown whether Harbourmaster is")
     finally:
         kubectl("delete", "clusterrolebinding", "nobody", "--ignore-not-found")
         kubectl("delete", "serviceaccount", "nobody", "--namespace=default")
@@ -97,7 +97,7 @@ def test_where_it_is_not_installed_one_line_says_where_it_is(ailing):
     assert done.returncode == 1
     fault, remedy, empty, verdict = done.stdout.splitlines()
     assert fault.endswith(f"is not installed in namespace elsewhere, but in {HOME}")
-    assert remedy.endswith(f"-> say where it is: --namespace {HOME}")
+    assert remedy.endswith(f"-> set --namespace {HOME}")
     assert (empty, verdict) == ("", "Harbourmaster is not healthy: 1 fault.")
 
 
@@ -125,7 +125,7 @@ async def test_a_cluster_with_half_of_it_is_told_what_is_missing(throwaway_contr
         report = await look(client)
         first = report.findings[0]
         assert first.subject == "Harbourmaster"
-        assert first.text.startswith("is half installed: no ServiceAccount harbourmaster-")
+        assert first.text.startswith("is only partly installed: no ServiceAccount harbourmaster-")
         assert "make deploy" in first.remedy
         assert not report.healthy
 
@@ -153,7 +153,7 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(ailing, client, is
         assert set(policies(ailing).values()) == {"Ignore"}
         again = doctor(file, "--break-glass", "on", "--reason", "another")
         assert again.returncode == 0
-        assert "broken already" in again.stdout
+        assert "on already" in again.stdout
         noted = json.loads(ailing.stored(MUTATING, NAME)["metadata"]["annotations"][ANNOTATION])
         assert (noted["by"], noted["reason"]) == ("playground-admin", "incident 4711")
         report = await until(
@@ -171,10 +171,12 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(ailing, client, is
         assert (off.returncode, off.stderr) == (0, "")
         assert policies(ailing) == before
         assert "annotations" not in ailing.stored(MUTATING, NAME)["metadata"]
-        assert "whole" in doctor(file, "--break-glass", "off").stdout
+        assert "break-glass mode is off" in doctor(file, "--break-glass", "off").stdout
     events = json.loads(ailing.kubectl("get", "events.events.k8s.io", "-o=json").stdout)["items"]
     notes = [one["note"] for one in events if one["reason"] == "GlassBroken"]
-    assert any("playground-admin broke the glass" in one and "4711" in one for one in notes)
+    assert any(
+        "playground-admin started break-glass mode" in one and "4711" in one for one in notes
+    )
     await until(client, lambda found: found.healthy)
     assert policies(ailing) == before
 

@@ -20,12 +20,14 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     Resource,
 )
-from harbourmaster.cli.cluster import REQUEST_SECONDS
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
 from harbourmaster.cli.installed import METRICS, WEBHOOK
+from harbourmaster.cli.live.cluster import REQUEST_SECONDS
+from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.plan import plan
-from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.gates.gate import GATE
 from harbourmaster.kube.client import Client
@@ -150,7 +152,7 @@ async def until_refused(client, *, refused):
 async def observed(client):
     """What is there, all of it: a kind whose definition was just changed is read a moment later."""
     deadline = time.monotonic() + PATIENCE
-    while (found := await Survey(client).observe()).unread:
+    while (found := await observe(Installation(client, DEFAULT_NAMESPACE))).unread:
         assert time.monotonic() < deadline, found.unread
         await asyncio.sleep(0.05)
     return found
@@ -220,7 +222,7 @@ async def test_the_plan_leads_over_with_every_object_alive_and_pods_creatable(
     with ControlPlane(tmp_path_factory.mktemp("walked")) as plane:
         plane.add_nodes(2)
         async with Client(connect(str(plane.kubeconfig)), timeout=REQUEST_SECONDS) as client:
-            assert findings(await Survey(client).observe()) == ()
+            assert findings(await observe(Installation(client, DEFAULT_NAMESPACE))) == ()
             leave(plane.kubectl)
             await walk(plane.kubectl, client, tmp_path)
 
@@ -266,7 +268,7 @@ async def walk(kubectl, client, directory):
 
 async def test_what_is_found_is_what_was_left(plane):
     async with Client(connect(str(plane.kubeconfig))) as client:
-        found = findings(await Survey(client).observe())
+        found = findings(await observe(Installation(client, DEFAULT_NAMESPACE)))
     by_code = {}
     for one in found:
         by_code.setdefault(one.code, []).append(one)
@@ -332,7 +334,7 @@ def test_it_reports_in_text_and_json_and_changes_nothing(plane, capsys):
     assert migrate.run(arguments(plane)) == 1
     text = capsys.readouterr().out
     assert f"kubectl --kubeconfig {plane.kubeconfig} delete mutatingwebhook" in text
-    assert "1. Remove what makes the API server refuse because nobody answers: " in text
+    assert "1. Remove webhooks and conversions that get no answer: " in text
     assert migrate.run(arguments(plane, output="json")) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["unread"] == []
@@ -377,7 +379,7 @@ async def test_pods_that_a_live_controller_holds_are_left_to_it(harbour, flow):
 async def waiting(harbour, flow):
     """The findings about pods of a flow, by their workloads; none of them has a step."""
     async with connected(harbour.plane.kubeconfig) as client:
-        seen = await Survey(client, OURS).observe()
+        seen = await observe(Installation(client, OURS))
     assert seen.unread == ()
     mine = f" in namespace {flow.namespace}"
     commands = [each for step in plan(seen) for each in step.commands]

@@ -90,7 +90,7 @@ def test_what_would_change_and_who_would_find_no_node(control_plane, kubectl, sh
     away = policy_for(shop, nodeSelector={"example.com/disk": "none"})
     code, found, err = preview(control_plane.kubeconfig, away, "--fail-on=unschedulable")
     assert code == 1
-    assert "2 pods would fit no node any more" in err
+    assert "2 pods would no longer fit any node" in err
     assert workloads(found)[0]["fit"]["lost"] == 2
 
     # Once it is there, the same policy is no news.
@@ -150,7 +150,7 @@ def limited(control_plane, kubectl, namespace, tmp_path):
 def test_without_rights_it_is_one_line(namespace, preview, limited):
     code, found, err = preview(limited(), policy_for(namespace, nodeSelector={"a": "b"}))
     assert (code, found) == (2, None)
-    assert err.startswith("harbourmaster: no preview, for you may not read its policies: ")
+    assert err.startswith("harbourmaster: no preview: missing permission to read policies: ")
     assert err.count("\n") == 1
 
 
@@ -163,7 +163,7 @@ def test_what_may_not_be_read_is_left_out_and_told(shop, preview, limited):
     policy = policy_for(shop, nodeSelector={"example.com/disk": "none"})
     code, found, _ = preview(kubeconfig, policy)
     assert code == 0
-    assert any(note.startswith("nodes are left out: ") for note in found["notes"])
-    assert any(note.startswith("pods are left out: ") for note in found["notes"])
+    assert any(note.startswith("nodes could not be read: ") for note in found["notes"])
+    assert any(note.startswith("pods could not be read: ") for note in found["notes"])
     (one,) = [each for each in found["workloads"] if each["namespace"] == shop]
     assert (one["pods"], one["fit"]) == (0, None)

@@ -12,10 +12,10 @@ import pytest
 
 from harbourmaster.api.resources import PODS, TASKS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import stamp
-from harbourmaster.cli.doctor.context import Options
 from harbourmaster.cli.doctor.run import diagnose
+from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings
-from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.cli.migrate.survey import observe
 from helpers.extending import filter_body
 from helpers.flow_manifests import (
     IMAGE,
@@ -166,9 +166,9 @@ async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn(harbour, schedule
     )
     pod = await until_said(flow, "ledger", "checks of ledger-ledger-1.0 until ")
     mine = f"pod {pod['metadata']['name']} in namespace {flow.namespace}"
-    observed = await Survey(client, HOME).observe()
+    observed = await observe(Installation(client, HOME))
     assert mine not in {one.object for one in findings(observed)}
-    report = await diagnose(client, Options(HOME))
+    report = await diagnose(client, HOME)
     assert mine not in {one.subject for one in report.findings}
 
 

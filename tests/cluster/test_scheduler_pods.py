@@ -321,7 +321,8 @@ async def test_the_node_of_a_pod_that_does_not_start_is_recorded_cleared_and_exp
         assert {name: each.reason for name, each in nodes.items()} == {node: "pod CrashLoopBackOff"}
         arguments = ("gate", "clear-nodes", place.key(VERSION), f"--kubeconfig={plane.kubeconfig}")
         assert await asyncio.to_thread(main, arguments) == 0
-        assert f"{place.key(VERSION)} is to forget {node}\n" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert f"{place.key(VERSION)}: the controller will clear the failed nodes {node}\n" in out
         await world.until(lambda: place.nodes(world) == {})
         # It says that it was done once it was.
         await world.until(lambda: place.mark(world) not in (None, "wanted"))

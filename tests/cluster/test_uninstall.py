@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
-from harbourmaster.cli.cluster import REQUEST_SECONDS
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
+from harbourmaster.cli.live.cluster import REQUEST_SECONDS
 from harbourmaster.cli.uninstall import run as uninstall
 from harbourmaster.cli.uninstall.releasing import MIRRORED
 from harbourmaster.cli.uninstall.removal import Options, Removal
@@ -311,11 +311,11 @@ def test_pods_in_the_scheduler_are_made_anew_by_their_owner_and_others_named(
     adopted = "--for=jsonpath={.metadata.ownerReferences[0].name}=ledger"
     kubectl("wait", adopted, WAIT, "pod/ours", f"-n={users_namespace}")
     assert uninstall.run(arguments(plane, dry_run=True)) == 0
-    would = f"pods in {SCHEDULER_NAME}: would delete 1 pod, for their owners to make anew; 1 pod "
-    assert f"{would}that nobody makes anew: {users_namespace}/lonely" in capsys.readouterr().out
+    would = f"pods in {SCHEDULER_NAME}: would delete 1 pod, for their owners to recreate; 1 pod "
+    assert f"{would}that no owner recreates: {users_namespace}/lonely" in capsys.readouterr().out
     assert uninstall.run(arguments(plane)) == 1
     out = capsys.readouterr().out.splitlines()
-    left = f"left: 1 pod in {SCHEDULER_NAME}, which nobody answers now: {users_namespace}/lonely"
+    left = f"left: 1 pod in {SCHEDULER_NAME}, which gets no answers now: {users_namespace}/lonely"
     assert [line.startswith(left) for line in out if line.startswith("left:")] == [True]
     assert ours_in(kubectl) == []
     kubectl(

@@ -153,8 +153,8 @@ def test_who_has_few_rights_gets_what_can_be_told(harbour, place, tmp_path):
     done = why(path, "pod", f"{place}/ledger")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"harbourmaster: Pod {place}/ledger: can't be read, for you may not get pods in the "
-        f"namespace {place}: ask for that right\n"
+        f"harbourmaster: Pod {place}/ledger could not be read: "
+        f"missing permission to get pods in namespace {place}\n"
     )
     role = ("--role=reader", f"--serviceaccount={place}:reader", f"--namespace={place}")
     kubectl("create", "role", "reader", "--verb=get", "--resource=pods", f"--namespace={place}")
@@ -163,7 +163,10 @@ def test_who_has_few_rights_gets_what_can_be_told(harbour, place, tmp_path):
         lambda: why(path, "pod", f"{place}/ledger"), is_right=lambda done: done.returncode == 0
     )
     plural = "podschedulingpolicies.kupid.gardener.cloud"
-    assert "unsure  cluster policies: can't be read, for you may not list cluster" in done.stdout
+    assert (
+        "unsure  cluster policies could not be read: missing permission to list cluster"
+        in done.stdout
+    )
     assert f"for you may not list {plural} in the namespace {place}: ask" in done.stdout
     assert done.stderr == ""
 
@@ -171,7 +174,7 @@ def test_who_has_few_rights_gets_what_can_be_told(harbour, place, tmp_path):
 def test_a_pod_that_is_gone_is_one_line(harbour, place):
     done = why(harbour.plane.kubeconfig, "pod", f"{place}/nobody")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"harbourmaster: there is no Pod {place}/nobody (any more): ")
+    assert done.stderr.startswith(f"harbourmaster: Pod {place}/nobody not found: ")
     done = why(harbour.plane.kubeconfig, "rollout", f"{place}/nobody")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     # Other tests of this cluster may have brought the kind.

@@ -241,7 +241,6 @@ async def test_whoever_may_read_nothing_but_pods_is_told_so(harbour, flow, tmp_p
     gate = next(each for each in sections if each["name"] == "gate")
     assert gate["state"] == "unknown"
     assert gate["summary"] == (
-        f"what Pod {name} waits for: can't be read, for you may not get "
-        f"keptnworkloadversions.lifecycle.keptn.sh in the namespace {flow.namespace}: "
-        "ask for that right"
+        f"what Pod {name} waits for could not be read: missing permission to get "
+        f"keptnworkloadversions.lifecycle.keptn.sh in namespace {flow.namespace}"
     )

@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from harbourmaster.certs.authority import KeyPair, create_authority, issue_serving_certificate
-from harbourmaster.cli.doctor.context import Options
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.playground import manifests
 from harbourmaster.playground.installation import Installation
@@ -205,7 +204,7 @@ def strange_bundle():
 
 async def look(client, **options):
     """What doctor finds."""
-    return await diagnose(client, Options(HOME, **options))
+    return await diagnose(client, HOME, **options)
 
 
 async def until(client, is_right):

@@ -285,12 +285,12 @@ FAULTS = {
     "a caBundle that trusts somebody else": (
         untrusted_bundle,
         ("certificates", "fault", f"{GATED} (mutating): its caBundle does not trust"),
-        "the controller mends it",
+        "a running controller repairs it",
     ),
     "a conversion without caBundle": (
         no_bundle,
         ("certificates", "fault", "conversion of keptnapps.lifecycle.keptn.sh: has no caBundle"),
-        "the controller mends it",
+        "a running controller repairs it",
     ),
     "a certificate that has ended": (
         ended_certificate,
@@ -299,13 +299,13 @@ FAULTS = {
     ),
     "no certificates": (
         no_secret,
-        ("certificates", "fault", f"Secret {HOME}/{CERTIFICATE}: is not there"),
+        ("certificates", "fault", f"Secret {HOME}/{CERTIFICATE}: not found"),
         "the controller writes it",
     ),
     "no configuration": (
         no_configuration,
-        ("configurations", "fault", "ValidatingWebhookConfiguration harbourmaster: is not there"),
-        "the controller makes it",
+        ("configurations", "fault", "ValidatingWebhookConfiguration harbourmaster: not found"),
+        "a running controller creates it",
     ),
     "a policy that somebody edited": (
         other_policy,
@@ -315,7 +315,7 @@ FAULTS = {
     "a webhook that is not registered": (
         less_rules,
         ("configurations", "fault", f"webhook {PODS} (mutating): is missing"),
-        "the controller puts it right",
+        "a running controller repairs it",
     ),
     "a second registration": (
         twin,
@@ -335,11 +335,11 @@ FAULTS = {
     "a namespace without its label": (
         no_label,
         ("gates", "fault", "namespace unlabelled: annotated"),
-        "the controller mirrors it",
+        "a running controller mirrors it",
     ),
     "a kind that is gone": (
         no_kind,
-        ("definitions", "fault", "podschedulingpolicies.kupid.gardener.cloud: not there"),
+        ("definitions", "fault", "podschedulingpolicies.kupid.gardener.cloud: not found"),
         "kubectl apply --server-side -k deploy/crds",
     ),
     "a kind that does not convert": (
@@ -349,17 +349,21 @@ FAULTS = {
     ),
     "no rights": (
         no_rights,
-        ("rights", "fault", "ServiceAccount harbourmaster-webhook: may not"),
+        ("rights", "fault", "ServiceAccount harbourmaster-webhook: lacks permission"),
         "make deploy IMG=",
     ),
     "a dead webhook": (
         dead_webhook,
-        ("canary", "fault", "pod in default: came in unreviewed, for the webhook can't be called"),
+        (
+            "canary",
+            "fault",
+            "pod in default: admitted without a review: the webhook can't be called",
+        ),
         "kubectl get pods",
     ),
     "a controller that ended": (
         no_leader,
-        ("installation", "fault", "harbourmaster-controller: is held by nobody"),
+        ("installation", "fault", "harbourmaster-controller: has no holder"),
         "logs deployment/harbourmaster-controller",
     ),
     "a webhook that takes ours away": (
@@ -385,11 +389,11 @@ FAULTS = {
     "an add-on that may be moved": (
         movable_addon,
         ("rescheduling", "warning", "pod kube-system/proxy: has cluster-autoscaler"),
-        "take that annotation off",
+        "remove that annotation",
     ),
     "a Deployment of no replicas": (
         no_replicas,
-        ("installation", "fault", "Deployment harbourmaster-webhook: is scaled to none"),
+        ("installation", "fault", "Deployment harbourmaster-webhook: is scaled to 0 replicas"),
         "scale deployment harbourmaster-webhook",
     ),
     "processes of two versions": (
@@ -399,17 +403,17 @@ FAULTS = {
     ),
     "settings that can't be used": (
         bad_settings,
-        ("installation", "fault", "harbourmaster-controller: its settings can't be used: "),
+        ("installation", "fault", "harbourmaster-controller: its settings are not valid: "),
         "edit deployment harbourmaster-controller",
     ),
     "gates that nobody opens": (
         nobody_opens,
-        ("gates", "fault", "controller: lets no pod go, and pods of waiting wait"),
+        ("gates", "fault", "controller: releases no pod, and pods of waiting wait"),
         "add lifecycle to controllers",
     ),
     "a policy that is left out": (
         broken_policy,
-        ("policies", "warning", "ClusterPodSchedulingPolicy broken: is left out"),
+        ("policies", "warning", "ClusterPodSchedulingPolicy broken: is skipped"),
         "correct it",
     ),
 }

@@ -25,7 +25,6 @@ from harbourmaster.api.resources import (
     TASK_DEFINITIONS,
 )
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
-from harbourmaster.cli.doctor.context import Options
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
 from harbourmaster.controller.registration.controller import names_of
@@ -235,7 +234,7 @@ def unreachable(why):
 
 async def examined(world, **options):
     """The report on a world."""
-    return await diagnose(world, Options(HOME, **options))
+    return await diagnose(world, HOME, **options)
 
 
 def told(report, *severities):
@@ -246,3 +245,23 @@ def told(report, *severities):
         for one in report.findings
         if one.severity in wanted
     ]
+
+
+async def finds(world, found, text, break_it):
+    """Assert that a change is found: the check and the severity, and how the text begins."""
+    break_it(world)
+    report = await examined(world)
+    check, _, severity = found.rpartition(" ")
+    findings = [
+        one
+        for one in report.findings
+        if (one.check, one.severity) == (check, severity)
+        and f"{one.subject}: {one.text}".startswith(text)
+    ]
+    assert findings, told(report, "fault", "warning", "unread", "note")
+    if severity == "note":
+        assert told(report) == []
+        assert report.healthy
+    else:
+        assert all(one.remedy for one in findings)
+        assert not report.healthy

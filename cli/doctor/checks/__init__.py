@@ -1,55 +1,37 @@
-"""The checks of ``harbourmaster doctor``, each a coroutine that says what it found."""
+"""The checks of ``harbourmaster doctor``, each an async generator of what it finds."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
+from harbourmaster.cli.diagnosis import Check
 from harbourmaster.cli.doctor.checks import (
     canary,
-    certificates,
-    configurations,
-    definitions,
+    contents,
     installation,
-    namespaces,
-    policies,
-    rescheduling,
+    registration,
     rights,
-    selectors,
     surroundings,
+    trust,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from harbourmaster.cli.doctor.context import Context
-    from harbourmaster.cli.doctor.model import Finding
-
-
-class Check(NamedTuple):
-    """One check, and what is said where it finds nothing."""
-
-    name: str
-    run: Callable[[Context], Awaitable[list[Finding]]]
-    fine: str
-
-
 CHECKS: Final = (
-    Check(installation.CHECK, installation.check, "all parts are there and ready, and one leads"),
-    Check(certificates.CHECK, certificates.check, "sound, and trusted by every caBundle of ours"),
-    Check(configurations.CHECK, configurations.check, "both are as the settings say"),
-    Check(selectors.CHECK, selectors.check, "our namespace and kube-system are left out"),
-    Check(namespaces.CHECK, namespaces.check, "every namespace that asks for gates has them"),
-    Check(definitions.CHECK, definitions.check, "all kinds are served, and converted by us"),
-    Check(rights.CHECK, rights.check, "our ServiceAccounts may do what they must"),
-    Check(canary.CHECK, canary.check, "no webhook of ours is to answer about pods"),
-    Check(canary.FOREIGN, canary.check_others, "not tried, for the canary was not answered"),
-    Check(policies.CHECK, policies.check, "all are in force, and each selects some namespace"),
+    Check("installation", installation.check, "all parts exist and are ready, and one leads"),
+    Check("certificates", trust.check_certificates, "valid, and trusted by every caBundle of ours"),
+    Check("configurations", registration.check, "both are as the settings say"),
+    Check("selectors", registration.check_selectors, "our namespace and kube-system are excluded"),
+    Check("gates", registration.check_gates, "every namespace that asks for gates has them"),
+    Check("definitions", trust.check_definitions, "all kinds are served, and converted by us"),
+    Check("rights", rights.check, "our ServiceAccounts have the permissions that they need"),
+    Check("canary", canary.check, "no webhook of ours is registered for pods"),
+    Check("other webhooks", canary.check_others, "not tried: the canary got no answer"),
+    Check("policies", contents.check_policies, "all are in force, and each selects some namespace"),
     Check(
-        rescheduling.CHECK,
-        rescheduling.check,
+        "rescheduling",
+        contents.check_rescheduling,
         "no add-on lacks what it needs, or rescheduling is off",
     ),
-    Check(surroundings.TRANSPORT, surroundings.check_transport, "callers must have a certificate"),
-    Check(surroundings.VERSIONS, surroundings.check_versions, "the API server is one we know"),
-    Check(surroundings.LEFTOVERS, surroundings.check_leftovers, "nothing of kupid or Keptn"),
+    Check("transport", surroundings.check_transport, "callers must have a certificate"),
+    Check("versions", surroundings.check_versions, "the API server's version is supported"),
+    Check("leftovers", surroundings.check_leftovers, "nothing of kupid or Keptn"),
 )

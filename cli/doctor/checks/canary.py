@@ -1,26 +1,28 @@
-"""Whether the API server asks us about a pod, and nobody takes away what we give it."""
+"""Whether the API server asks us about a pod that is only tried, and nobody undoes our answer."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.api.resources import MUTATING_WEBHOOKS
-from harbourmaster.cli.doctor.canary import again, differences, failed_call, tried, why_silent
-from harbourmaster.cli.doctor.model import fault, note, ok, unread, warning
-from harbourmaster.cli.doctor.selecting import covers_pods, matcher, selects
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, PODS, TASK_DEFINITIONS
+from harbourmaster.cli.diagnosis import fault, note, ok, unseen, warning
 from harbourmaster.cli.installed import OUR_DOMAIN
-from harbourmaster.kube.errors import ForbiddenError
+from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.registration.break_glass import standing
 from harbourmaster.registration.desired import NAME
-from harbourmaster.webhook.canary import our_version
+from harbourmaster.webhook.canary import CANARY, VERSION, our_version
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.doctor.canary import Tried
-    from harbourmaster.cli.doctor.context import Context
-    from harbourmaster.cli.doctor.model import Finding
+    from collections.abc import AsyncIterator
 
-CHECK: Final = "canary"
-FOREIGN: Final = "other webhooks"
+    from harbourmaster.api.metadata import Metadata
+    from harbourmaster.cli.diagnosis import Finding
+    from harbourmaster.cli.live.installation import Installation
+
 _REFUSED: Final = "denied the request"
 _REMEDIES: Final = (
     ("x509", "compare caBundle and Secret: see certificates"),
@@ -33,78 +35,80 @@ _REMEDIES: Final = (
 )
 
 
-async def check(context: Context) -> list[Finding]:
+_FAVOURITE: Final = "default"
+_CALL: Final = re.compile(r'failed calling webhook "([^"]+)": (?:failed to call webhook: )?(.*)')
+_REQUEST: Final = re.compile(r'(?:Post|post) "[^"]*": ')
+OWNED: Final = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
+"""The fields of a pod spec that we change."""
+
+
+async def check(live: Installation) -> AsyncIterator[Finding]:
     """Try a pod, and say who answered or why nobody did."""
-    configuration = (await context.configurations())[MUTATING_WEBHOOKS]
+    finding = await _answered(live)
+    if finding is not None:
+        yield finding
+
+
+async def _answered(live: Installation) -> Finding | None:
+    configuration = await live.configuration(MUTATING_WEBHOOKS)
     if configuration is None:
-        text = "not tried: no webhook is asked about pods, for there is no configuration"
-        return [note(CHECK, "pod", text, "see configurations")]
-    found = await tried(context)
+        text = "not tried: without a configuration no webhook is asked about pods"
+        return note("pod", text, "see configurations")
+    found = await tried(live)
     if found is None:
-        if context.options.canary_namespace:
-            where = context.options.canary_namespace
-            text = f"no webhook on pods selects the namespace {where}, or it is not there"
-            return [unread(CHECK, "pod", text, "name another one by --canary-namespace")]
-        return []
+        if not live.canary_namespace:
+            return None
+        text = f"no webhook on pods selects the namespace {live.canary_namespace}, or it is missing"
+        return unseen("pod", text, "choose another one with --canary-namespace")
     subject = f"pod in {found.namespace}"
     if found.error is not None:
-        return [_failed(subject, found)]
-    if not found.version:
-        if not _is_ours_to_answer(configuration):
-            return []
-        return [await _silent(context, subject, found, is_open=standing(configuration) is not None)]
-    if found.version != our_version():
+        return _failed(subject, found.error)
+    if found.version == our_version():
+        return ok(f"a pod tried in {found.namespace} was answered by version {found.version}")
+    if found.version:
         text = f"answered by version {found.version}; this command is {our_version()}"
-        return [note(CHECK, subject, text, "use the command of the same version")]
-    text = f"a pod tried in {found.namespace} was answered by version {found.version}"
-    return [ok(CHECK, text)]
+        return note(subject, text, "use the command of the same version")
+    if not any(entry.covers_pods for entry in configuration.entries):
+        return None
+    stored = (await live.stored_configurations())[MUTATING_WEBHOOKS]
+    return await _silent(live, subject, found, is_open=standing(stored) is not None)
 
 
-def _is_ours_to_answer(configuration: dict[str, Any]) -> bool:
-    return any(covers_pods(one) for one in configuration.get("webhooks") or ())
-
-
-def _failed(subject: str, found: Tried) -> Finding:
-    error = found.error
-    assert error is not None  # noqa: S101 - for the type checker
+def _failed(subject: str, error: ApiError) -> Finding:
     called = failed_call(error)
+    if called is not None and OUR_DOMAIN in called[0]:
+        return fault(
+            subject, f"refused: {called[0]} can't be called: {called[1]}", _cure(called[1])
+        )
     if called is not None:
-        webhook, why = called
-        if OUR_DOMAIN in webhook:
-            return fault(
-                CHECK, subject, f"refused, for {webhook} can't be called: {why}", _cure(why)
-            )
-        text = f"refused, for the webhook {webhook} of somebody else can't be called: {why}"
-        return unread(CHECK, subject, text, "mend or remove that webhook")
+        text = f"refused: another party's webhook {called[0]} can't be called: {called[1]}"
+        return unseen(subject, text, "repair or remove that webhook")
     if isinstance(error, ForbiddenError) and _REFUSED not in error.message:
-        text = f"you may not create pods there: {error.message}"
-        remedy = "name a namespace in which you may by --canary-namespace"
-        return unread(CHECK, subject, text, remedy)
-    text = f"refused before we could see an answer: {error.message}"
-    return unread(CHECK, subject, text, "name another namespace by --canary-namespace")
+        text = f"missing permission to create pods there: {error.message}"
+        return unseen(subject, text, "choose a namespace where you may with --canary-namespace")
+    text = f"refused before our answer could be seen: {error.message}"
+    return unseen(subject, text, "choose another namespace with --canary-namespace")
 
 
-async def _silent(context: Context, subject: str, found: Tried, *, is_open: bool) -> Finding:
-    why, words = await why_silent(context, found.namespace)
+async def _silent(live: Installation, subject: str, found: Tried, *, is_open: bool) -> Finding:
+    why, words = await why_silent(live, found.namespace)
     if why == "unreachable":
-        text = f"came in unreviewed, for the webhook can't be called: {words}"
-        return fault(CHECK, subject, text, _cure(words))
+        text = f"admitted without a review: the webhook can't be called: {words}"
+        return fault(subject, text, _cure(words))
     if why == "pods-only":
         text = (
-            "came in without our answer, though the webhook refuses a wrong policy: what is "
-            "registered for pods can't be called, another webhook took the answer away, or ours "
+            "admitted without our answer, though the webhook refuses an invalid policy: what is "
+            "registered for pods can't be called, another webhook removed the answer, or ours "
             "is older than this command"
         )
         remedy = "see certificates, configurations and other webhooks; compare versions"
-        return fault(CHECK, subject, text, remedy)
-    text = "came in unreviewed: no webhook answered, and what can't be reviewed is let in"
-    if is_open:
-        text += " (break-glass)"
+        return fault(subject, text, remedy)
+    text = "admitted without a review: no webhook answered, and its webhooks fail open"
     remedy = (
-        f"kubectl -n {context.namespace} get pods,endpointslices shows whether any is ready; "
+        f"kubectl -n {live.namespace} get pods,endpointslices shows whether any is ready; "
         "outside of the cluster, see its process"
     )
-    return fault(CHECK, subject, text, remedy)
+    return fault(subject, f"{text} (break-glass)" if is_open else text, remedy)
 
 
 def _cure(why: str) -> str:
@@ -115,44 +119,194 @@ def _cure(why: str) -> str:
     )
 
 
-async def check_others(context: Context) -> list[Finding]:
-    """Whoever changes pods after us, and whether the two ever agree."""
-    first = await tried(context)
-    if first is None or first.error is not None or not first.version:
-        return []
-    others = await _others(context, first)
+async def check_others(live: Installation) -> AsyncIterator[Finding]:
+    """Which other webhooks change pods after us, and whether the two ever agree."""
+    first = await tried(live)
+    if first is not None and first.error is None and first.version:
+        yield await _agreed(live, first, await _others(live, first))
+
+
+async def _agreed(live: Installation, first: Tried, others: list[str]) -> Finding:
     named = f"one of {', '.join(others)}" if others else "another mutating webhook or policy"
     if not first.is_marked:
-        text = f"the pod lacks part of what we gave it: {named} takes it away"
-        remedy = "exclude our fields there, or have it asked before us (its name sorts first)"
-        return [fault(FOREIGN, "pod", text, remedy)]
-    second = await again(context, first)
+        text = f"the pod lacks part of what we gave it: {named} removes it"
+        remedy = "exclude our fields there, or have it called before us (its name sorts first)"
+        return fault("pod", text, remedy)
+    second = await again(live, first)
     if second.error is not None:
-        text = f"a pod that came in is refused the second time: {second.error.message}"
-        return [warning(FOREIGN, "pod", text, "see who refuses it")]
-    changed = differences(first, second)
-    if changed:
+        text = f"an admitted pod is refused the second time: {second.error.message}"
+        return warning("pod", text, "see who refuses it")
+    if changed := differences(first, second):
         text = f"{', '.join(changed)} of a pod change each time that it is reviewed: {named}"
-        remedy = "have only one of the two set these fields"
-        return [fault(FOREIGN, "pod", text, remedy)]
+        return fault("pod", text, "have only one of the two set these fields")
     if others:
-        text = f"{', '.join(others[:5])} change pods too, and all agree"
-        return [ok(FOREIGN, text)]
-    return [ok(FOREIGN, "nobody else changes pods")]
+        return ok(f"{', '.join(others[:5])} change pods too, and all agree")
+    return ok("no other webhook changes pods")
 
 
-async def _others(context: Context, found: Tried) -> list[str]:
+async def _others(live: Installation, found: Tried) -> list[str]:
     """The names of the configurations of others that are asked about the canary."""
-    namespace = next(one for one in await context.namespaces() if one.name == found.namespace)
+    namespace = next(one for one in await live.namespaces() if one.name == found.namespace)
     labels = ((found.pod or {}).get("metadata") or {}).get("labels") or {}
-    names = []
-    for one in await context.all_configurations(MUTATING_WEBHOOKS):
-        name = str((one.get("metadata") or {}).get("name"))
-        if name != NAME and any(
-            covers_pods(entry)
-            and selects(entry, namespace)
-            and matcher(entry.get("objectSelector")).matches(labels)
-            for entry in one.get("webhooks") or ()
-        ):
-            names.append(name)
-    return sorted(names)
+    return sorted(
+        one.metadata.name
+        for one in await live.configurations(MUTATING_WEBHOOKS)
+        if one.metadata.name != NAME
+        and any(
+            entry.covers_pods and entry.selects(namespace) and entry.selects_labels(labels)
+            for entry in one.entries
+        )
+    )
+
+
+class Tried(Struct, frozen=True):
+    """The result of the canary. ``version`` is that of the webhook that answered, if one did."""
+
+    namespace: str
+    version: str = ""
+    error: ApiError | None = None
+    pod: dict[str, Any] | None = None
+    """As the API server would have stored it."""
+    is_marked: bool = False
+    """Whether all of what we gave it is still there."""
+
+
+async def tried(live: Installation) -> Tried | None:
+    """Try a pod where webhooks look; None where they look at no namespace. Raises ApiError."""
+
+    async def attempt() -> Tried | None:
+        namespace, labels = await _where(live)
+        if not namespace:
+            return None
+        return await _attempt(live, namespace, pod(labels))
+
+    return await live.once("canary", attempt)
+
+
+async def again(live: Installation, before: Tried) -> Tried:
+    """Try the result once more: what changes it now would change it for ever."""
+    stored = before.pod or {}
+    metadata = stored.get("metadata") or {}
+    kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
+    obj = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**kept, "generateName": "harbourmaster-canary-"},
+        "spec": stored.get("spec") or {},
+    }
+    return await _attempt(live, before.namespace, obj)
+
+
+async def _attempt(live: Installation, namespace: str, obj: dict[str, Any]) -> Tried:
+    try:
+        body = await live.client.create(PODS, obj, namespace, dry_run=True)
+    except ApiError as error:
+        return Tried(namespace, error=error)
+    stored = msgspec.json.decode(body)
+    spec = stored.get("spec") or {}
+    found = (spec.get("nodeSelector") or {}).get(VERSION, "")
+    marks = [each for each in spec.get("tolerations") or () if each.get("key") == CANARY]
+    return Tried(namespace, found, None, stored, bool(found) and bool(marks))
+
+
+def pod(labels: dict[str, str]) -> dict[str, Any]:
+    """A pod that every Pod Security Standard and most quotas let in."""
+    amounts = {"cpu": "1m", "memory": "1Mi"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "harbourmaster-canary-",
+            "labels": {**labels, CANARY: "true"},
+        },
+        "spec": {
+            "automountServiceAccountToken": False,
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "canary",
+                    "image": "registry.example.com/canary:1",
+                    "resources": {"limits": amounts, "requests": amounts},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                        "runAsNonRoot": True,
+                        "runAsUser": 65532,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                }
+            ],
+        },
+    }
+
+
+async def _where(live: Installation) -> tuple[str, dict[str, str]]:
+    """A namespace and labels that webhooks select: what was asked for, ``default``, or any."""
+    configuration = await live.configuration(MUTATING_WEBHOOKS)
+    entries = [one for one in configuration.entries if one.covers_pods] if configuration else []
+    asked = live.canary_namespace
+    namespaces = [
+        one
+        for one in await live.namespaces()
+        if not one.deletion_timestamp and asked in {"", one.name}
+    ]
+    # Where something fails closed comes last: an error there is a refusal, not a silence.
+    for namespace in sorted(namespaces, key=_favourite):
+        for entry in entries:
+            labels = entry.labels()
+            if labels is not None and entry.selects(namespace):
+                return namespace.name, labels
+    return "", {}
+
+
+def _favourite(namespace: Metadata) -> tuple[bool, str]:
+    return namespace.name != _FAVOURITE, namespace.name
+
+
+async def why_silent(live: Installation, namespace: str) -> tuple[str, str]:
+    """Why no webhook answered, in a word and in the API server's own.
+
+    A task definition is reviewed by a webhook that fails closed, so the API server says what is
+    wrong; and a policy that is wrong is refused wherever a webhook answers.
+    """
+    definition = {
+        "apiVersion": TASK_DEFINITIONS.api_version,
+        "kind": TASK_DEFINITIONS.kind,
+        "metadata": {"generateName": "harbourmaster-canary-"},
+        "spec": {"container": {"name": "canary", "image": "registry.example.com/canary:1"}},
+    }
+    try:
+        await live.client.create(TASK_DEFINITIONS, definition, namespace, dry_run=True)
+    except ApiError as error:
+        called = failed_call(error)
+        if called is not None and OUR_DOMAIN in called[0]:
+            return "unreachable", called[1]
+    policy = {
+        "apiVersion": CLUSTER_POLICIES.api_version,
+        "kind": CLUSTER_POLICIES.kind,
+        "metadata": {"generateName": "harbourmaster-canary-"},
+        "spec": {"podSelector": {"matchLabels": {"-": "-"}}},
+    }
+    try:
+        await live.client.create(CLUSTER_POLICIES, policy, dry_run=True)
+    except ApiError as error:
+        called = failed_call(error)
+        if called is not None:
+            return ("unreachable", called[1]) if OUR_DOMAIN in called[0] else ("", "")
+        if "harbourmaster.dev" in error.message:
+            return "pods-only", ""
+    return "", ""
+
+
+def failed_call(error: ApiError) -> tuple[str, str] | None:
+    """The webhook that could not be called, and why; None for any other error."""
+    found = _CALL.search(error.message)
+    if found is None:
+        return None
+    return found[1], _REQUEST.sub("", found[2]).strip() or "no answer"
+
+
+def differences(before: Tried, after: Tried) -> list[str]:
+    """The fields that are ours and that changed from one try to the next."""
+    first, second = ((one.pod or {}).get("spec") or {} for one in (before, after))
+    return [f"spec.{field}" for field in OWNED if first.get(field) != second.get(field)]

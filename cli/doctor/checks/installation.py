@@ -1,196 +1,168 @@
-"""Whether all parts are there, run and are ready, and somebody leads."""
+"""Whether all parts exist, run and are ready, and some controller leads."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES
-from harbourmaster.cli.doctor.context import together
-from harbourmaster.cli.doctor.model import fault, note, warning
-from harbourmaster.cli.doctor.objects import decode_pod, decode_service
-from harbourmaster.cli.doctor.settings import UnknownSettingsError
+import msgspec
+
+from harbourmaster.api.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES, SLICES
+from harbourmaster.cli.diagnosis import fault, note, warning
 from harbourmaster.cli.installed import COMPONENT_LABEL, CONTROLLER, NAME_LABEL, WEBHOOK
-from harbourmaster.cli.metadata import metadata_in
-from harbourmaster.cli.migrate.objects import decode_slice
-from harbourmaster.cli.migrate.survey import SLICES
-from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.cli.live.installation import CONFIGURATIONS
+from harbourmaster.cli.live.kinds import decode_service, decode_slice, decode_workload, metadata_in
+from harbourmaster.cli.live.reader import together
+from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.kube.errors import ApiError, ForbiddenError
-from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator
 
-    from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.doctor.context import Context
-    from harbourmaster.cli.doctor.model import Finding
-    from harbourmaster.cli.doctor.objects import Deployment
+    from harbourmaster.cli.diagnosis import Finding
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.cli.live.kinds import Workload
 
-CHECK: Final = "installation"
 DEPLOY: Final = "install it again: make deploy IMG=..., or apply your overlay"
 _OURS: Final = f"{NAME_LABEL}=harbourmaster"
 _LATE: Final = 3
 """Durations of a Lease after which a holder that does not renew it is gone for good."""
 
 
-async def absent(context: Context) -> Finding | None:
-    """The one thing to say where nothing of ours is in this namespace. Raises ApiError."""
-    deployments = await together(context.deployment(CONTROLLER), context.deployment(WEBHOOK))
-    if any(deployments) or await context.lease() is not None:
+async def absent(live: Installation) -> Finding | None:
+    """The one finding where nothing of ours is in this namespace. Raises ApiError."""
+    if any(await _deployments(live)) or await live.lease() is not None:
         return None
-    places = _called(await context.configurations())
-    if context.namespace in places:
+    found = await together(*map(live.configuration, CONFIGURATIONS))
+    places = {namespace for one in found if one for namespace, _ in one.services if namespace}
+    if live.namespace in places:
         return None
-    places |= await _elsewhere(context)
-    where = f", but in {', '.join(sorted(places))}" if places else ""
-    return fault(
-        CHECK,
-        "Harbourmaster",
-        f"is not installed in namespace {context.namespace}{where}",
-        f"say where it is: --namespace {min(places)}"
-        if places
-        else "make deploy IMG=..., or say where it is by --namespace",
-    )
-
-
-def _called(configurations: Mapping[Resource, dict[str, Any] | None]) -> set[str]:
-    """The namespaces of the Services that our configurations call."""
-    services = (
-        (entry.get("clientConfig") or {}).get("service") or {}
-        for one in configurations.values()
-        for entry in (one or {}).get("webhooks") or ()
-    )
-    return {str(each["namespace"]) for each in services if each.get("namespace")}
-
-
-async def _elsewhere(context: Context) -> set[str]:
-    """The namespaces with Deployments of ours."""
     try:
-        found = await context.items(DEPLOYMENTS, metadata_in, label_selector=_OURS)
+        elsewhere = await live.items(DEPLOYMENTS, metadata_in, label_selector=_OURS)
+        places |= {one.namespace for one in elsewhere}
     except ApiError:
-        return set()
-    return {one.namespace for one in found}
-
-
-async def check(context: Context) -> list[Finding]:
-    """Parts that are missing, replicas that are not ready, and a lease that nobody holds."""
-    controller, webhook = await together(
-        context.deployment(CONTROLLER), context.deployment(WEBHOOK)
+        pass
+    where = f", but in {', '.join(sorted(places))}" if places else ""
+    text = f"is not installed in namespace {live.namespace}{where}"
+    remedy = (
+        f"set --namespace {min(places)}" if places else "make deploy IMG=..., or set --namespace"
     )
-    findings = [*await _parts(context, controller, webhook), *await _settings(context)]
-    for deployment in (controller, webhook):
-        if deployment is not None:
-            findings += await _replicas(context, deployment)
-    findings += await _leader(context, controller)
-    if controller is None and webhook is None and not findings:
-        text = "no Deployments in the cluster, yet the Lease is renewed: it runs outside of it"
-        return [note(CHECK, context.namespace, text)]
+    return msgspec.structs.replace(fault("Harbourmaster", text, remedy), check="installation")
+
+
+async def _deployments(live: Installation) -> list[Workload | None]:
+    return await together(live.deployment(CONTROLLER), live.deployment(WEBHOOK))
+
+
+async def check(live: Installation) -> AsyncIterator[Finding]:
+    """Parts that are missing, replicas that are not ready, and a lease without a holder."""
+    controller, webhook = await _deployments(live)
+    found = [
+        *[one async for one in _parts(live, controller, webhook)],
+        *[one async for one in _settings(live)],
+        *[
+            one
+            for deployment in (controller, webhook)
+            if deployment is not None
+            for one in await _replicas(live, deployment)
+        ],
+        *[one async for one in _leader(live, controller)],
+    ]
+    for one in found:
+        yield one
+    if controller is None and webhook is None and not found:
+        text = "no Deployments in the cluster, but the Lease is renewed: it runs outside of it"
+        yield note(live.namespace, text)
     if controller is not None and webhook is not None and controller.image != webhook.image:
         text = f"controller and webhook run different images: {controller.image}, {webhook.image}"
-        findings.append(warning(CHECK, "Deployments", text, f"wait for the rollout, or {DEPLOY}"))
-    return findings
+        yield warning("Deployments", text, f"wait for the rollout, or {DEPLOY}")
 
 
 async def _parts(
-    context: Context, controller: Deployment | None, webhook: Deployment | None
-) -> list[Finding]:
+    live: Installation, controller: Workload | None, webhook: Workload | None
+) -> AsyncIterator[Finding]:
     missing = []
-    if await context.home() is None:
-        missing.append(f"Namespace {context.namespace}")
-    for name, one in ((CONTROLLER, controller), (WEBHOOK, webhook)):
-        other = webhook if one is controller else controller
+    if await live.home() is None:
+        missing.append(f"Namespace {live.namespace}")
+    for name, one, other in ((CONTROLLER, controller, webhook), (WEBHOOK, webhook, controller)):
         if one is None and other is not None:
             missing.append(f"Deployment {name}")
-        if await context.get(SERVICE_ACCOUNTS, name, context.namespace) is None:
+        if await live.find(SERVICE_ACCOUNTS, name, live.namespace) is None:
             missing.append(f"ServiceAccount {name}")
-    settings = (await context.known_settings()).webhook
-    home = settings.service_namespace or context.namespace
-    service = await context.get(SERVICES, settings.service_name, home)
+    settings = (await live.known_settings()).webhook
+    name, home = settings.service_name, settings.service_namespace or live.namespace
+    service = await live.read(SERVICES, name, decode_service, home)
     if service is None:
-        missing.append(f"Service {home}/{settings.service_name}")
-    findings = []
+        missing.append(f"Service {home}/{name}")
     if missing:
-        findings.append(
-            fault(CHECK, "Harbourmaster", f"is half installed: no {', no '.join(missing)}", DEPLOY)
-        )
-    elif service is not None and not decode_service(service).is_external:
-        findings += await _endpoints(context, home, settings.service_name)
-    return findings
+        text = f"is only partly installed: no {', no '.join(missing)}"
+        yield fault("Harbourmaster", text, DEPLOY)
+    elif service is not None and not service.is_external:
+        selector = f"kubernetes.io/service-name={name}"
+        slices = await live.items(SLICES, decode_slice, home, label_selector=selector)
+        if not any(one.is_ready for one in slices):
+            yield fault(
+                f"Service {home}/{name}",
+                "has no ready endpoint, so the API server reaches no webhook",
+                f"kubectl -n {home} get pods; see why they are not ready",
+            )
 
 
-async def _endpoints(context: Context, namespace: str, name: str) -> list[Finding]:
-    selector = f"kubernetes.io/service-name={name}"
-    slices = await context.items(SLICES, decode_slice, namespace=namespace, label_selector=selector)
-    if any(one.is_ready for one in slices):
-        return []
-    text = "has no ready endpoint, so the API server reaches no webhook"
-    remedy = f"kubectl -n {namespace} get pods; see why they are not ready"
-    return [fault(CHECK, f"Service {namespace}/{name}", text, remedy)]
-
-
-async def _settings(context: Context) -> list[Finding]:
-    findings = []
-    for name, kind in ((CONTROLLER, ControllerSettings), (WEBHOOK, WebhookSettings)):
+async def _settings(live: Installation) -> AsyncIterator[Finding]:
+    for name, read in ((CONTROLLER, live.controller_settings), (WEBHOOK, live.webhook_settings)):
         try:
-            if kind is ControllerSettings:
-                await context.controller_settings()
-            else:
-                await context.webhook_settings()
+            await read()
         except UnknownSettingsError as error:
-            text = f"its settings can't be used: {error}"
-            remedy = f"kubectl -n {context.namespace} edit deployment {name}"
-            findings.append(fault(CHECK, f"Deployment {name}", text, remedy))
-    return findings
+            remedy = f"kubectl -n {live.namespace} edit deployment {name}"
+            yield fault(f"Deployment {name}", f"its settings are not valid: {error}", remedy)
 
 
-async def _replicas(context: Context, deployment: Deployment) -> list[Finding]:
-    name, wanted = deployment.metadata.name, deployment.spec.replicas
-    subject, ready = f"Deployment {name}", deployment.status.ready_replicas
+async def _replicas(live: Installation, deployment: Workload) -> list[Finding]:
+    name, ready = deployment.metadata.name, deployment.status.ready_replicas
+    wanted = 1 if deployment.spec.replicas is None else deployment.spec.replicas
+    subject, kubectl = f"Deployment {name}", f"kubectl -n {live.namespace}"
     if wanted == 0:
-        remedy = f"kubectl -n {context.namespace} scale deployment {name} --replicas=2"
-        return [fault(CHECK, subject, "is scaled to none", remedy)]
+        remedy = f"{kubectl} scale deployment {name} --replicas=2"
+        return [fault(subject, "is scaled to 0 replicas", remedy)]
     if ready >= wanted:
         return []
-    why = await _why_not_ready(context, deployment)
+    why = await _why_not_ready(live, deployment)
     text = f"{ready} of {wanted} replicas are ready{f': {why}' if why else ''}"
-    remedy = f"kubectl -n {context.namespace} describe pods -l {_OURS}; logs deployment/{name}"
-    return [(warning if ready else fault)(CHECK, subject, text, f"kubectl {remedy[8:]}")]
+    remedy = f"{kubectl} describe pods -l {_OURS}; logs deployment/{name}"
+    return [(warning if ready else fault)(subject, text, remedy)]
 
 
-async def _why_not_ready(context: Context, deployment: Deployment) -> str:
-    component = deployment.metadata.label(COMPONENT_LABEL)
+async def _why_not_ready(live: Installation, deployment: Workload) -> str:
+    component = deployment.metadata.labels.get(COMPONENT_LABEL, "")
     selector = f"{_OURS},{COMPONENT_LABEL}={component}"
     try:
-        pods = await context.items(
-            PODS, decode_pod, namespace=context.namespace, label_selector=selector
-        )
+        pods = await live.items(PODS, decode_workload, live.namespace, label_selector=selector)
     except ForbiddenError:
         return ""
-    return next((f"{one.metadata.name} {one.why_not}" for one in pods if not one.is_ready), "")
-
-
-async def _leader(context: Context, controller: Deployment | None) -> list[Finding]:
-    settings = await context.known_settings()
-    if not settings.leader_election.enabled:
-        return []
-    name = f"Lease {context.namespace}/{settings.leader_election.lease_name}"
-    logs = f"kubectl -n {context.namespace} logs deployment/{CONTROLLER}"
-    remedy = (
-        f"see why no controller leads: {logs}"
-        if controller
-        else f"start the controller; no Deployment {CONTROLLER} is here: make deploy IMG=..."
+    return next(
+        (f"{one.metadata.name} {one.why_not_ready}" for one in pods if not one.is_ready), ""
     )
-    lease = await context.lease()
+
+
+async def _leader(live: Installation, controller: Workload | None) -> AsyncIterator[Finding]:
+    settings = await live.known_settings()
+    if not settings.leader_election.enabled:
+        return
+    name = f"Lease {live.namespace}/{settings.leader_election.lease_name}"
+    remedy = (
+        f"see why no controller leads: kubectl -n {live.namespace} logs deployment/{CONTROLLER}"
+        if controller
+        else f"start the controller; Deployment {CONTROLLER} not found: make deploy IMG=..."
+    )
+    lease = await live.lease()
     if lease is None:
-        text = "is not there: no controller has led yet, so nothing is registered or renewed"
-        return [fault(CHECK, name, text, remedy)]
-    if not lease.holder:
-        return [fault(CHECK, name, "is held by nobody: no controller runs", remedy)]
-    age = await context.overdue(lease)
-    if age is not None:
+        text = "not found: no controller has led yet, so nothing is registered or renewed"
+        yield fault(name, text, remedy)
+    elif not lease.holder:
+        yield fault(name, "has no holder: no controller runs", remedy)
+    elif (age := await live.overdue(lease)) is not None:
         duration = timedelta(seconds=lease.spec.lease_duration_seconds or 0)
         gone = "is gone" if age > _LATE * duration else "is late"
         seconds = int(age.total_seconds())
-        text = f"was renewed {seconds} s ago by {lease.holder}, who {gone}: nobody leads"
-        return [fault(CHECK, name, text, remedy)]
-    return []
+        text = f"was renewed {seconds} s ago by {lease.holder}, which {gone}: no controller leads"
+        yield fault(name, text, remedy)

@@ -1,4 +1,4 @@
-"""Whether our processes may do what they do, as the API server itself answers that."""
+"""Whether our processes have their permissions, as the API server itself answers that."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
-from harbourmaster.cli.doctor.context import together
-from harbourmaster.cli.doctor.model import fault, note, unread
+from harbourmaster.cli.diagnosis import fault, note, unseen
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
+from harbourmaster.cli.live.reader import together
 from harbourmaster.controller.registry import REGISTRATION
 from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.serving.documents import Document, parse_documents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
-    from harbourmaster.cli.doctor.context import Context
-    from harbourmaster.cli.doctor.model import Finding
+    from harbourmaster.cli.diagnosis import Finding
+    from harbourmaster.cli.live.installation import Installation
     from harbourmaster.controller.settings import ControllerSettings
 
-CHECK: Final = "rights"
 DEPLOY: Final = Path(__file__).parents[3] / "deploy"
 """The manifests beside the packages: all of them in a checkout, those with rights in a wheel."""
-_PAUSE_FREE: Final = 16
+_WIDTH: Final = 16
 """Questions that are asked at one time."""
 _SHOWN: Final = 4
 _ACCOUNTS: Final = frozenset((CONTROLLER, WEBHOOK))
@@ -75,57 +74,56 @@ OWN: Final = (
     ("create", "authorization.k8s.io", "subjectaccessreviews", False),
     ("list", "kupid.gardener.cloud", "clusterpodschedulingpolicies", False),
 )
-"""What the caller needs so that everything can be looked at; whether it is of our namespace."""
+"""What the caller needs to read everything; whether it is in our namespace."""
 
 
-async def check(context: Context) -> list[Finding]:
-    """Rights that our accounts lack, and those that the caller lacks to look at all of it."""
-    findings = []
-    lacking = await own_lacks(context)
+async def check(live: Installation) -> AsyncIterator[Finding]:
+    """Permissions that our accounts lack, and those that the caller lacks to read all of it."""
+    lacking = await own_lacks(live)
     if lacking:
-        text = f"you may not {_listed(lacking)}: some of this could not be looked at"
-        findings.append(note(CHECK, await _me(context), text, "ask for these rights"))
-    settings = await context.known_settings()
-    wanted = sorted(required(settings, context.namespace))
+        text = f"missing permission to {_listed(lacking)}: some of this could not be read"
+        name = (await live.caller()).name or "you"
+        yield note(name, text, "ask for these permissions")
+    wanted = sorted(required(await live.known_settings(), live.namespace))
     if not wanted:
-        text = f"no manifests at {DEPLOY}, by which our accounts' rights could be judged"
-        return [*findings, unread(CHECK, "ServiceAccounts", text, "install the command anew")]
-    width = asyncio.Semaphore(_PAUSE_FREE)
+        text = f"no manifests in {DEPLOY} to compare our accounts' permissions with"
+        yield unseen("ServiceAccounts", text, "install the command again")
+        return
+    width = asyncio.Semaphore(_WIDTH)
 
     async def ask(right: Right) -> bool:
         async with width:
-            return await _may(context, right)
+            return await _may(live, right)
 
     # One first: where nobody may ask, one refusal is enough.
     try:
         first = await ask(wanted[0])
     except ForbiddenError:
-        text = "you may not ask what others may do, so our accounts' rights were not looked at"
-        remedy = "ask for create on subjectaccessreviews"
-        return [*findings, unread(CHECK, "ServiceAccounts", text, remedy)]
+        text = "missing permission to review others' permissions: our accounts were not checked"
+        yield unseen("ServiceAccounts", text, "ask for create on subjectaccessreviews")
+        return
     answers = [first, *await together(*map(ask, wanted[1:]))]
     refused = [right for right, allowed in zip(wanted, answers, strict=True) if not allowed]
     for account in sorted({right.account for right in refused}):
         lacks = [str(right) for right in refused if right.account == account]
-        text = f"may not {_listed(lacks)}"
         remedy = "apply the roles and bindings again: make deploy IMG=..., or your overlay"
-        findings.append(fault(CHECK, f"ServiceAccount {account}", text, remedy))
-    return findings
+        subject = f"ServiceAccount {account}"
+        yield fault(subject, f"lacks permission to {_listed(lacks)}", remedy)
 
 
-async def own_lacks(context: Context) -> list[str]:
-    """What of OWN the caller may not."""
+async def own_lacks(live: Installation) -> list[str]:
+    """Which of OWN the caller may not do."""
 
     async def may(verb: str, group: str, resource: str, *, is_home: bool) -> bool:
         attributes = {"verb": verb, "group": group, "resource": resource}
         if is_home:
-            attributes["namespace"] = context.namespace
+            attributes["namespace"] = live.namespace
         body = {
             "apiVersion": SELF_ACCESS_REVIEWS.api_version,
             "kind": SELF_ACCESS_REVIEWS.kind,
             "spec": {"resourceAttributes": attributes},
         }
-        return _decode(await context.client.create(SELF_ACCESS_REVIEWS, body)).status.allowed
+        return _decode(await live.client.create(SELF_ACCESS_REVIEWS, body)).status.allowed
 
     async def ask() -> list[str]:
         try:
@@ -141,14 +139,10 @@ async def own_lacks(context: Context) -> list[str]:
             if not allowed
         ]
 
-    return await context.once("own", ask)
+    return await live.once("own", ask)
 
 
-async def _me(context: Context) -> str:
-    return (await context.myself()).name or "you"
-
-
-async def _may(context: Context, right: Right) -> bool:
+async def _may(live: Installation, right: Right) -> bool:
     attributes = {
         "verb": right.verb,
         "group": right.group,
@@ -161,16 +155,16 @@ async def _may(context: Context, right: Right) -> bool:
         "apiVersion": ACCESS_REVIEWS.api_version,
         "kind": ACCESS_REVIEWS.kind,
         "spec": {
-            "user": f"system:serviceaccount:{context.namespace}:{right.account}",
+            "user": f"system:serviceaccount:{live.namespace}:{right.account}",
             "groups": [
                 "system:serviceaccounts",
-                f"system:serviceaccounts:{context.namespace}",
+                f"system:serviceaccounts:{live.namespace}",
                 "system:authenticated",
             ],
             "resourceAttributes": {key: value for key, value in attributes.items() if value},
         },
     }
-    return _decode(await context.client.create(ACCESS_REVIEWS, body)).status.allowed
+    return _decode(await live.client.create(ACCESS_REVIEWS, body)).status.allowed
 
 
 def _listed(lacks: list[str]) -> str:

@@ -9,14 +9,13 @@ from msgspec import Struct
 from harbourmaster.api.times import parse
 from harbourmaster.cli.gate.show import short_age
 from harbourmaster.cli.installed import CONTROLLER
-from harbourmaster.cli.why.gate_facts import GateFacts
-from harbourmaster.cli.why.gate_template import owned, template_pod
+from harbourmaster.cli.live.installation import NOT_INSTALLED
+from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.why.events import Event, event_lines, events_of
+from harbourmaster.cli.why.gate_facts import GateFacts, owned, template_pod
 from harbourmaster.cli.why.model import Line, Section
-from harbourmaster.cli.why.shipped import NONE_HERE, shipped
-from harbourmaster.cli.why.told import Told, told_of
-from harbourmaster.cli.why.wording import unreadable
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
 from harbourmaster.lifecycle.gate_verdict import GateRules
@@ -47,9 +46,9 @@ class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
 
     report: GateReport
     deadline_unknown: str = ""
-    """Why nobody can tell the deadline; empty where it is known, be it never."""
+    """Why the deadline is unknown; empty where it is known, be it never."""
     unread: tuple[str, ...] = ()
-    events: tuple[Told, ...] = ()
+    events: tuple[Event, ...] = ()
     """Of ours about the pod, the newest first."""
     elsewhere: str = ""
     """The scheduler that the pod names, where by its keys it may wait there for its checks."""
@@ -57,10 +56,10 @@ class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
 
 async def section(context: WhyContext) -> Section | None:
     """Of a pod in the cluster, or of a workload there whose pods have a KeptnWorkloadVersion."""
-    client = context.client
-    if client is None or not context.is_live:
+    if not context.is_live:
         return None
-    settings, unknown = await shipped(context, ControllerSettings, CONTROLLER)
+    live = context.live
+    settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
     lifecycle = settings.lifecycle
     scheduler = settings.scheduler.scheduler_name if unknown else settings.scheduler.of_pods
     raw = context.subject.raw
@@ -70,13 +69,11 @@ async def section(context: WhyContext) -> Section | None:
         pod = template_pod(context, version_from_tag=lifecycle.version_from_tag)
     if pod is None:
         return None
-    places = (context.installed_in, *lifecycle.definition_namespaces)
+    places = (live.namespace, *lifecycle.definition_namespaces)
     reader = GateFacts(context, pod.namespace, places)
     try:
         # Of a pod that does not wait for us nothing more need be known.
         facts = await reader.of(pod) if pod.is_ours else Facts()
-    except (UnreachableError, UnauthorizedError):
-        raise
     except ApiError as error:
         what = f"what {context.subject.shown} waits for"
         return Section(name="gate", title="Gate", state="unknown", summary=unreadable(error, what))
@@ -88,9 +85,9 @@ async def section(context: WhyContext) -> Section | None:
         stale_after_intervals=lifecycle.stale_after_intervals,
     )
     report = gate_report(pod, facts, rules, context.now)
-    events: tuple[Told, ...] = ()
+    events: tuple[Event, ...] = ()
     if report.is_waiting:
-        events = await told_of(client, pod.namespace, pod.uid, of="lifecycle")
+        events = await events_of(live, pod.namespace, pod.uid, of="lifecycle")
     detail = GateDetail(
         report=report,
         deadline_unknown=unknown if report.is_waiting else "",
@@ -139,16 +136,14 @@ def lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
         yield from _standing(detail, now)
     if report.foreign_gates:
         names = ", ".join(report.foreign_gates)
-        yield Line(f"{names}: others hold it too, and we leave that to them", label="other gates")
+        yield Line(f"{names}: set by others, who must remove them", label="other gates")
     for each in report.checks:
         yield from _check(each, now)
-    for told in detail.events:
-        tone: Tone = "bad" if told.is_warning else "dim"
-        yield Line(f"{told.time} {told.reason}: {told.message}", label="told", tone=tone)
+    yield from event_lines(detail.events)
     if detail.elsewhere:
         text = (
-            f"it names the scheduler {detail.elsewhere}; if that one is to ask us about its pods, "
-            "the controller's scheduler.enabled and scheduler.schedulerName must say so"
+            f"it names the scheduler {detail.elsewhere}; for that one to ask us about its pods, "
+            "set the controller's scheduler.enabled and scheduler.schedulerName"
         )
         yield Line(text, label="note")
     if report.advice:
@@ -181,15 +176,15 @@ def _state(report: GateReport) -> State:
 def _deadline(detail: GateDetail) -> str:
     report = detail.report
     if detail.deadline_unknown:
-        if detail.deadline_unknown.startswith(NONE_HERE):
-            # The section on policies has told it.
-            return "not known, for the settings are not"
-        return f"not known: {detail.deadline_unknown}"
+        if detail.deadline_unknown.startswith(NOT_INSTALLED):
+            # The section on policies says it.
+            return "unknown: the settings could not be read"
+        return f"unknown: {detail.deadline_unknown}"
     if not report.deadline:
         return "none (lifecycle.maxGateAgeSeconds is 0)"
     passed = "has passed" if report.is_overdue else "then"
     goes = report.on_expiry == "Release"
-    what = "it goes without its checks" if goes else "it is reported, and stays"
+    what = "it is released without its checks" if goes else "it is reported, and stays"
     return f"{report.deadline}, {passed}: {what} (onExpiry {report.on_expiry})"
 
 

@@ -8,16 +8,16 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS
-from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.reader import unreadable
 from harbourmaster.cli.placement.why import Shown, lines, reported
 from harbourmaster.cli.why.model import Line, Section
-from harbourmaster.cli.why.wording import unreadable
-from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.placement.manifests import NAME_LABEL, NAMESPACE_LABEL, UID_LABEL
 from harbourmaster.placement.model import FALSE, Application
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.metadata import Metadata
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.cli.why.model import State, Subject, WhyContext
 
 
@@ -39,7 +39,7 @@ async def section(context: WhyContext) -> Section | None:
         (
             (each, metadata)
             for each in (context.subject, *context.owners)
-            if (metadata := metadata_in(each.raw)).label(UID_LABEL)
+            if (metadata := metadata_in(each.raw)).labels.get(UID_LABEL, "")
         ),
         None,
     )
@@ -64,27 +64,25 @@ async def section(context: WhyContext) -> Section | None:
 
 
 async def _detail(context: WhyContext, placed: Subject, metadata: Metadata) -> PlacementDetail:
-    namespace, name = metadata.label(NAMESPACE_LABEL), metadata.label(NAME_LABEL)
+    namespace, name = metadata.labels.get(NAMESPACE_LABEL, ""), metadata.labels.get(NAME_LABEL, "")
     shown = f"{namespace}/{name}"
     detail = PlacementDetail(application=shown, placed=placed.shown)
     elsewhere = (
-        "it is not in this cluster: ask the cluster that manages placement, by harbourmaster "
+        "it is not in this cluster: ask the cluster that manages placement with harbourmaster "
         f"placement why {shown} --context ..."
     )
-    if context.client is None or not (namespace and name):
+    if not context.live.has_cluster or not (namespace and name):
         return msgspec.structs.replace(detail, unread=elsewhere)
     try:
-        raw = await context.find(APPLICATIONS, name, namespace)
+        raw = await context.live.find(APPLICATIONS, name, namespace)
         if raw is None:
             return msgspec.structs.replace(detail, unread=elsewhere)
         application = msgspec.json.decode(raw, type=Application)
-    except (UnreachableError, UnauthorizedError):
-        raise
     except ApiError as error:
         return msgspec.structs.replace(detail, unread=unreadable(error, f"Application {shown}"))
     except (msgspec.DecodeError, ValueError) as error:
         return msgspec.structs.replace(detail, unread=f"Application {shown}: {error}")
-    if application.metadata.uid != metadata.label(UID_LABEL):
+    if application.metadata.uid != metadata.labels.get(UID_LABEL, ""):
         return msgspec.structs.replace(
             detail, unread=f"Application {shown} is another one than the one that placed it"
         )

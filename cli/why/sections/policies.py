@@ -8,48 +8,53 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.resources import MUTATING_WEBHOOKS
+from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.api.times import parse
-from harbourmaster.cli.why.asking import as_asked, ask, review_of
-from harbourmaster.cli.why.known import known
+from harbourmaster.cli.installed import OUR_DOMAIN
+from harbourmaster.cli.live.kinds import decode_configuration
+from harbourmaster.cli.live.reader import raise_unusable
+from harbourmaster.cli.why.asking import as_asked, ask, inputs_of, review_of
 from harbourmaster.cli.why.policy_section import Words, policies_section
-from harbourmaster.cli.why.registration import why_unsent
+from harbourmaster.cli.why.subjects import BY_KIND
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.policies.atoms import Fields
 from harbourmaster.policies.pods import KINDS
+from harbourmaster.policies.unmatched import first_mismatch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from harbourmaster.cli.why.known import Live
+    from harbourmaster.cli.live.kinds import Webhook
+    from harbourmaster.cli.why.asking import DatedPolicy
     from harbourmaster.cli.why.model import Section, Subject, WhyContext
     from harbourmaster.policies.explain import Explanation
     from harbourmaster.policies.pods import PodView
 
+_OURS: Final = f".{OUR_DOMAIN}"
+_EVERYTHING: Final = LabelSelector()
 _DECODE: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 async def section(context: WhyContext) -> Section | None:
     """Ask the engine as if the subject were created now, with what the cluster has now."""
-    if context.client is None:
+    if not context.live.has_cluster:
         return None
     subject = context.subject
-    found = await known(context, context.client, subject.namespace)
+    found = await inputs_of(context, subject.namespace)
     asked = as_asked(_DECODE(subject.raw))
     remarks = (*asked.remarks, *filter(None, (found.doubt,)))
     manifest = asked.manifest
     if context.is_live:
         manifest, ending = _without_end(manifest)
         remarks = (*remarks, ending) if ending else remarks
-    answered = ask(
-        review_of(manifest, subject.namespace),
-        found.snapshot,
-        found.settings,
-        [each.candidate for each in found.policies],
-    )
+    answered = ask(review_of(manifest, subject.namespace), found)
     unsent = ""
     space = found.snapshot.namespace(subject.namespace)
     if context.is_live and answered.explanation is not None and space is not None:
         labels = (manifest.get("metadata") or {}).get("labels") or {}
-        unsent = await why_unsent(context, str(manifest.get("kind")), space.labels, labels)
+        unsent = await _why_unsent(context, str(manifest.get("kind")), space.labels, labels)
     owner = context.owners[0] if context.owners and context.is_pod else None
     told = Words(
         whose=asked.whose,
@@ -102,7 +107,7 @@ def _spec_of(pod: PodView) -> dict[str, Any]:
 
 
 def _hints(
-    explanation: Explanation | None, policies: tuple[Live, ...], manifest: dict[str, Any]
+    explanation: Explanation | None, policies: tuple[DatedPolicy, ...], manifest: dict[str, Any]
 ) -> dict[str, str]:
     """Why a policy would change what it should have changed when the object was created."""
     if explanation is None:
@@ -145,3 +150,45 @@ def _time(text: object) -> datetime | None:
         return parse(text)
     except ValueError:
         return None
+
+
+async def _why_unsent(
+    context: WhyContext, kind: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
+) -> str:
+    """Why no object of that kind with these labels is sent to our webhook; empty where one is.
+
+    It is empty too where that can't be read. ``matchConditions`` are not evaluated.
+    """
+    resource = BY_KIND.get(kind)
+    if resource is None:
+        return ""
+    try:
+        found = await context.live.listed(MUTATING_WEBHOOKS, decode_configuration)
+    except ApiError as error:
+        raise_unusable(error)
+        return ""
+    entries = [each for one in found for each in one.entries if each.name.endswith(_OURS)]
+    if not entries:
+        return "no webhook of ours is registered: harbourmaster doctor says more"
+    asked = [each for each in entries if each.covers(resource.group, resource.plural)]
+    if not asked:
+        return f"no webhook of ours is registered for {resource.plural}"
+    reasons = [_unselected(each, namespace_labels, labels) for each in asked]
+    if "" in reasons:
+        return ""
+    return f"it is never sent to the webhook: {'; '.join(dict.fromkeys(reasons))}"
+
+
+def _unselected(
+    entry: Webhook, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
+) -> str:
+    """Why its selectors exclude the object; unlike a policy's, absent ones select everything."""
+    for selector, name, found, whose in (
+        (entry.namespace_selector, "namespaceSelector", namespace_labels, "the namespace"),
+        (entry.object_selector, "objectSelector", labels, "the object"),
+    ):
+        given = selector or _EVERYTHING
+        mismatch = first_mismatch(compile_selector(given), given, name, found, whose)
+        if mismatch is not None:
+            return str(mismatch)
+    return ""

@@ -10,15 +10,14 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import NODES
-from harbourmaster.cli.cluster import collect
 from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.cli.live.installation import NOT_INSTALLED
+from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.why.events import Event, event_lines, events_of
 from harbourmaster.cli.why.model import Line, Section
-from harbourmaster.cli.why.shipped import NONE_HERE, shipped
-from harbourmaster.cli.why.told import Told, told_of
-from harbourmaster.cli.why.wording import unreadable
 from harbourmaster.controller.rescheduling.rules import criteria_of
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.reservation import decode_held
 from harbourmaster.rescheduling.wire import decode_pod
@@ -28,11 +27,10 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.reschedule.plan import Shown  # noqa: TC004 - it is only encoded, never decoded
-    from harbourmaster.cli.terminal import Tone
     from harbourmaster.cli.why.model import State, WhyContext
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
-    from harbourmaster.kube.client import Client
     from harbourmaster.rescheduling.model import Pod
     from harbourmaster.rescheduling.reservation import Held, Reservation
 
@@ -68,15 +66,15 @@ class ReschedulingDetail(Struct, frozen=True, rename="camel", kw_only=True):
     """Why there is no plan; empty where there is one, or none is needed."""
     is_enabled: bool | None = None
     """Whether the controller makes room at all; None where that is not known."""
-    events: tuple[Told, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 async def section(context: WhyContext) -> Section | None:
     """Of a pod in the cluster that is critical, or that others are moved or kept away for."""
-    client = context.client
-    if client is None or not (context.is_pod and context.is_live):
+    if not (context.is_pod and context.is_live):
         return None
-    settings, unknown = await shipped(context, ControllerSettings, CONTROLLER)
+    live = context.live
+    settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
     rules = settings.rescheduling
     try:
         given = decode_pod(context.subject.raw, criteria_of(rules))
@@ -86,8 +84,8 @@ async def section(context: WhyContext) -> Section | None:
     pod = given.pod if isinstance(given, PendingPod) else given
     is_pending = isinstance(given, PendingPod) and pod.deletion is None
     (kept, unread), events = await asyncio.gather(
-        _kept(context, client, pod, is_pending=is_pending),
-        told_of(client, pod.namespace, pod.uid, of="rescheduler"),
+        _kept(live, pod, is_pending=is_pending),
+        events_of(live, pod.namespace, pod.uid, of="rescheduler"),
     )
     detail = ReschedulingDetail(
         is_critical=pod.is_critical,
@@ -101,7 +99,7 @@ async def section(context: WhyContext) -> Section | None:
         events=events,
     )
     if pod.is_critical and is_pending and not detail.kept_for_it:
-        plan = await _plan(client, rules, pod)
+        plan = await _plan(live, rules, pod)
         if isinstance(plan, str):
             detail = msgspec.structs.replace(detail, unplanned=plan)
         else:
@@ -121,18 +119,16 @@ async def section(context: WhyContext) -> Section | None:
 
 
 async def _kept(
-    context: WhyContext, client: Client, pod: Pod, *, is_pending: bool
+    live: Installation, pod: Pod, *, is_pending: bool
 ) -> tuple[list[tuple[Kept, Reservation]], str]:
     """The reservations on its node, or, while it waits for one, on all; and what hinders that."""
     held: list[Held] = []
     try:
         if pod.node:
-            raw = await context.find(NODES, pod.node)
-            held = [decode_held(raw)] if raw is not None else []
+            node = await live.read(NODES, pod.node, decode_held)
+            held = [node] if node is not None else []
         elif is_pending:
-            held = await collect(client, NODES, _kept_node, metadata_only=True)
-    except (UnreachableError, UnauthorizedError):
-        raise
+            held = await live.listed(NODES, _kept_node, metadata_only=True)
     except ApiError as error:
         return [], unreadable(error, "Node")
     found = [(_shown(node.name, one), one) for node in held for one in node.reservations]
@@ -160,7 +156,7 @@ def _goes_for(pod: Pod, one: Reservation) -> bool:
     return any(each.uid == pod.uid for each in one.victims)
 
 
-async def _plan(client: Client, rules: ReschedulingSettings, pod: Pod) -> Shown | str:
+async def _plan(live: Installation, rules: ReschedulingSettings, pod: Pod) -> Shown | str:
     """What ``reschedule plan`` says, if that is to be had soon."""
     # Few pods are critical and wait; no other report takes the time to load the planner.
     from harbourmaster.cli.reschedule.plan import report_of  # noqa: PLC0415
@@ -171,11 +167,9 @@ async def _plan(client: Client, rules: ReschedulingSettings, pod: Pod) -> Shown 
     cluster = Cluster(criteria_of(rules), pod.namespace, pod.name)
     try:
         async with asyncio.timeout(PATIENCE):
-            await survey(client, cluster)
+            await survey(live, cluster)
     except TimeoutError:
         return f"the cluster is large: {command} says whom it would have moved"
-    except (UnreachableError, UnauthorizedError):
-        raise
     except ApiError as error:
         return unreadable(error, "a plan")
     return report_of(cluster, rules, pod.key)
@@ -225,14 +219,12 @@ def _lines(detail: ReschedulingDetail, unknown: str, unread: str) -> Iterator[Li
         for line in lines(detail.plan)[1:]:
             if line:
                 yield Line(line.strip(), depth=(len(line) - len(line.lstrip())) // 2)
-    for told in detail.events:
-        tone: Tone = "bad" if told.is_warning else "dim"
-        yield Line(f"{told.time} {told.reason}: {told.message}", label="told", tone=tone)
+    yield from event_lines(detail.events)
     if unread:
         yield Line(unread, label="unknown", tone="dim")
     if unknown and detail.is_critical and detail.is_pending:
-        # The section on policies has told of settings that are nowhere.
-        text = "" if unknown.startswith(NONE_HERE) else f": {unknown}"
+        # The section on policies says that nothing is installed.
+        text = "" if unknown.startswith(NOT_INSTALLED) else f": {unknown}"
         yield Line(f"whether room is made at all{text}", label="unknown", tone="dim")
 
 

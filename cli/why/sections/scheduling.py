@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.times import parse
+from harbourmaster.cli.live.kinds import decode_workload
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 
@@ -30,45 +30,11 @@ class Scheduling(Struct, frozen=True, kw_only=True, rename="camel"):
     since: str
 
 
-class _Condition(Struct, frozen=True, rename="camel"):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class _Status(Struct, frozen=True, rename="camel"):
-    phase: str = ""
-    conditions: tuple[_Condition, ...] | None = None
-    nominated_node_name: str = ""
-
-
-class _Spec(Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-    scheduler_name: str = ""
-    scheduling_gates: tuple[msgspec.Raw, ...] | None = None
-
-
-class _Metadata(Struct, frozen=True, rename="camel"):
-    creation_timestamp: str = ""
-    deletion_timestamp: str | None = None
-
-
-class _Pod(Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
-_decode: Final = msgspec.json.Decoder(_Pod).decode
-
-
 async def section(context: WhyContext) -> Section | None:
     """The section of a pod that waits for a node behind no gate; None for any other."""
     if not (context.is_pod and context.is_live):
         return None
-    pod = _decode(context.subject.raw)
+    pod = decode_workload(context.subject.raw)
     spec, status = pod.spec, pod.status
     if spec.node_name or spec.scheduling_gates or status.phase not in {"", "Pending"}:
         return None
@@ -76,7 +42,7 @@ async def section(context: WhyContext) -> Section | None:
         # Schedulers pass over what is being deleted.
         return None
     scheduler = spec.scheduler_name or DEFAULT_SCHEDULER
-    found = next((each for each in status.conditions or () if each.type == _SCHEDULED), None)
+    found = pod.condition(_SCHEDULED)
     if found is None or found.reason == _GATED:
         age = (context.now - parse(pod.metadata.creation_timestamp)).total_seconds()
         if age < SILENT_SECONDS:

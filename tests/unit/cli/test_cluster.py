@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 
 import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS
-from harbourmaster.cli.cluster import collect, count, metadata_of, remaining
-from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.live.cluster import collect, count, metadata_of, remaining
+from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.uninstall import run as uninstall
 from harbourmaster.kube.errors import GoneError
+from helpers.commands import kubeconfig
 from helpers.fake_api import FakeApi
 
 PLACE = "shop"
@@ -50,19 +50,6 @@ def arguments(kubeconfig):
     )
 
 
-def kubeconfig(path, server):
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "it", "cluster": {"server": server}}],
-        "users": [{"name": "it", "user": {"token": "secret"}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "current-context": "it",
-    }
-    path.write_text(json.dumps(config))
-    return str(path)
-
-
 @pytest.mark.parametrize("command", [uninstall, migrate])
 def test_a_kubeconfig_that_is_not_there_is_one_line(command, tmp_path, capsys):
     assert command.run(arguments(str(tmp_path / "none"))) == 2
@@ -75,7 +62,7 @@ def test_a_kubeconfig_that_is_not_there_is_one_line(command, tmp_path, capsys):
 
 @pytest.mark.parametrize("command", [uninstall, migrate])
 def test_a_server_that_is_not_there_is_one_line(command, tmp_path, capsys):
-    assert command.run(arguments(kubeconfig(tmp_path / "config", "http://127.0.0.1:1"))) == 2
+    assert command.run(arguments(kubeconfig(tmp_path, "http://127.0.0.1:1"))) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert "http://127.0.0.1:1" in err
@@ -84,7 +71,7 @@ def test_a_server_that_is_not_there_is_one_line(command, tmp_path, capsys):
 
 async def test_a_refused_token_is_one_line(api, tmp_path, capsys):
     api.tokens = {"another"}
-    given = arguments(kubeconfig(tmp_path / "config", api.url))
+    given = arguments(kubeconfig(tmp_path, api.url))
     assert await asyncio.to_thread(migrate.run, given) == 2
     err = capsys.readouterr().err
     assert "401" in err
@@ -93,7 +80,7 @@ async def test_a_refused_token_is_one_line(api, tmp_path, capsys):
 
 async def test_nothing_goes_without_a_yes_where_nobody_can_be_asked(api, tmp_path, capsys):
     put(api, "harbourmaster-webhook")
-    given = arguments(kubeconfig(tmp_path / "config", api.url))
+    given = arguments(kubeconfig(tmp_path, api.url))
     assert await asyncio.to_thread(uninstall.run, given) == 2
     assert "give --yes, or --dry-run" in capsys.readouterr().err
     assert [seen.method for seen in api.requests] == ["GET"]

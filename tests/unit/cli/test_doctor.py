@@ -21,25 +21,15 @@ from harbourmaster.api.resources import (
     VALIDATING_WEBHOOKS,
 )
 from harbourmaster.certs.authority import create_authority
+from harbourmaster.cli.diagnosis import Finding, ordered
 from harbourmaster.cli.doctor import run as doctor
 from harbourmaster.cli.doctor.checks import CHECKS, rights
-from harbourmaster.cli.doctor.checks.rescheduling import add_on
+from harbourmaster.cli.doctor.checks.contents import add_on
 from harbourmaster.cli.doctor.checks.rights import required
-from harbourmaster.cli.doctor.context import Options
-from harbourmaster.cli.doctor.model import (
-    Finding,
-    Report,
-    fault,
-    note,
-    ok,
-    ordered,
-    unread,
-    warning,
-)
-from harbourmaster.cli.doctor.rendering import lines, summary
-from harbourmaster.cli.doctor.run import NothingToSeeError, diagnose
+from harbourmaster.cli.doctor.run import NoPermissionError, Report, diagnose, lines, summary
+from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings as judge
-from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, UnreachableError
@@ -147,7 +137,7 @@ async def test_a_leaf_that_should_have_been_renewed_is_told_of(world):
         spec["conversion"]["webhook"]["clientConfig"]["caBundle"] = bundle
     ((check, severity, text),) = told(await examined(world))
     assert (check, severity) == ("certificates", "warning")
-    assert "tls.crt ends in 2" in text
+    assert "tls.crt expires in 2" in text
     assert text.endswith("h and should have been renewed")
 
 
@@ -157,7 +147,8 @@ async def test_a_secret_that_may_not_be_read_hides_no_expired_bundle(world):
     found = told(await examined(world))
     assert [(check, severity) for check, severity, _ in found][:1] == [("certificates", "fault")]
     assert any(
-        severity == "unread" and "you may not read it" in text for _, severity, text in found
+        severity == "unread" and "missing permission to read it" in text
+        for _, severity, text in found
     )
 
 
@@ -203,15 +194,15 @@ async def test_one_check_that_breaks_keeps_no_other_from_it(world):
     world.entry(POD)["failurePolicy"] = "Fail"
     report = await examined(world)
     assert ("configurations", "fault") in {one[:2] for one in told(report)}
-    assert any(one[1] == "unread" and "could not be looked at" in one[2] for one in told(report))
+    assert any(one[1] == "unread" and "could not be read" in one[2] for one in told(report))
     assert {one.check for one in report.findings} == {one.name for one in CHECKS}
 
 
 async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_looked_at(world, capsys):
     world.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
     found = [text for _, severity, text in told(await examined(world)) if severity == "unread"]
-    assert len(found) == 2
-    assert all("Namespace shop is skipped, because it cannot be read: " in each for each in found)
+    assert len(found) == 1
+    assert "Namespace shop is skipped, because it cannot be read: " in found[0]
     assert capsys.readouterr().err == ""
 
 
@@ -231,11 +222,11 @@ async def test_what_may_not_be_read_is_told_by_check_and_the_rest_is_looked_at(w
 async def test_who_may_read_nothing_is_told_so_in_one_line(world):
     world.lacking.add("*")
     world.forbidden.add("*")
-    with pytest.raises(NothingToSeeError) as told_so:
+    with pytest.raises(NoPermissionError) as told_so:
         await examined(world)
     line = str(told_so.value)
     assert line.startswith("ada may read nothing")
-    assert "ask for the rights to get mutatingwebhookconfigurations" in line
+    assert "ask for the permissions to get mutatingwebhookconfigurations" in line
     assert "\n" not in line
 
 
@@ -252,7 +243,7 @@ async def test_what_ours_does_outside_of_the_cluster_is_no_leftover(world):
         return await ask(method, path, **options)
 
     world.request = request
-    observed = await Survey(world, HOME).observe()
+    observed = await observe(Installation(world, HOME))
     assert {each.code for each in judge(observed)} == {"policies-idle"}
     assert told(await examined(world)) == []
 
@@ -271,7 +262,7 @@ async def test_with_all_of_it_gone_but_a_lease_the_remedy_says_so(world):
     world.age(3600)
     report = await examined(world)
     (found,) = [one for one in report.findings if one.subject.startswith("Lease")]
-    assert "no Deployment harbourmaster-controller is here" in found.remedy
+    assert "Deployment harbourmaster-controller not found" in found.remedy
 
 
 @pytest.mark.parametrize("broken", ["get", "create"])
@@ -313,15 +304,15 @@ async def test_where_nothing_of_ours_is_one_finding_says_so(world):
     report = await examined(world)
     (found,) = report.findings
     assert found.text == f"is not installed in namespace {HOME}, but in elsewhere"
-    assert found.remedy == "say where it is: --namespace elsewhere"
+    assert found.remedy == "set --namespace elsewhere"
     assert report.summary == "Harbourmaster is not healthy: 1 fault."
 
 
 async def test_configurations_tell_where_it_is(world):
-    report = await diagnose(world, Options("elsewhere"))
+    report = await diagnose(world, "elsewhere")
     (found,) = report.findings
     assert found.text == f"is not installed in namespace elsewhere, but in {HOME}"
-    assert found.remedy == f"say where it is: --namespace {HOME}"
+    assert found.remedy == f"set --namespace {HOME}"
 
 
 async def test_an_api_server_that_goes_away_ends_it(world):
@@ -391,11 +382,11 @@ def test_who_is_a_critical_addon(pod, is_one):
 def test_faults_come_first_with_what_to_do_and_the_verdict_last():
     findings = ordered(
         [
-            ok("a", "fine"),
-            note("b", "thing", "odd"),
-            unread("c", "you", "may not", "ask"),
-            warning("d", "thing", "soon", "mend"),
-            fault("e", "thing", "broken", "mend now"),
+            Finding("a", "ok", "", "fine"),
+            Finding("b", "note", "thing", "odd"),
+            Finding("c", "unread", "you", "may not", "ask"),
+            Finding("d", "warning", "thing", "soon", "mend"),
+            Finding("e", "fault", "thing", "broken", "mend now"),
         ]
     )
     report = Report(False, summary(findings), "1", findings)
@@ -404,12 +395,12 @@ def test_faults_come_first_with_what_to_do_and_the_verdict_last():
         "                          -> mend now",
         "WARNING   d               thing: soon",
         "                          -> mend",
-        "NOT SEEN  c               you: may not",
+        "NOT READ  c               you: may not",
         "                          -> ask",
         "note      b               thing: odd",
         "ok        a               fine",
         "",
-        "Harbourmaster is not healthy: 1 fault, 1 warning, 1 thing that could not be looked at.",
+        "Harbourmaster is not healthy: 1 fault, 1 warning, 1 thing that could not be read.",
     ]
 
 
@@ -420,10 +411,7 @@ def test_faults_come_first_with_what_to_do_and_the_verdict_last():
         (["warning", "warning"], "Harbourmaster works, with 2 warnings."),
         (
             ["unread"],
-            (
-                "Nobody can tell whether Harbourmaster is healthy: 1 thing that could not be "
-                "looked at."
-            ),
+            ("Unknown whether Harbourmaster is healthy: 1 thing that could not be read."),
         ),
         (["fault", "fault"], "Harbourmaster is not healthy: 2 faults."),
     ],

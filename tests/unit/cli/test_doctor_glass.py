@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
-from harbourmaster.cli.doctor import commands, glass
+from harbourmaster.cli.arguments import reason
+from harbourmaster.cli.doctor import break_glass
 from harbourmaster.cli.main import main
 from harbourmaster.kube.errors import ConflictError, ForbiddenError
 from harbourmaster.registration.break_glass import ANNOTATION, standing
@@ -37,7 +38,7 @@ async def client(api):
 
 async def change(client, to, reason="incident 4711"):
     arguments = argparse.Namespace(break_glass=to, reason=reason)
-    return await glass._run(arguments, client)
+    return await break_glass._run(arguments, client)
 
 
 def policies(api):
@@ -63,7 +64,8 @@ async def test_it_is_broken_told_and_mended(api, client, capsys):
     assert {**said.before, **standing(api.get(VALIDATING_WEBHOOKS, NAME)).before} == kept
     assert len(notes(api)) == 2
     assert all(
-        "broke the glass, all webhooks fail open: incident 4711" in one for one in notes(api)
+        "started break-glass mode, all webhooks fail open: incident 4711" in one
+        for one in notes(api)
     )
     assert await change(client, "off") == 0
     for resource, one in zip(BOTH, before, strict=True):
@@ -79,12 +81,12 @@ async def test_twice_is_once(api, client, capsys):
     written = len(api.seen("update"))
     assert await change(client, "on", "another") == 0
     assert standing(api.get(MUTATING_WEBHOOKS, NAME)).reason == "incident 4711"
-    assert "is broken already" in capsys.readouterr().out
+    assert "is on already" in capsys.readouterr().out
     assert len(api.seen("update")) == written
     await change(client, "off")
     written = len(api.seen("update"))
     assert await change(client, "off") == 0
-    assert "the glass is whole" in capsys.readouterr().out
+    assert "break-glass mode is off" in capsys.readouterr().out
     assert len(api.seen("update")) == written
 
 
@@ -118,7 +120,7 @@ async def test_what_nobody_noted_is_closed_where_it_holds_gated_pods_and_told(ap
     assert policies(api)["gated-pods.harbourmaster.dev"] == "Fail"
     assert policies(api)["pods.harbourmaster.dev"] == "Ignore"
     assert (
-        "nobody noted what failurePolicy was before of templates.harbourmaster.dev, gated-pods."
+        "the earlier failurePolicy of templates.harbourmaster.dev, gated-pods."
         in capsys.readouterr().out
     )
 
@@ -132,7 +134,7 @@ async def test_a_missing_configuration_keeps_the_other_from_nothing(api, client,
     api.remove(MUTATING_WEBHOOKS, NAME)
     assert await change(client, "on") == 1
     assert standing(api.get(VALIDATING_WEBHOOKS, NAME)) is not None
-    assert "MutatingWebhookConfiguration harbourmaster is not there" in capsys.readouterr().err
+    assert "MutatingWebhookConfiguration harbourmaster not found" in capsys.readouterr().err
 
 
 async def test_who_may_not_is_told_in_one_line_each(client, capsys, monkeypatch):
@@ -143,7 +145,7 @@ async def test_who_may_not_is_told_in_one_line_each(client, capsys, monkeypatch)
     assert await change(client, "on") == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first.endswith(
-        "MutatingWebhookConfiguration: not changed, for you may not: cannot update"
+        "MutatingWebhookConfiguration: not changed: missing permission: cannot update"
     )
     assert "ValidatingWebhookConfiguration" in second
 
@@ -178,26 +180,26 @@ async def test_an_event_that_can_t_be_told_is_no_failure(api, client, capsys, mo
     monkeypatch.setattr(client, "create", create)
     assert await change(client, "on") == 0
     assert set(policies(api).values()) == {"Ignore"}
-    assert "done, but no event tells it" in capsys.readouterr().err
+    assert "done, but the event could not be written" in capsys.readouterr().err
 
 
 def test_without_a_reason_nothing_is_broken(capsys):
     assert main(["doctor", "--break-glass", "on", "--kubeconfig=/none"]) == 2
-    assert "needs a --reason" in capsys.readouterr().err
+    assert "needs --reason" in capsys.readouterr().err
 
 
 def test_a_reason_has_an_end():
     with pytest.raises(argparse.ArgumentTypeError, match="longer than 512"):
-        commands._reason("x" * 513)
-    assert commands._reason(" two\n lines ") == "two lines"
+        reason("x" * 513)
+    assert reason(" two\n lines ") == "two lines"
     # Of a shell's bytes that are no UTF-8, and of terminal controls, escapes are left.
-    assert commands._reason("a\udcff\x1b[2J") == "a\\udcff\\x1b[2J"
+    assert reason("a\udcff\x1b[2J") == "a\\udcff\\x1b[2J"
 
 
 def test_the_event_is_one_that_the_api_takes():
     stored = {"metadata": {"uid": "u"}}
-    said = glass.BreakGlass(by="ada", reason="x" * 2000)
-    found = glass.event(MUTATING_WEBHOOKS, stored, said, is_on=True)
+    said = break_glass.BreakGlass(by="ada", reason="x" * 2000)
+    found = break_glass.event(MUTATING_WEBHOOKS, stored, said, is_on=True)
     assert len(found["note"]) <= 1000
     assert found["regarding"]["uid"] == "u"
     assert msgspec.json.encode(found)

@@ -155,7 +155,7 @@ def run(api, monkeypatch, capsys):
     def connect(_kubeconfig, *, context):
         return api.connection
 
-    monkeypatch.setattr("harbourmaster.cli.cluster.connect", connect)
+    monkeypatch.setattr("harbourmaster.cli.live.cluster.connect", connect)
 
     async def start(*arguments):
         import asyncio  # noqa: PLC0415 - the command has a loop of its own
@@ -289,11 +289,11 @@ async def test_a_pod_that_changes_meanwhile(api, run):
         ),
         (
             lambda api: (put(api, PODS, pod()), api.forbid("patch", PODS)),
-            "prod/waiter-1: not released, for you may not: pods is forbidden",
+            "prod/waiter-1: not released: missing permission: pods is forbidden",
         ),
         (
             lambda api: api.forbid("get", PODS),
-            "prod/waiter-1: not released, for you may not: pods is forbidden",
+            "prod/waiter-1: not released: missing permission: pods is forbidden",
         ),
     ],
     ids=["missing", "not gated", "no patch", "no get"],
@@ -359,7 +359,7 @@ async def test_failed_nodes_are_cleared_by_a_request(api, run):
     put(api, WORKLOAD_VERSIONS, version({"failedNodes": [*nodes, {"name": "n2"}]}))
     code, out, err = await run(*CLEAR)
     assert (code, err) == (0, "")
-    assert out == "prod/shop-waiter-1.0 is to forget n1, n2\n"
+    assert out == "prod/shop-waiter-1.0: the controller will clear the failed nodes n1, n2\n"
     found = api.get(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
     assert found["metadata"]["annotations"] == {
         "gates.harbourmaster.dev/clear-failed-nodes": "wanted"
@@ -379,7 +379,7 @@ async def test_without_failed_nodes_nothing_is_asked_for(api, run):
         (lambda api: None, "there is no such KeptnWorkloadVersion"),
         (
             lambda api: api.forbid("patch", WORKLOAD_VERSIONS),
-            "not cleared, for you may not: keptnworkloadversions",
+            "not cleared: missing permission: keptnworkloadversions",
         ),
         (
             lambda api: api.fail_next("patch", "/keptnworkloadversions/", 1, status=409),
@@ -410,12 +410,15 @@ async def test_an_event_that_may_not_be_told_is_no_failure(api, run):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["release", "waiter-1", "--reason", "x"], "waiter-1 is no pod: give it as NAMESPACE/POD"),
-        (["release", "a/b/c", "--reason", "x"], "a/b/c is no pod"),
-        (["release", "a/b", "--reason", " "], "it is empty"),
+        (
+            ["release", "waiter-1", "--reason", "x"],
+            'invalid pod "waiter-1": expected NAMESPACE/NAME',
+        ),
+        (["release", "a/b/c", "--reason", "x"], 'invalid pod "a/b/c"'),
+        (["release", "a/b", "--reason", " "], "the reason is empty"),
         (["release", "a/b", "--reason", "x" * 513], "longer than 512"),
         (["release", "a/b"], "required: --reason"),
-        (["clear-nodes", "a"], "a is no KeptnWorkloadVersion: give it as NAMESPACE/NAME"),
+        (["clear-nodes", "a"], 'invalid KeptnWorkloadVersion "a": expected NAMESPACE/NAME'),
         ([], "ACTION"),
     ],
 )

@@ -19,6 +19,7 @@ from harbourmaster.serving.documents import files_in, read_documents
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.sources import Sources, load
+from helpers.commands import kubeconfig
 from helpers.fake_api import FakeApi
 from helpers.ignoring import forget, without_empty
 from helpers.manifests import DEPLOY, objects, of_kind
@@ -217,7 +218,7 @@ def cluster(capsys, tmp_path):
                 for fault in faults:
                     api.fail(**fault)
                 return await asyncio.to_thread(
-                    main, ["gitops", *arguments, "--kubeconfig", kubeconfig(tmp_path, api.port)]
+                    main, ["gitops", *arguments, "--kubeconfig", kubeconfig(tmp_path, api.url)]
                 )
 
         assert asyncio.run(ask()) == code
@@ -225,21 +226,6 @@ def cluster(capsys, tmp_path):
         return yaml.safe_load(said.out), said.err
 
     return run
-
-
-def kubeconfig(folder, port):
-    path = folder / "kubeconfig"
-    cluster = {"server": f"http://127.0.0.1:{port}"}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "it", "cluster": cluster}],
-        "users": [{"name": "it", "user": {"token": "secret"}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "current-context": "it",
-    }
-    path.write_text(json.dumps(config))
-    return str(path)
 
 
 def test_the_policies_of_a_cluster_and_the_kinds_that_are_registered_there(cluster):

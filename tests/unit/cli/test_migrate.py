@@ -10,10 +10,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
-from harbourmaster.cli.metadata import Metadata
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
+from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.live.kinds import (
+    decode_configuration,
+    decode_definition,
+    decode_slice,
+)
 from harbourmaster.cli.migrate import commands
 from harbourmaster.cli.migrate import run as migrate
+from harbourmaster.cli.migrate.facts import (
+    Reach,
+    definition_of,
+    judge,
+    reach_of,
+    registration_of,
+    stuck_pod,
+)
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.legacy import role_of, system_of, system_of_webhooks
 from harbourmaster.cli.migrate.model import (
@@ -31,17 +46,8 @@ from harbourmaster.cli.migrate.model import (
     StuckPod,
     Workload,
 )
-from harbourmaster.cli.migrate.objects import (
-    decode_definition,
-    decode_slice,
-    decode_webhooks,
-    definition_of,
-    registration_of,
-    stuck_pod,
-)
 from harbourmaster.cli.migrate.plan import plan
-from harbourmaster.cli.migrate.policies import Reach, judge, policy_ref, reach_of
-from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.cli.migrate.survey import observe
 from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy, policy
 
@@ -129,13 +135,13 @@ def test_a_registration_fails_closed_by_its_worst_entry():
         ],
     }
     answers = {("keptn", "dead"): False, ("keptn", "alive"): True}
-    found = registration_of("Kind", decode_webhooks(encode(stored)), answers)
+    found = registration_of("Kind", decode_configuration(encode(stored)), answers)
     assert found == Registration(
         Ref("kind", "keptn"), KEPTN, (Service("keptn", "dead", False),), fails_closed=True
     )
     assert found.is_broken
     # Whoever does not know whether somebody answers does not call it broken.
-    assert not registration_of("Kind", decode_webhooks(encode(stored)), {}).is_broken
+    assert not registration_of("Kind", decode_configuration(encode(stored)), {}).is_broken
 
 
 def test_what_a_definition_says_about_itself():
@@ -238,10 +244,8 @@ def test_who_excludes_what():
 
 def judged(obj):
     kind = obj["kind"]
-    meta = obj["metadata"]
-    ref = policy_ref(kind, meta.get("namespace", ""), meta["name"])
     # The items of a list need not say what they are.
-    return judge(encode({**obj, "kind": "", "apiVersion": ""}), kind, ref, REACH)
+    return judge(encode({**obj, "kind": "", "apiVersion": ""}), kind, REACH)
 
 
 def test_what_becomes_of_a_policy():
@@ -346,9 +350,9 @@ async def api():
         yield found
 
 
-async def observe(api):
+async def survey(api):
     async with api.client() as client:
-        return await Survey(client).observe()
+        return await observe(Installation(client, DEFAULT_NAMESPACE))
 
 
 async def test_what_may_not_be_read_is_said_and_the_rest_is_found(api):
@@ -357,7 +361,7 @@ async def test_what_may_not_be_read_is_said_and_the_rest_is_found(api):
     api.put(MUTATING_WEBHOOKS, {"metadata": {"name": "lifecycle"}, "webhooks": [broken]})
     api.forbid("list", DEPLOYMENTS)
     api.forbid("list", SECRETS)
-    observed = await observe(api)
+    observed = await survey(api)
     assert len(observed.unread) == 3
     assert 'cannot list resource "deployments"' in observed.unread[0]
     assert observed.registrations[0].is_broken
@@ -367,7 +371,7 @@ async def test_what_may_not_be_read_is_said_and_the_rest_is_found(api):
 
 async def test_it_only_reads(api):
     api.put(NAMESPACES, {"metadata": {"name": "keptn-system"}})
-    await observe(api)
+    await survey(api)
     assert {seen.method for seen in api.requests} == {"GET"}
 
 

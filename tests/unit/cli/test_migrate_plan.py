@@ -137,7 +137,6 @@ def clusters(draw):
         if draw(BOOLS)
         else (),
         pods=tuple(pods) if draw(BOOLS) else (),
-        enabled_namespaces=1,
     )
 
 
@@ -346,7 +345,6 @@ def test_the_way_over_from_a_keptn_at_work():
             Workload(Ref("deployment", "operator", "keptn-system"), KEPTN, "lifecycle", True),
         ),
         pods=(StuckPod("shop", "gated", 0), StuckPod("shop", "scheduled")),
-        enabled_namespaces=1,
     )
     theirs = "kubectl -n keptn-system"
     assert [(step.code, step.commands[0].text) for step in plan(keptn)] == [

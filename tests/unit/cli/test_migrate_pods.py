@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.resources import APP_VERSIONS, DEPLOYMENTS, LEASES, PODS, WORKLOAD_VERSIONS
+from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.run import reported
-from harbourmaster.cli.migrate.survey import Survey
+from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.kube.errors import ApiError
 from helpers.ailing_world import flags, scaled, settings_file
 from helpers.examined import CONTROLLER, HOME, WEBHOOK, World, examined, told
@@ -56,7 +57,7 @@ def scheduled(world, name="keptn-scheduler", message="", annotations=None):
 
 
 async def report(world):
-    observed = await Survey(world, HOME).observe()
+    observed = await observe(Installation(world, HOME))
     return reported(findings(observed), plan(observed), observed.unread)
 
 
@@ -243,7 +244,7 @@ async def test_who_was_told_to_leave_keptn_its_work_does_none_of_it(given):
         settings_file(world, given)
     else:
         flags(world, *given)
-    observed = await Survey(world, HOME).observe()
+    observed = await observe(Installation(world, HOME))
     assert observed.ours.is_beside_keptn
     assert "keptn-stopped" in {one.code for one in findings(observed)}
     assert set(await waiting(world)) == {GATED}

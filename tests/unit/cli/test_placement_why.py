@@ -7,12 +7,12 @@ import json
 
 import msgspec
 import pytest
-import yaml
 
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli import main as cli
 from harbourmaster.cli.placement.why import lines, reported
 from harbourmaster.placement.model import Application
+from helpers.commands import kubeconfig
 from helpers.fake_api import FakeApi
 
 RECORD = {
@@ -60,14 +60,7 @@ STATUS = {
 @pytest.fixture
 async def api(tmp_path):
     async with FakeApi() as found:
-        config = {
-            "clusters": [{"name": "c", "cluster": {"server": found.url}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        found.kubeconfig = tmp_path / "kubeconfig"
-        found.kubeconfig.write_text(yaml.safe_dump(config))
+        found.kubeconfig = kubeconfig(tmp_path, found.url)
         yield found
 
 
@@ -164,4 +157,4 @@ async def test_without_a_namespace_it_is_default(api, capsys):
 def test_what_is_no_name_is_refused(name, capsys):
     with pytest.raises(SystemExit):
         cli.main(["placement", "why", name])
-    assert "give NAMESPACE/APPLICATION" in capsys.readouterr().err
+    assert "expected [NAMESPACE/]NAME" in capsys.readouterr().err

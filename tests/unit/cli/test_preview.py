@@ -10,7 +10,7 @@ import yaml
 
 from harbourmaster.cli.main import main
 from harbourmaster.cli.preview.commands import KINDS
-from harbourmaster.cli.preview.world import FIRST, THEN
+from harbourmaster.cli.preview.inputs import FIRST, THEN
 from helpers.objects import cluster_policy, policy, workload
 from helpers.previewing import bare, deployment, namespace, owner, ready_node
 
@@ -60,16 +60,16 @@ def names(found):
 def test_what_changes_is_told_with_the_pods_that_find_no_node(preview):
     code, out, err = preview([NOWHERE], CLUSTER, "--fail-on", "unschedulable")
     assert code == 1
-    assert err == ("harbourmaster: 2 pods would fit no node any more (--fail-on unschedulable)\n")
+    assert err == ("harbourmaster: 2 pods would no longer fit any node (--fail-on unschedulable)\n")
     assert (
         out
         == """\
 Policies: 1 added (ClusterPodSchedulingPolicy ssd), 0 unchanged.
 1 of 2 workloads would change, with 2 pods, in 1 namespace: shop 1.
-2 pods would fit none of 2 nodes any more.
-note: there are no policies now: all count as added
+2 pods would no longer fit any of 2 nodes.
+note: no current policies: all count as added
 
-Pods that would fit no node any more:
+Pods that would no longer fit any node:
   Deployment shop/web: 2 of 2 pods
     2 nodes: node selector or affinity does not match
 
@@ -84,7 +84,7 @@ Deployment shop/web, with 2 pods:
 def test_what_still_fits_is_no_reason_to_fail(preview):
     code, out, err = preview([SSD], CLUSTER, "--fail-on", "unschedulable")
     assert (code, err) == (0, "")
-    assert "0 pods would fit none of 2 nodes any more." in out
+    assert "0 pods would no longer fit any of 2 nodes." in out
 
 
 def test_a_change_may_be_a_reason_to_fail(preview):
@@ -243,9 +243,9 @@ def test_without_nodes_and_namespaces_it_says_what_it_does_not_know(report):
     assert found["workloads"][0]["fit"] is None
     assert found["totals"]["unschedulable"] == 0
     assert [note.partition(":")[0] for note in found["notes"]] == [
-        "there are no policies now",
-        "no namespaces are known",
-        "no nodes are known",
+        "no current policies",
+        "no namespaces found",
+        "no nodes found",
     ]
 
 
@@ -253,8 +253,7 @@ def test_what_can_t_be_judged_does_not_pass(preview):
     code, _, err = preview([SSD], deployment("web"), "--fail-on", "unschedulable")
     assert code == 1
     assert err == (
-        "harbourmaster: no nodes are known: nothing is said about where pods fit "
-        "(--fail-on unschedulable)\n"
+        "harbourmaster: no nodes found: whether pods fit is unknown (--fail-on unschedulable)\n"
     )
 
 
@@ -279,9 +278,9 @@ def test_nodes_whose_pods_are_not_known_do_not_pass_for_free_ones(preview):
     code, out, err = preview([SSD], items, "--fail-on", "unschedulable")
     assert code == 1
     assert err == (
-        "harbourmaster: no pods are known: every node counts as empty (--fail-on unschedulable)\n"
+        "harbourmaster: no pods found: every node counts as empty (--fail-on unschedulable)\n"
     )
-    assert "note: no pods are known: every node counts as empty\n" in out
+    assert "note: no pods found: every node counts as empty\n" in out
     assert preview([SSD], items)[0] == 0
 
 
@@ -312,7 +311,7 @@ def test_settings_are_those_of_the_server(report):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--cluster"], "nothing to preview: give policies by -f"),
+        (["--cluster"], "nothing to preview: give policies with -f"),
         (["--dump", "x", "-f", "gone.yaml"], "gone.yaml: no such file or directory"),
         (["--dump", "-", "-f", "-"], "standard input can be read once"),
         (["--dump", "gone.json", "--delete", "x"], "gone.json: cannot be read: No such file"),

@@ -10,7 +10,7 @@ import yaml
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, DEPLOYMENTS, NODES, PODS, POLICIES
 from harbourmaster.cli.main import main
-from harbourmaster.cli.preview.world import FIRST, THEN
+from harbourmaster.cli.preview.inputs import FIRST, THEN
 from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy
 from helpers.previewing import deployment, namespace, ready_node
@@ -42,7 +42,7 @@ async def api():
 def live(api, monkeypatch, capsys, tmp_path):
     """Return a function that previews policies on the fake API server."""
     monkeypatch.setattr(
-        "harbourmaster.cli.cluster.connect", lambda _file, *, context: api.connection
+        "harbourmaster.cli.live.cluster.connect", lambda _file, *, context: api.connection
     )
 
     async def start(policies, *arguments):
@@ -95,8 +95,10 @@ async def test_what_may_not_be_read_does_not_pass_for_what_is_fine(api, live, de
     api.forbid("GET", DEPLOYMENTS)
     code, out, err = await live([foreign], "--fail-on", demand)
     assert code == 1
-    assert err == f"harbourmaster: deployments could not be looked at (--fail-on {demand})\n"
-    assert any(note.startswith("deployments are left out: ") for note in json.loads(out)["notes"])
+    assert err == f"harbourmaster: deployments could not be read (--fail-on {demand})\n"
+    assert any(
+        note.startswith("deployments could not be read: ") for note in json.loads(out)["notes"]
+    )
 
 
 async def test_what_may_not_be_read_is_no_reason_to_fail_where_none_is_asked_for(api, live):
@@ -104,7 +106,7 @@ async def test_what_may_not_be_read_is_no_reason_to_fail_where_none_is_asked_for
     api.forbid("GET", PODS)
     code, out, _ = await live([NOWHERE])
     assert code == 0
-    assert "no pods are known: every node counts as empty" in json.loads(out)["notes"]
+    assert "no pods found: every node counts as empty" in json.loads(out)["notes"]
 
 
 async def test_nodes_are_no_reason_where_only_changes_are_asked_for(api, live):

@@ -14,6 +14,7 @@ import yaml
 
 from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.cli.main import main
+from helpers.commands import kubeconfig
 from helpers.fake_api import FakeApi
 from helpers.rescheduling_objects import (
     RESERVATIONS,
@@ -307,7 +308,7 @@ async def api():
 def live(api, monkeypatch, capsys):
     """Return a function that plans with the fake API server."""
     monkeypatch.setattr(
-        "harbourmaster.cli.cluster.connect", lambda _file, *, context: api.connection
+        "harbourmaster.cli.live.cluster.connect", lambda _file, *, context: api.connection
     )
 
     async def start(*arguments):
@@ -352,16 +353,7 @@ async def test_without_the_rights_that_is_said(api, live):
 
 
 def test_without_a_cluster_that_is_said(tmp_path, capsys):
-    file = tmp_path / "kubeconfig"
-    found = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "x",
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "x", "user": {}}],
-    }
-    file.write_text(yaml.safe_dump(found))
+    file = kubeconfig(tmp_path, "http://127.0.0.1:1")
     assert main(["reschedule", "plan", f"--pod={POD}", f"--kubeconfig={file}"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("harbourmaster: ")

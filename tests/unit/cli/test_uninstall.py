@@ -496,7 +496,7 @@ async def test_pods_in_the_scheduler_go_where_their_owner_makes_them_anew(api, c
     scheduled(api, "elsewhere", schedulerName="default-scheduler")
     code, told = await run(client)
     assert (code, told[-1]) == (0, "Harbourmaster is gone.")
-    assert "pods in keptn-scheduler: deleted 2 pods, for their owners to make anew" in told
+    assert "pods in keptn-scheduler: deleted 2 pods, for their owners to recreate" in told
     assert sorted(names(api, PODS)) == ["bound", "elsewhere"]
     code, told = await run(client)
     assert (code, [line for line in told if "keptn-scheduler" in line]) == (0, [])
@@ -515,10 +515,10 @@ async def test_others_in_the_scheduler_stay_and_are_named(api, client, given):
     scheduled(api, "lonely", **given)
     code, told = await run(client)
     assert code == 1
-    assert "pods in keptn-scheduler: 1 pod that nobody makes anew: shop/lonely" in told
+    assert "pods in keptn-scheduler: 1 pod that no owner recreates: shop/lonely" in told
     assert told[-1] == (
-        "left: 1 pod in keptn-scheduler, which nobody answers now: shop/lonely: delete them, and "
-        "take schedulerName keptn-scheduler out of what makes them"
+        "left: 1 pod in keptn-scheduler, which gets no answers now: shop/lonely: delete them, and "
+        "remove schedulerName keptn-scheduler from what creates them"
     )
     assert names(api, PODS) == ["lonely"]
 
@@ -545,8 +545,8 @@ async def test_a_dry_run_tells_of_both_and_another_scheduler_can_be_named(api, c
     code, told = await run(client, dry_run=True)
     assert code == 0
     assert (
-        "pods in keptn-scheduler: would delete 1 pod, for their owners to make anew; "
-        "1 pod that nobody makes anew: shop/lonely"
+        "pods in keptn-scheduler: would delete 1 pod, for their owners to recreate; "
+        "1 pod that no owner recreates: shop/lonely"
     ) in told
     for other in ("packer", ""):
         code, told = await run(client, scheduler=other)

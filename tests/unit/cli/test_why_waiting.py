@@ -19,6 +19,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
+from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.why.model import Subject, WhyContext
 from harbourmaster.cli.why.sections import gate, placement, rescheduling
 from harbourmaster.placement.manifests import Owner
@@ -45,8 +46,8 @@ async def ask(api):
         async def section(module, obj, *, owners=(), kind="Pod", **options):
             contexts = WhyContext(
                 subject(obj, kind),
+                Installation(options.pop("client", client), HOME),
                 now=NOW,
-                client=options.pop("client", client),
                 owners=tuple(subject(each, its) for its, each in owners),
                 **options,
             )
@@ -221,8 +222,8 @@ async def test_what_may_not_be_read_is_told_and_nothing_is_made_up_for_it(api, a
     found = await ask(gate, pod())
     assert found.code == "checks-pending"
     assert len(found.detail.unread) == 2
-    assert all("can't be read" in each for each in found.detail.unread)
-    assert "not known, for the settings are not" in text(found)
+    assert all("could not be read" in each for each in found.detail.unread)
+    assert "unknown: the settings could not be read" in text(found)
     assert "(--installed-in)" in found.detail.deadline_unknown
 
 
@@ -252,7 +253,7 @@ async def test_without_the_version_nothing_is_said_of_the_checks(api, ask):
     api.forbid("*", WORKLOAD_VERSIONS)
     found = await ask(gate, pod())
     assert (found.state, found.code) == ("unknown", "")
-    assert found.summary.startswith("what Pod prod/waiter-1 waits for: can't be read")
+    assert found.summary.startswith("what Pod prod/waiter-1 waits for could not be read")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,7 @@ async def test_a_pod_waits_in_the_scheduler_of_the_settings(api, ask, flags, nam
     assert found.code == code
     if code == "not-gated":
         # Its keys are Keptn's: admission may have meant it to wait there.
-        assert f"note it names the scheduler {name}; if that one is to ask us" in text(found)
+        assert f"note it names the scheduler {name}; for that one to ask us" in text(found)
 
 
 async def test_where_the_settings_are_not_known_it_waits_where_pods_do_by_default(api, ask):
@@ -428,7 +429,7 @@ async def test_in_a_member_the_record_is_elsewhere(api, ask, given):
 async def test_an_application_that_may_not_be_read_is_told(api, ask):
     api.forbid("*", APPLICATIONS)
     found = await ask(placement, plain("p", labels=LABELS))
-    assert "Application apps/web: can't be read" in found.summary
+    assert "Application apps/web could not be read" in found.summary
 
 
 # Rescheduling.

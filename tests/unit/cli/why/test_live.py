@@ -22,6 +22,7 @@ from harbourmaster.api.resources import (
     ROLLOUTS,
 )
 from harbourmaster.cli.main import main
+from helpers.commands import kubeconfig
 from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy, policy
 
@@ -89,22 +90,10 @@ async def api():
 @pytest.fixture
 def why(api, tmp_path, capsys):
     """Return ``why(*arguments)``: the exit code, and what was printed on both streams."""
-    path = tmp_path / "kubeconfig"
-    path.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "a",
-                "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-                "users": [{"name": "u", "user": {}}],
-            }
-        )
-    )
+    path = kubeconfig(tmp_path, api.url)
 
     async def run(*arguments):
-        command = ["why", *arguments, "--kubeconfig", str(path)]
+        command = ["why", *arguments, "--kubeconfig", path]
         code = await asyncio.to_thread(main, command)
         streams = capsys.readouterr()
         return code, streams.out, streams.err
@@ -177,8 +166,8 @@ async def test_a_pod_that_is_gone_is_one_line(why):
     code, out, err = await why("pod", f"{NAMESPACE}/cart-1")
     assert (code, out) == (1, "")
     assert err == (
-        f"harbourmaster: there is no Pod {NAMESPACE}/cart-1 (any more): "
-        f"kubectl -n {NAMESPACE} get pods lists who is there\n"
+        f"harbourmaster: Pod {NAMESPACE}/cart-1 not found: "
+        f"kubectl -n {NAMESPACE} get pods lists those that exist\n"
     )
 
 
@@ -188,8 +177,7 @@ async def test_who_may_not_get_the_pod_is_told_which_right_to_ask_for(api, why):
     code, out, err = await why("pod", f"{NAMESPACE}/cart-1")
     assert (code, out) == (1, "")
     assert err == (
-        f"harbourmaster: Pod {NAMESPACE}/cart-1: can't be read, for you may not get pods: "
-        "ask for that right\n"
+        f"harbourmaster: Pod {NAMESPACE}/cart-1 could not be read: missing permission to get pods\n"
     )
 
 
@@ -205,10 +193,13 @@ async def test_what_else_may_not_be_read_is_told_and_the_rest_is_said(api, why):
     code, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert code == 0
     plural = "clusterpodschedulingpolicies.kupid.gardener.cloud"
-    assert f"cluster policies: can't be read, for you may not list {plural}: ask for" in out
-    assert f"namespace {NAMESPACE}: can't be read, for you may not get namespaces" in out
-    assert "its owner, ReplicaSet cart: can't be read, for you may not get replicasets.apps" in out
-    assert "the settings are taken to be the defaults" in out
+    assert f"cluster policies could not be read: missing permission to list {plural}" in out
+    assert f"namespace {NAMESPACE} could not be read: missing permission to get namespaces" in out
+    assert (
+        "its owner, ReplicaSet cart could not be read: missing permission to get replicasets.apps"
+        in out
+    )
+    assert "assuming the default settings" in out
     assert "would add  tolerations[0] = pool" in out
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
     section = detail(out)
@@ -310,7 +301,7 @@ async def test_fields_are_told_apart_by_the_template_and_the_policies(api, why):
     lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("    ")}
     assert lines['nodeSelector["disk"]'].endswith("cluster policy disks")
     assert lines['nodeSelector["zone"]'].endswith("the template")
-    assert lines['nodeSelector["odd"]'].endswith("no policy of now")
+    assert lines['nodeSelector["odd"]'].endswith("no current policy")
     assert lines["tolerations[0]"].endswith("Kubernetes, for every pod")
 
 
@@ -344,7 +335,7 @@ async def test_the_settings_are_those_of_the_installation(api, why):
     api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "yields  schedulerName: packer to what is there: default-scheduler" in out
-    assert "taken to be the defaults" not in out
+    assert "assuming the default settings" not in out
 
 
 async def test_settings_of_a_mounted_file_count_too(api, why):
@@ -389,7 +380,7 @@ async def test_settings_count_however_their_file_is_mounted(api, why, flag, moun
     api.put(CONFIG_MAPS, {"metadata": found, "data": {"webhook.yaml": "features: [gates]\n"}})
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "Policies: none is looked at: policies are not among the features" in out
-    assert "taken to be the defaults" not in out
+    assert "assuming the default settings" not in out
 
 
 async def test_what_is_yielded_is_not_said_to_be_there(api, why):
@@ -420,7 +411,7 @@ async def test_a_nearer_owner_counts_where_the_next_is_unknown(api, why):
     put_owner(api, REPLICA_SETS, found, ownerReferences=[owner])
     api.undefine(ROLLOUTS)
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "its owner, Rollout cart, is of a kind that the cluster does not know any more" in out
+    assert "its owner, Rollout cart, is of a kind that the cluster no longer knows" in out
     assert "install its definition" not in out
     assert 'nodeSelector["zone"] a the template' in " ".join(out.split())
 
@@ -490,8 +481,10 @@ async def test_that_nothing_of_ours_is_installed_is_told_once(api, why):
     api.put(PODS, pod(schedulingGates=[{"name": "keptn-prechecks-gate"}]))
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert out.count("harbourmaster-system") == 1
-    assert "there are no Deployments of ours in harbourmaster-system (--installed-in)" in out
-    assert "not known, for the settings are not" in out
+    assert (
+        "no Deployment of Harbourmaster in namespace harbourmaster-system (--installed-in)" in out
+    )
+    assert "unknown: the settings could not be read" in out
 
 
 async def test_a_configmap_that_is_missing_is_no_missing_deployment(api, why):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from harbourmaster.cli.main import main
-from harbourmaster.cli.why.values import shown
+from harbourmaster.cli.why.policy_lines import shown
 from helpers.objects import cluster_policy, policy, review, workload
 from helpers.patching import NODE_REQUIRED
 
@@ -60,7 +60,7 @@ def test_a_file_without_pods_is_one_line(tmp_path, policies, capsys):
     path = written(tmp_path / "service.yaml", {"apiVersion": "v1", "kind": "Service"})
     assert main(["why", "-f", path, "--policies", policies]) == 1
     err = capsys.readouterr().err
-    assert "nothing that makes pods" in err
+    assert "no pod and no workload in it" in err
     assert err.count("\n") == 1
 
 
@@ -87,12 +87,12 @@ def test_a_bad_document_harms_no_other(tmp_path, policies, capsys):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "there is nothing in it"),
-        ("nonsense", "it is no JSON object"),
-        ("[]", "it is no JSON object"),
-        ("{}", "it is no AdmissionReview"),
+        ("", "empty file"),
+        ("nonsense", "invalid JSON object"),
+        ("[]", "invalid JSON object"),
+        ("{}", "neither an AdmissionReview"),
         ('{"review": {}, "policies": 1}', "policies: expected array"),
-        ('{"request": {"object": {}, "kind": 3}}', "it is no AdmissionReview: request.kind"),
+        ('{"request": {"object": {}, "kind": 3}}', "invalid AdmissionReview: request.kind"),
     ],
 )
 def test_what_is_no_review_is_one_line(tmp_path, policies, capsys, text, told):
@@ -118,7 +118,7 @@ def test_a_bad_line_of_cases_is_told_by_its_number_and_the_others_are_answered(t
     streams = capsys.readouterr()
     assert "case a, as recorded at its CREATE" in streams.out
     assert "adds  nodeName = n" in streams.out
-    assert f"{path}, line 3: it is no JSON object" in streams.err
+    assert f"{path}, line 3: invalid JSON object" in streams.err
 
 
 def test_a_review_is_read_from_standard_input(policies, capsys, monkeypatch):

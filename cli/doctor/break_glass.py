@@ -1,6 +1,6 @@
-"""``harbourmaster doctor --break-glass``: all webhooks fail open, until it is taken back.
+"""``harbourmaster doctor --break-glass``: all webhooks fail open, until it is switched off.
 
-It goes by the caller's rights, and needs nothing of ours to run in the cluster.
+It uses the caller's permissions, and needs nothing of ours to run in the cluster.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
-from harbourmaster.cli.caller import caller
-from harbourmaster.cli.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.reader import caller_name
 from harbourmaster.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from harbourmaster.kube.lease import micro_time
 from harbourmaster.registration.break_glass import (
@@ -33,37 +33,37 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
 
 TRIES: Final = 5
-"""Times that a configuration is looked at anew after it changed under our hands."""
+"""Times that a configuration is read again after a conflict."""
 _PLACE: Final = "default"
 """Where the API wants events of cluster-scoped objects."""
 _MEANWHILE: Final = (
-    "until --break-glass off, what no webhook answers for comes in: pods of namespaces with gates "
-    "start without their checks, and policies and definitions are not checked; conversion of "
-    "older versions still needs a webhook"
+    "until --break-glass off, objects are admitted when no webhook answers: pods of namespaces "
+    "with gates start without their checks, and policies and definitions are not checked; "
+    "conversion of older versions still needs a webhook"
 )
 
 
 def run(arguments: Arguments) -> int:
-    """Break it, or put a new one in; 0 it is so, 1 it is not everywhere, 2 no cluster."""
+    """Switch it on or off; 0 done, 1 not for every configuration, 2 no cluster."""
     if arguments.break_glass == "on" and not arguments.reason:
-        complain('--break-glass on needs a --reason "TEXT": it is kept for who finds it')
+        complain('--break-glass on needs --reason "TEXT": it is stored in the configurations')
         return UNUSABLE
     return run_with_client(arguments, partial(_run, arguments))
 
 
 async def _run(arguments: Arguments, client: Client) -> int:
     is_on = arguments.break_glass == "on"
-    who, now = await caller(client), datetime.now(UTC)
-    glass = BreakGlass(by=who, at=now.isoformat(timespec="seconds"), reason=arguments.reason)
+    who, now = await caller_name(client), datetime.now(UTC)
+    glass = BreakGlass(by=who, at=now.isoformat(timespec="seconds"), reason=arguments.reason or "")
     codes = []
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         try:
             codes.append(await _change(client, resource, glass, is_on=is_on))
         except NotFoundError:
-            complain(f"{resource.kind} {NAME} is not there: nothing of ours is asked by it")
+            complain(f"{resource.kind} {NAME} not found: it calls no webhook of ours")
             codes.append(LEFT)
         except ForbiddenError as error:
-            complain(f"{resource.kind}: not changed, for you may not: {error.message}")
+            complain(f"{resource.kind}: not changed: missing permission: {error.message}")
             codes.append(LEFT)
         except ApiError as error:
             complain(f"{resource.kind}: not changed: {error}")
@@ -79,10 +79,10 @@ async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_o
         stored = msgspec.json.decode(await client.get(resource, NAME))
         standing_now = standing(stored)
         if is_on and standing_now is not None and _is_open(stored):
-            say(f"{resource.kind}: the glass is broken already, {standing_now}")
+            say(f"{resource.kind}: break-glass mode is on already, {standing_now}")
             return DONE
         if not is_on and standing_now is None:
-            say(f"{resource.kind}: the glass is whole")
+            say(f"{resource.kind}: break-glass mode is off")
             return DONE
         changed = broken(stored, glass) if is_on else mended(stored, standing_now or glass)
         try:
@@ -99,8 +99,8 @@ async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_o
         unknown = [] if is_on else _unnoted(changed, standing_now or glass)
         if unknown:
             say(
-                f"{resource.kind}: nobody noted what failurePolicy was before of "
-                f"{', '.join(unknown)}: compare it with your settings or manifests"
+                f"{resource.kind}: the earlier failurePolicy of {', '.join(unknown)} is unknown: "
+                "compare it with your settings or manifests"
             )
         await _tell(client, resource, stored, glass, is_on=is_on)
         return DONE
@@ -122,14 +122,14 @@ async def _tell(
     try:
         await client.create(EVENTS, event(resource, stored, glass, is_on=is_on), _PLACE)
     except ApiError as error:
-        complain(f"{resource.kind}: done, but no event tells it: {error.message}")
+        complain(f"{resource.kind}: done, but the event could not be written: {error.message}")
 
 
 def event(
     resource: Resource, stored: dict[str, Any], glass: BreakGlass, *, is_on: bool
 ) -> dict[str, Any]:
-    """What tells who did it, and why."""
-    did = "broke the glass, all webhooks fail open" if is_on else "put a new glass in"
+    """The event that says who did it, and why."""
+    did = "started break-glass mode, all webhooks fail open" if is_on else "ended break-glass mode"
     why = f": {glass.reason}" if glass.reason else ""
     return {
         "apiVersion": EVENTS.api_version,

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.cli import program
-from harbourmaster.cli.metadata import metadata_in
+from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import (
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.metadata import Metadata
     from harbourmaster.kube.connection import Connection
     from harbourmaster.kube.reading import Metadata as Named
     from harbourmaster.kube.streams import WatchEvent

@@ -1,4 +1,4 @@
-"""What a preview is made from: a cluster as it is read, object by object, and little of it kept.
+"""What a preview is made from: policies, and a cluster as it is read, of which little is kept.
 
 Of a workload that would not change nothing stays but who owns its pods; pods stay as the
 rescheduler knows them, a few hundred bytes each.
@@ -6,15 +6,17 @@ rescheduler knows them, a few hundred bytes each.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
+    CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBS,
@@ -23,32 +25,41 @@ from harbourmaster.api.resources import (
     PODS,
     POLICIES,
     REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
-    Resource,
 )
+from harbourmaster.cli.live.files import read_paths
+from harbourmaster.cli.live.kinds import Condition
 from harbourmaster.cli.preview.compare import difference
 from harbourmaster.cli.preview.fitting import Places
-from harbourmaster.cli.preview.model import Workload
-from harbourmaster.cli.preview.policies import of_object
+from harbourmaster.cli.preview.model import Policies, Workload
+from harbourmaster.policies.compiled import CompiledPolicy
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.rescheduling.wire import decode_namespace, decode_node, decode_present
-from harbourmaster.webhook.snapshot import NamespaceObject
+from harbourmaster.serving.documents import Problem
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.policy_objects import convert_policy
+from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
+from harbourmaster.webhook.sources import read_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from msgspec import Raw
 
     from harbourmaster.cli.preview.compare import Difference
     from harbourmaster.cli.preview.model import Fit
-    from harbourmaster.cli.preview.policies import Given
     from harbourmaster.policies.pods import Kind
     from harbourmaster.rescheduling.model import Node, Pod
-    from harbourmaster.webhook.engine import Engine
+    from harbourmaster.webhook.settings import AdmissionSettings
     from harbourmaster.webhook.snapshot import Namespace
 
-CRON_JOBS: Final = Resource("batch", "v1", "cronjobs", "CronJob")
-CONTROLLERS: Final = Resource("", "v1", "replicationcontrollers", "ReplicationController")
+_SILENTLY_SKIPPED: Final = frozenset(("Kustomization", "CustomResourceDefinition"))
+_OTHERS: Final = 10
+_objects: Final = msgspec.json.Decoder(dict[str, Any])
 FIRST: Final = (CLUSTER_POLICIES, POLICIES, NAMESPACES, NODES)
 """What must be known before workloads are looked at."""
 THEN: Final = (
@@ -56,7 +67,7 @@ THEN: Final = (
     STATEFUL_SETS,
     DAEMON_SETS,
     CRON_JOBS,
-    CONTROLLERS,
+    REPLICATION_CONTROLLERS,
     REPLICA_SETS,
     JOBS,
     PODS,
@@ -64,6 +75,77 @@ THEN: Final = (
 """In this order: an owner before what it owns."""
 _NOTES: Final = 10
 _DAEMON_SET: Final = DAEMON_SETS.kind
+
+
+class Given(Struct, frozen=True):
+    """A policy, and the object it was read from."""
+
+    compiled: CompiledPolicy
+    value: dict[str, Any]
+
+    def says_the_same(self, other: Given) -> bool:
+        """Whether both ask for the same, however they are written."""
+        try:
+            return convert_policy(self.value).spec == convert_policy(other.value).spec
+        except MalformedError:
+            return self.value.get("spec") == other.value.get("spec")
+
+
+class UnknownError(Exception):
+    """A policy to be taken away is not there; the text is one line."""
+
+
+def of_files(paths: list[Path], problems: list[str]) -> dict[str, Given]:
+    """The policies in files and folders, by reference; what is wrong there goes to ``problems``."""
+    found: dict[str, Given] = {}
+    for item in read_paths(paths):
+        if isinstance(item, Problem):
+            problems.append(str(item))
+            continue
+        value = item.value
+        kind = value.get("kind")
+        if value.get("apiVersion") != API_VERSION or kind not in {POLICY, CLUSTER_POLICY}:
+            if kind not in _SILENTLY_SKIPPED:
+                expected = f"{POLICY} or {CLUSTER_POLICY} of {API_VERSION}"
+                given = f"{value.get('apiVersion')}, Kind={kind}"
+                problems.append(str(item.problem(f"kind: expected {expected}, got {given}")))
+            continue
+        compiled, errors = read_policy(value)
+        problems += [str(item.problem(text)) for text in errors]
+        if compiled.reference in found:
+            problems.append(str(item.problem(f"{compiled.reference} was defined before: ignored")))
+        else:
+            found[compiled.reference] = Given(compiled, value)
+    return found
+
+
+def previewed(
+    now: Mapping[str, Given], given: Mapping[str, Given], deleted: list[str], *, is_all: bool
+) -> tuple[dict[str, Given], Policies]:
+    """The policies that would be in force, and what is new about them. Raises UnknownError."""
+    then = {} if is_all else dict(now)
+    then.update(given)
+    for name in deleted:
+        reference = f"{POLICY} {name}" if "/" in name else f"{CLUSTER_POLICY} {name}"
+        if reference not in now:
+            raise UnknownError(f"--delete {name}: there is no {reference}{_others(now)}")
+        then.pop(reference, None)
+    kept = now.keys() & then.keys()
+    changed = {each for each in kept if not now[each].says_the_same(then[each])}
+    return then, Policies(
+        added=tuple(sorted(then.keys() - now.keys())),
+        changed=tuple(sorted(changed)),
+        removed=tuple(sorted(now.keys() - then.keys())),
+        unchanged=len(kept) - len(changed),
+    )
+
+
+def _others(now: Mapping[str, Given]) -> str:
+    if not now:
+        return ", nor any other policy"
+    names = sorted(now)
+    more = f" and {len(names) - _OTHERS} more" if len(names) > _OTHERS else ""
+    return f"; there are {', '.join(names[:_OTHERS])}{more}"
 
 
 class Key(NamedTuple):
@@ -74,31 +156,19 @@ class Key(NamedTuple):
     name: str
 
 
-class _Owner(Struct, frozen=True):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
 class _Meta(Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str | None = None
     uid: str = ""
-    owner_references: tuple[_Owner, ...] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
 
 
 class _Spec(Struct, frozen=True):
     replicas: int | None = None
 
 
-class _Condition(Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-
-
 class _Status(Struct, frozen=True):
-    conditions: tuple[_Condition, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
     phase: str = ""
 
 
@@ -115,7 +185,7 @@ _DONE: Final = frozenset(("Succeeded", "Failed"))
 _KINDS: Final = {kind.name: kind for kind in KINDS.values() if kind.version == "v1"}
 
 
-class World:
+class Inputs:
     """A cluster; ``take`` objects of the kinds in FIRST, then ``begin``, then of those in THEN."""
 
     def __init__(self, excluded: frozenset[str]) -> None:
@@ -135,9 +205,17 @@ class World:
         self._found: dict[Key, Difference] = {}
         self._engines: tuple[Engine, Engine] | None = None
 
-    def begin(self, now: Engine, then: Engine) -> None:
-        """Compare these two from now on."""
-        self._engines = now, then
+    def begin(self, then: Mapping[str, Given], settings: AdmissionSettings) -> None:
+        """Compare with these policies from now on."""
+        namespaces = self.namespaces or None
+        now, later = (
+            Engine(
+                Snapshot(policy_set(each.compiled for each in policies.values()), namespaces),
+                settings,
+            )
+            for policies in (self.policies, then)
+        )
+        self._engines = now, later
 
     def take(self, kind: str, raw: Raw) -> None:
         """Look at one object; what can't be read is noted, and harms no other."""
@@ -173,7 +251,8 @@ class World:
 
     def _take(self, kind: str, raw: Raw) -> None:
         if kind in {CLUSTER_POLICIES.kind, POLICIES.kind}:
-            given = of_object(raw)
+            value = decode(_objects, raw, "")
+            given = Given(read_policy(value)[0], value)
             self.policies[given.compiled.reference] = given
         elif kind == NAMESPACES.kind:
             name, self._labels[name] = decode_namespace(raw)
@@ -238,7 +317,7 @@ class World:
             yield f"{len(self.faults) - _NOTES} more objects can't be read"
 
 
-def _controller(meta: _Meta) -> _Owner | None:
+def _controller(meta: _Meta) -> OwnerReference | None:
     return next((each for each in meta.owner_references or () if each.controller), None)
 
 

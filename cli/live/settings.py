@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.api.resources import CONFIG_MAPS, DEPLOYMENTS
-from harbourmaster.cli.doctor.objects import decode_config_map, decode_deployment
+from harbourmaster.cli.live.kinds import decode_config_map, decode_workload
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def running_settings(
     body = await find(DEPLOYMENTS, name, namespace)
     if body is None:
         return None
-    deployment = decode_deployment(body)
+    deployment = decode_workload(body)
     path = config_path(deployment.flags)
     if path is None:
         return _parsed(deployment.flags, kind)

@@ -1,0 +1,96 @@
+"""Arguments that commands share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from harbourmaster.serving.options import add_settings
+from harbourmaster.telemetry.text import clean
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from msgspec import Struct
+
+    Commands = argparse._SubParsersAction[ArgumentParser]  # noqa: SLF001 - it has no other name
+
+DEFAULT_NAMESPACE: Final = "harbourmaster-system"
+LONGEST_REASON: Final = 512
+"""Characters of a reason: it stands in an annotation and in an event."""
+
+
+def add_command(  # noqa: PLR0913 - what a command has
+    commands: Commands,
+    name: str,
+    text: str,
+    *,
+    run: str = "",
+    examples: str = "",
+    description: str | None = None,
+    settings: type[Struct] | None = None,
+) -> ArgumentParser:
+    """Add a command; ``run`` is the function that does it, as ``module:function`` of ``cli``."""
+    parser = commands.add_parser(
+        name,
+        help=text,
+        description=description,
+        epilog=examples or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if run:
+        parser.set_defaults(command=f"harbourmaster.cli.{run}", settings_type=settings)
+    if settings is not None:
+        add_settings(parser, settings)
+    return parser
+
+
+def add_connection(parser: ArgumentParser) -> None:
+    """Which cluster is read."""
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="by default $KUBECONFIG, then ~/.kube/config"
+    )
+    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+
+
+def add_installation(parser: ArgumentParser) -> None:
+    """Which cluster is read, and where in it we are installed."""
+    add_connection(parser)
+    parser.add_argument(
+        "--namespace",
+        default=DEFAULT_NAMESPACE,
+        metavar="NAME",
+        help=f"where Harbourmaster is installed [{DEFAULT_NAMESPACE}]",
+    )
+
+
+def add_output(parser: ArgumentParser, *forms: str, more: str = "") -> None:
+    """How to print it; the first form is the default one."""
+    forms = forms or ("text", "json")
+    text = f"how to print it{more} [{forms[0]}]"
+    parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=text)
+
+
+def add_lines(parser: ArgumentParser) -> None:
+    """A file of one JSON object a line, by default standard input."""
+    parser.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
+
+
+def reference(text: str, what: str = "pod", default: str = "") -> tuple[str, str]:
+    """Namespace and name; without a ``default`` for the namespace both must be given."""
+    namespace, slash, name = text.rpartition("/")
+    if not name or "/" in namespace or (not namespace and (slash or not default)):
+        expected = "[NAMESPACE/]NAME" if default else "NAMESPACE/NAME"
+        raise argparse.ArgumentTypeError(f'invalid {what} "{text}": expected {expected}')
+    return namespace or default, name
+
+
+def reason(text: str) -> str:
+    """One line that says why. Raises ArgumentTypeError for one that is empty or too long."""
+    line = clean(" ".join(text.split()))
+    if not line:
+        raise argparse.ArgumentTypeError("the reason is empty")
+    if len(line) > LONGEST_REASON:
+        raise argparse.ArgumentTypeError(f"longer than {LONGEST_REASON} characters")
+    return line

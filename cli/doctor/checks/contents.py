@@ -1,0 +1,200 @@
+"""Whether policies take effect, and room can be made for critical add-ons (rescheduler-spec)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import (
+    CLUSTER_POLICIES,
+    DISRUPTION_BUDGETS,
+    NODES,
+    PODS,
+    POLICIES,
+)
+from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.diagnosis import note, warning
+from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.reader import together
+from harbourmaster.controller.rescheduling.rules import criteria_of
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.rescheduling import reservation
+from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Toleration
+from harbourmaster.rescheduling.taints import tolerates_reservation
+from harbourmaster.rescheduling.wire import decode_budget, decode_pod
+from harbourmaster.webhook.policy_objects import decode_policy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from harbourmaster.cli.diagnosis import Finding
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.rescheduling.model import Budget, Criteria
+
+SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_POLICIES: Final = 10
+_CORRECT: Final = "correct it: kubectl edit"
+_ADD_ONS: Final = 5
+_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+
+
+async def check_policies(live: Installation) -> AsyncIterator[Finding]:
+    """Policies that are skipped, and those that can select nothing."""
+    namespaces = await live.namespaces()
+    excluded = {*(await live.known_settings()).webhook.excluded_namespaces, live.namespace}
+    reached = [one for one in namespaces if one.name not in excluded]
+    found = [
+        one
+        for resource in (CLUSTER_POLICIES, POLICIES)
+        for one in await live.items(
+            resource,
+            partial(_policy, kind=resource.kind, namespaces=reached, excluded=excluded),
+        )
+    ]
+    for one in _few(found, _POLICIES, "policies"):
+        yield one
+
+
+def _policy(
+    raw: msgspec.Raw, kind: str, namespaces: list[Metadata], excluded: set[str]
+) -> Finding | None:
+    """What is to be said of a policy; None for nothing."""
+    metadata = metadata_in(raw)
+    name = f"{kind} {'/'.join(filter(None, (metadata.namespace, metadata.name)))}"
+    skipped = "is skipped, with a warning on each pod that it would have selected: "
+    try:
+        compiled = compile_policy(msgspec.structs.replace(decode_policy(raw), kind=kind))
+    except MalformedError as error:
+        return warning(name, f"{skipped}{error}", _CORRECT)
+    if compiled.fault is not None:
+        return warning(name, f"{skipped}{compiled.fault}", _CORRECT)
+    matcher = compiled.namespaces
+    if compiled.pods is None:
+        text = "it has no podSelector; {} selects all pods"
+    elif compiled.namespace is not None:
+        if compiled.namespace not in excluded:
+            return None
+        text = f"pods of the namespace {compiled.namespace} are never changed"
+    elif matcher is None:
+        text = "it has no namespaceSelector; {} selects all"
+    elif any(matcher.matches({_NAMESPACE_NAME: one.name, **one.labels}) for one in namespaces):
+        return None
+    else:
+        text = "its namespaceSelector matches no namespace"
+    return note(name, f"selects nothing: {text}")
+
+
+def _few(found: list[Finding], most: int, subject: str) -> Iterator[Finding]:
+    yield from found[:most]
+    if found[most:]:
+        yield note(subject, f"{len(found) - most} more of this kind")
+
+
+class _Spec(Struct, frozen=True):
+    tolerations: tuple[Toleration, ...] | None = None
+
+
+class _Pod(Struct, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: _Spec = _Spec()
+
+
+class AddOn(Struct, frozen=True):
+    """A critical add-on, as far as something may be wrong with it."""
+
+    namespace: str
+    name: str
+    labels: dict[str, str]
+    tolerates: bool
+    is_safe_to_evict: bool
+    owner: str
+
+
+_decode: Final = msgspec.json.Decoder(_Pod).decode
+
+
+async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
+    """Pods without the toleration, with a budget or safe-to-evict, and nodes left reserved."""
+    settings = (await live.known_settings()).rescheduling
+    criteria = criteria_of(settings)
+    if not settings.enabled:
+        kept = await live.items(NODES, _kept, metadata_only=True)
+        if kept:
+            text = "still reserved for critical add-ons though rescheduling is off: "
+            remedy = "a running controller releases them: see its Lease and log"
+            yield warning(many(len(kept), "node"), text + shown(sorted(kept)), remedy)
+        return
+    spaces = sorted(settings.system_namespaces)
+    pick = partial(add_on, criteria=criteria)
+    found = [one for space in spaces for one in await live.items(PODS, pick, space)]
+    budgets = await together(
+        *(live.items(DISRUPTION_BUDGETS, decode_budget, each) for each in spaces)
+    )
+    lacking = [one for one in found if not one.tolerates]
+    if not settings.inject_toleration:
+        text = f"does not tolerate {criteria.taint_key}:NoSchedule: no room is made for it"
+        remedy = f"add to its template: {{key: {criteria.taint_key}, operator: Exists}}"
+        for one in _each(lacking, text, remedy):
+            yield one
+    text = f"has {SAFE}: Cluster Autoscaler may evict it from its node"
+    safe = [one for one in found if one.is_safe_to_evict]
+    for one in _each(safe, text, "remove that annotation from its template"):
+        yield one
+    for budget in (each for some in budgets for each in some):
+        if covered := _covered(budget, found):
+            text = f"covers the critical add-on {covered}: draining its node waits for it"
+            remedy = "delete it, unless add-ons of this kind must not be moved at the same time"
+            yield note(f"PodDisruptionBudget {budget.key}", text, remedy)
+
+
+def add_on(raw: msgspec.Raw | bytes, criteria: Criteria) -> AddOn | None:
+    """A critical pod that wants a node or has one; None for any other."""
+    try:
+        found = decode_pod(raw, criteria)
+    except MalformedError:
+        return None
+    pod = found.pod if isinstance(found, PendingPod) else found
+    if not pod.is_critical or pod.is_finished or pod.is_mirror or pod.deletion is not None:
+        return None
+    given = _decode(raw)
+    return AddOn(
+        namespace=pod.namespace,
+        name=pod.name,
+        labels=pod.labels,
+        tolerates=tolerates_reservation(given.spec.tolerations or (), criteria.taint_key),
+        is_safe_to_evict=given.metadata.annotations.get(SAFE) == "true",
+        owner=pod.owner or pod.name,
+    )
+
+
+def _kept(raw: msgspec.Raw) -> str | None:
+    """The name of a node that is reserved for an add-on."""
+    metadata = metadata_in(raw)
+    return metadata.name if reservation.parse(metadata.annotations.get(RESERVATIONS, "")) else None
+
+
+def _each(found: Iterable[AddOn], text: str, remedy: str) -> Iterator[Finding]:
+    """One finding for each owner: its pods are alike."""
+    owners: dict[tuple[str, str], AddOn] = {}
+    for one in found:
+        owners.setdefault((one.namespace, one.owner), one)
+    told = [warning(f"pod {one.namespace}/{one.name}", text, remedy) for one in owners.values()]
+    return _few(told, _ADD_ONS, "pods")
+
+
+def _covered(budget: Budget, found: list[AddOn]) -> str:
+    """The first add-on that the budget covers; empty for none."""
+    selector = budget.selector
+    if selector is None:
+        return ""
+    names = (
+        one.name
+        for one in found
+        if one.namespace == budget.namespace and selector.matches(one.labels)
+    )
+    return next(names, "")

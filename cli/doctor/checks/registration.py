@@ -1,0 +1,226 @@
+"""Whether the webhook configurations are as the controller writes them, and what they select."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from harbourmaster.api.resources import MUTATING_WEBHOOKS
+from harbourmaster.cli.diagnosis import fault, note, warning
+from harbourmaster.cli.live.installation import CONFIGURATIONS
+from harbourmaster.cli.live.settings import UnknownSettingsError
+from harbourmaster.controller.namespaces import ANNOTATED, ANNOTATION
+from harbourmaster.controller.registry import LIFECYCLE, NAMESPACES, REGISTRATION
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.registration.break_glass import is_open, opened, standing
+from harbourmaster.registration.desired import (
+    ENABLED,
+    GATED_PODS,
+    GATES_LABEL,
+    NAME,
+    Home,
+    desired,
+)
+from harbourmaster.registration.drift import compare
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from harbourmaster.api.metadata import Metadata
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.diagnosis import Finding
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.cli.live.kinds import Webhook
+    from harbourmaster.registration.break_glass import BreakGlass
+    from harbourmaster.registration.drift import Repair
+
+_OURS: Final = ".harbourmaster.dev"
+_SHOWN: Final = 80
+_NAMES: Final = 3
+_HARMLESS: Final = "metadata."
+_SERVICE: Final = "clientConfig.service."
+_APPLY: Final = "make deploy-with-certmanager IMG=..., or apply your overlay"
+_REPAIRED: Final = "a running controller repairs it"
+_MIRRORED: Final = "a running controller mirrors it within seconds: see its Lease and log"
+_SYSTEM: Final = "kube-system"
+_SETTING: Final = "see webhook.excludedNamespaces and webhook.namespaceSelector"
+
+
+async def check(live: Installation) -> AsyncIterator[Finding]:
+    """What is missing, what differs, and break-glass mode."""
+    try:
+        settings = await live.controller_settings()
+    except UnknownSettingsError:
+        settings = None
+    home = await live.home()
+    place = Home(live.namespace, home.uid if home else None)
+    wanted = desired((settings or ControllerSettings()).webhook, place, None)
+    keeps = settings is None or REGISTRATION in settings.running
+    unknown: dict[str, Repair] = {}
+    for resource, stored in (await live.stored_configurations()).items():
+        if stored is None:
+            yield _missing(resource, keeps=keeps)
+            continue
+        one, expected = stored, wanted[resource]
+        glass = standing(stored)
+        if glass is not None:
+            yield _broken(resource, stored, glass, keeps=keeps)
+            # A webhook that fails closed all the same is in that finding.
+            one, expected = opened(one), opened(expected)
+        for repair in compare(one, expected):
+            if settings is None and repair.field.startswith(_SERVICE):
+                # Where a process outside of the cluster listens is known to nobody here.
+                continue
+            if settings is None and repair.setting:
+                unknown[repair.setting] = repair
+            else:
+                yield _drift(resource, repair, keeps=keeps)
+    for repair in unknown.values():
+        text = f"is {_value(repair.observed)}, by default {_value(repair.wanted)}"
+        yield note(repair.setting, f"{text}; no Deployment says which it should be")
+    for found in await _duplicates(live):
+        yield found
+
+
+async def _duplicates(live: Installation) -> list[Finding]:
+    """Configurations of another name with webhooks of ours."""
+    text = f"has webhooks of ours as well as {NAME}: each object is reviewed twice"
+    return [
+        warning(f"{resource.kind} {name}", text, f"kubectl delete {resource.plural} {name}")
+        for resource in CONFIGURATIONS
+        for one in await live.configurations(resource)
+        if (name := one.metadata.name) != NAME
+        and any(each.name.endswith(_OURS) for each in one.entries)
+    ]
+
+
+def _broken(resource: Resource, one: dict[str, Any], glass: BreakGlass, *, keeps: bool) -> Finding:
+    closed = [str(entry.get("name")) for entry in one.get("webhooks") or () if not is_open(entry)]
+    if not closed:
+        text = f"break-glass mode is on, {glass}: all its webhooks fail open"
+        end = "harbourmaster doctor --break-glass off, when the incident is over"
+        return warning(resource.kind, text, end)
+    text = f"break-glass mode is on, {glass}: but {', '.join(closed)} fails closed"
+    who = "a running controller opens it" if keeps else "stop whoever applies the manifests"
+    again = "harbourmaster doctor --break-glass on once more"
+    return warning(resource.kind, text, f"{who}; {again}, or off")
+
+
+def _missing(resource: Resource, *, keeps: bool) -> Finding:
+    made = "a running controller creates it within seconds: see its Lease and log"
+    text = "not found: the API server asks us about nothing that it would name"
+    return fault(f"{resource.kind} {NAME}", text, made if keeps else _APPLY)
+
+
+def _drift(resource: Resource, repair: Repair, *, keeps: bool) -> Finding:
+    subject = f"{repair.subject} ({short_kind(resource)})"
+    if not repair.field:
+        text = "is missing" if repair.observed is None else "is none of ours"
+    else:
+        text = f"is {_value(repair.observed)}, {_value(repair.wanted)} expected"
+    if repair.field.startswith(_HARMLESS):
+        return warning(subject, text, _REPAIRED)
+    remedy = f"{_REPAIRED}: see its Lease and log"
+    if not keeps:
+        remedy = _APPLY
+    elif repair.setting:
+        remedy = f"{_REPAIRED}; to keep it, set {repair.setting}"
+    return fault(subject, text, remedy)
+
+
+def short_kind(resource: Resource) -> str:
+    """The kind of a configuration, in a word."""
+    return "mutating" if resource.kind.startswith("Mutating") else "validating"
+
+
+def _value(value: Any) -> str:  # noqa: ANN401
+    if value is None:
+        return "absent"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+async def check_selectors(live: Installation) -> AsyncIterator[Finding]:
+    """Judge each mutating webhook by the namespaces of the cluster."""
+    configuration = await live.configuration(MUTATING_WEBHOOKS)
+    if configuration is None:
+        text = "nothing is selected: there is no configuration"
+        yield note(MUTATING_WEBHOOKS.kind, text, "see configurations")
+        return
+    namespaces = await live.namespaces()
+    for entry in configuration.entries:
+        for found in _selected(entry, namespaces, live.namespace):
+            yield found
+    on_pods = [entry for entry in configuration.entries if entry.covers_pods]
+    if not on_pods:
+        text = "no webhook is registered for pods, so policies and gates reach templates at most"
+        yield warning(MUTATING_WEBHOOKS.kind, text, "add pods to webhook.kinds")
+        return
+    twice = [one for one in namespaces if sum(each.selects(one) for each in on_pods) > 1]
+    if twice:
+        names = " and ".join(each.name for each in on_pods)
+        text = f"both select pods of {_named(twice)}: each is reviewed twice"
+        yield warning(names, text, _REPAIRED)
+    if not any(each.selects(one) for each in on_pods for one in namespaces):
+        text = "no webhook on pods selects any namespace of this cluster: nothing is ever changed"
+        yield fault("pods", text, _SETTING)
+
+
+def _selected(entry: Webhook, namespaces: list[Metadata], home: str) -> Iterator[Finding]:
+    chosen = {one.name for one in namespaces if entry.selects(one)}
+    if home in chosen:
+        closed = entry.failure_policy == "Fail"
+        text = f"selects our own namespace {home}: " + (
+            "while no webhook answers, none can be started" if closed else "we ask ourselves"
+        )
+        yield (fault if closed else warning)(entry.name, text, _SETTING)
+    if _SYSTEM in chosen:
+        text = f"selects {_SYSTEM}: what the cluster itself needs waits for us"
+        yield warning(entry.name, text, _SETTING)
+    if entry.name != GATED_PODS and not chosen:
+        text = "its namespaceSelector selects no namespace of this cluster"
+        yield warning(entry.name, text, _SETTING)
+    if entry.labels() is None:
+        text = "its objectSelector can select no object"
+        yield fault(entry.name, text, "see webhook.objectSelector")
+
+
+async def check_gates(live: Installation) -> AsyncIterator[Finding]:
+    """Label and annotation of namespaces that differ, and gates that no controller would open."""
+    settings = await live.known_settings()
+    excluded = {*settings.webhook.excluded_namespaces, live.namespace}
+    found = [
+        (one, one.annotations.get(ANNOTATION) == ANNOTATED, one.labels.get(GATES_LABEL) == ENABLED)
+        for one in await live.namespaces()
+        if one.name not in excluded and not one.deletion_timestamp
+    ]
+    asking = [one for one, annotated, _ in found if annotated]
+    if lacking := [one for one, annotated, labelled in found if annotated and not labelled]:
+        text = f"annotated {ANNOTATION}, without the label {GATES_LABEL}: their pods fail open"
+        yield fault(f"namespace {_named(lacking)}", text, _MIRRORED)
+    if left := [one for one, annotated, labelled in found if labelled and not annotated]:
+        text = f"labelled {GATES_LABEL} without the annotation {ANNOTATION}"
+        yield warning(f"namespace {_named(left)}", text, _MIRRORED)
+    if NAMESPACES not in settings.controllers:
+        text = "does not mirror the annotation of namespaces, so no new one gets gates"
+        yield warning("controller", text, f"add {NAMESPACES} to the setting controllers")
+    if asking and await _has_gates(live) and LIFECYCLE not in settings.controllers:
+        text = f"releases no pod, and pods of {_named(asking)} wait at gates"
+        remedy = f"add {LIFECYCLE} to controllers, or remove gates from the webhook's features"
+        yield fault("controller", text, remedy)
+
+
+async def _has_gates(live: Installation) -> bool:
+    try:
+        settings = await live.webhook_settings()
+    except UnknownSettingsError:
+        return True
+    return settings is None or "gates" in settings.features
+
+
+def _named(namespaces: Iterable[Metadata]) -> str:
+    """The names, the first few of many."""
+    names = sorted(one.name for one in namespaces)
+    shown = ", ".join(names[:_NAMES])
+    return shown if len(names) <= _NAMES else f"{shown} and {len(names) - _NAMES} more"

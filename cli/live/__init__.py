@@ -1,0 +1,1 @@
+"""The one reader of clusters: what commands know of one is read here, with the caller's rights."""

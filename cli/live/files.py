@@ -1,0 +1,118 @@
+"""Objects in files: manifests that people give, and what kubectl printed of a cluster."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import yaml
+from msgspec import Raw, Struct
+
+from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.serving.documents import Problem, files_in, parse_documents, read_documents
+from harbourmaster.telemetry.text import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.serving.documents import Document
+
+STANDARD_INPUT: Final = "-"
+
+
+class UnreadableError(Exception):
+    """A dump that is none; the text is one line with the file and what is wrong with it."""
+
+
+class _Object(Struct, frozen=True):
+    kind: str = ""
+
+
+class _List(Struct, frozen=True):
+    items: tuple[Raw, ...] | None = None
+
+
+_kind_of: Final = msgspec.json.Decoder(_Object)
+_decode_list: Final = msgspec.json.Decoder(_List).decode
+
+
+def dump(manifest: dict[str, Any]) -> str:
+    """One document, with its keys in the order that they have."""
+    text: str = yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
+class _Dumper(yaml.CSafeDumper):
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        """Write shared values out: readers of manifests expect no anchors."""
+        return True
+
+
+def read_paths(paths: list[Path]) -> Iterator[Document | Problem]:
+    """The documents of files, of folders, and of standard input for ``-``."""
+    for path in paths:
+        if str(path) == STANDARD_INPUT:
+            yield from parse_documents(sys.stdin.buffer.read(), "standard input")
+        elif path.is_dir():
+            for file in files_in(path):
+                yield from read_documents(file)
+        else:
+            yield from read_documents(path)
+
+
+class Dump:
+    """What kubectl printed of a cluster: objects of some kinds, in the place of a ``Reader``."""
+
+    def __init__(self, file: Path, resources: Collection[Resource]) -> None:
+        """Raises UnreadableError."""
+        self.faults: list[str] = []
+        """Objects that cannot be read."""
+        self._by_kind: dict[str, list[tuple[int, Raw]]] = {each.kind: [] for each in resources}
+        self._file = file
+        for index, raw in enumerate(_objects_in(file)):
+            try:
+                kind = decode(_kind_of, raw, "").kind
+            except MalformedError as error:
+                self.faults.append(f"{file}: items[{index}]: {error}")
+                continue
+            if kind in self._by_kind:
+                self._by_kind[kind].append((index, raw))
+
+    def has(self, *resources: Resource) -> bool:
+        """Whether there is an object of one of the kinds."""
+        return any(self._by_kind[each.kind] for each in resources)
+
+    async def listed(self, resource: Resource, pick: Callable[[Raw], object]) -> None:
+        """Have ``pick`` look at every object, once: what was looked at is let go.
+
+        Raises UnreadableError, with the place in the file, where ``pick`` raises MalformedError.
+        """
+        objects = self._by_kind[resource.kind]
+        objects.reverse()
+        while objects:
+            index, raw = objects.pop()
+            try:
+                pick(raw)
+            except MalformedError as error:
+                raise UnreadableError(f"{self._file}: items[{index}]: {error}") from None
+
+
+def _objects_in(file: Path) -> Iterator[Raw]:
+    """Each object of a dump, JSON or YAML. Raises UnreadableError."""
+    try:
+        is_input = str(file) == STANDARD_INPUT
+        text = sys.stdin.buffer.read() if is_input else file.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"{file}: cannot be read: {reason(error)}") from None
+    try:
+        found = _decode_list(text)
+    except (msgspec.DecodeError, RecursionError):
+        for document in parse_documents(text, str(file)):
+            if isinstance(document, Problem):
+                raise UnreadableError(str(document)) from None
+            yield Raw(msgspec.json.encode(document.value))
+        return
+    yield from (Raw(text),) if found.items is None else found.items

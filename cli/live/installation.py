@@ -1,0 +1,167 @@
+"""Our own installation in a cluster: its processes, their settings, certificates and Lease."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api.resources import (
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+)
+from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
+from harbourmaster.cli.live.kinds import (
+    decode_anything,
+    decode_configuration,
+    decode_secret,
+    decode_workload,
+    metadata_in,
+)
+from harbourmaster.cli.live.reader import Reader, unreadable
+from harbourmaster.cli.live.settings import UnknownSettingsError, running_settings
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.errors import ApiError, ForbiddenError
+from harbourmaster.kube.lease import decode_lease
+from harbourmaster.registration.desired import NAME
+from harbourmaster.webhook.settings import WebhookSettings
+
+if TYPE_CHECKING:
+    from harbourmaster.api.metadata import Metadata
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.live.kinds import Configuration, Workload
+    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.lease import Lease
+
+T = TypeVar("T", bound=Struct)
+
+CONFIGURATIONS: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+"""The kinds of webhook configurations; each has one of ours."""
+NOT_INSTALLED: Final = "no Deployment of Harbourmaster in namespace"
+"""Begins what is said of settings where nothing is installed, as of a plane on one machine."""
+_ASSUMED: Final = "assuming the default settings"
+
+
+class Installation(Reader):
+    """One look at a cluster and at our installation in it."""
+
+    def __init__(self, client: Client | None, namespace: str, canary_namespace: str = "") -> None:
+        super().__init__(client)
+        self.namespace = namespace
+        """The one in which we are installed."""
+        self.canary_namespace = canary_namespace
+        """Where a pod is tried by a dry run; empty for any that webhooks select."""
+
+    async def namespaces(self) -> list[Metadata]:
+        """The metadata of all namespaces."""
+        return await self.items(NAMESPACES, metadata_in, metadata_only=True)
+
+    async def home(self) -> Metadata | None:
+        """Our own namespace."""
+        return await self.read(NAMESPACES, self.namespace, metadata_in)
+
+    async def stored_configurations(self) -> dict[Resource, dict[str, Any] | None]:
+        """Both webhook configurations of ours as they are stored."""
+        return {each: await self.read(each, NAME, decode_anything) for each in CONFIGURATIONS}
+
+    async def configuration(self, resource: Resource) -> Configuration | None:
+        """One of them, projected."""
+        return await self.read(resource, NAME, decode_configuration)
+
+    async def configurations(self, resource: Resource) -> list[Configuration]:
+        """All of a cluster, everybody's."""
+        return await self.items(resource, decode_configuration)
+
+    async def deployment(self, name: str) -> Workload | None:
+        """One of our Deployments."""
+        return await self.read(DEPLOYMENTS, name, decode_workload, self.namespace)
+
+    async def controller_settings(self) -> ControllerSettings | None:
+        """Those of the controller; None where they are not stated in the cluster."""
+        return await self._settings(CONTROLLER, ControllerSettings)
+
+    async def webhook_settings(self) -> WebhookSettings | None:
+        """Those of the webhook; None where they are not stated in the cluster."""
+        return await self._settings(WEBHOOK, WebhookSettings)
+
+    async def _settings(self, name: str, kind: type[T]) -> T | None:
+        """Raises UnknownSettingsError where what is stated can't be read."""
+        try:
+            await self.deployment(name)
+        except ForbiddenError:
+            return None
+        return await self._running(name, kind)
+
+    async def _running(self, name: str, kind: type[T]) -> T | None:
+        async def read() -> T | None:
+            return await running_settings(self.find, self.namespace, name, kind)
+
+        return await self.once(("settings", name), read)
+
+    async def assumed_settings(self, name: str, kind: type[T]) -> tuple[T, str]:
+        """The settings of a process, and why they may be others; empty where they are right."""
+        where = f"Deployment {self.namespace}/{name}"
+        try:
+            found = await self._running(name, kind)
+            return (kind(), await self._absent(where)) if found is None else (found, "")
+        except ApiError as error:
+            return kind(), f"{unreadable(error, where)}; {_ASSUMED}"
+        except (UnknownSettingsError, msgspec.MsgspecError) as error:
+            return kind(), f"{where}: {error}; {_ASSUMED}"
+
+    async def _absent(self, where: str) -> str:
+        """What is said of a Deployment that is not there; the same of both where neither is."""
+        if any(
+            [await self.find(DEPLOYMENTS, one, self.namespace) for one in (WEBHOOK, CONTROLLER)]
+        ):
+            return f"{where} not found (--installed-in says where to look); {_ASSUMED}"
+        return f"{NOT_INSTALLED} {self.namespace} (--installed-in); {_ASSUMED}"
+
+    async def known_settings(self) -> ControllerSettings:
+        """The controller's settings, by default those that are shipped."""
+        try:
+            return await self.controller_settings() or ControllerSettings()
+        except (UnknownSettingsError, ApiError):
+            return ControllerSettings()
+
+    async def secret(self) -> dict[str, bytes] | None:
+        """What the Secret of the certificates holds; None where there is none."""
+        name = (await self.known_settings()).certificates.secret_name
+        found = await self.read(SECRETS, name, decode_secret, self.namespace)
+        return (found.data or {}) if found is not None else None
+
+    async def lease(self) -> Lease | None:
+        """Who leads."""
+        name = (await self.known_settings()).leader_election.lease_name
+        return await self.read(LEASES, name, decode_lease, self.namespace)
+
+    async def is_led(self) -> bool:
+        """Whether a controller leads, as far as its Lease tells; without elections, is ready."""
+        if not (await self.known_settings()).leader_election.enabled:
+            deployment = await self.deployment(CONTROLLER)
+            return deployment is not None and deployment.is_ready
+        lease = await self.lease()
+        return lease is not None and bool(lease.holder) and await self.overdue(lease) is None
+
+    async def overdue(self, lease: Lease) -> timedelta | None:
+        """How old a Lease is that has run out; None where it has not, or nobody tells."""
+        renewed = _time(lease.spec.renew_time)
+        myself = await self.caller()
+        if renewed is None or not myself.is_known:
+            return None
+        age = myself.now - renewed
+        return age if age > timedelta(seconds=lease.spec.lease_duration_seconds or 0) else None
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,289 @@
+"""Reads a cluster for one command: each object and each list is asked for once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.cli.live.cluster import collect, complain, count
+from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.kube.errors import (
+    ApiError,
+    ForbiddenError,
+    NotFoundError,
+    UnauthorizedError,
+    UnreachableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from harbourmaster.api.metadata import Metadata
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.kube.client import Client
+
+T = TypeVar("T")
+
+_WIDTH: Final = 16
+"""Requests that are under way at one time."""
+_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_FORBIDDEN: Final = re.compile(
+    r"""cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"""
+    r"""(?:.*in the namespace "(?P<namespace>[^"]+)")?"""
+)
+_NOT_INSTALLED: Final = (
+    "the cluster does not know the kind: install its definition (kubectl apply --server-side -k "
+    "deploy/crds), unless that part is not wanted"
+)
+unread: ContextVar[Callable[[str], object]] = ContextVar("unread", default=complain)
+"""Gets one line for each object of a list that cannot be read."""
+
+
+async def together(*doing: Coroutine[Any, Any, T]) -> list[T]:
+    """What all of them give, in their order; where one fails the others are ended."""
+    tasks = [asyncio.create_task(each) for each in doing]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Caller(Struct, frozen=True):
+    """The user that the API server sees; no name, and our own time, where it does not say."""
+
+    name: str
+    now: datetime
+    is_known: bool = False
+
+
+class _UserInfo(Struct, frozen=True):
+    username: str = ""
+
+
+class _ReviewMetadata(Struct, frozen=True, rename="camel"):
+    creation_timestamp: datetime | None = None
+
+
+class _ReviewStatus(Struct, frozen=True, rename="camel"):
+    user_info: _UserInfo = _UserInfo()
+
+
+class _Review(Struct, frozen=True):
+    metadata: _ReviewMetadata = _ReviewMetadata()
+    status: _ReviewStatus = _ReviewStatus()
+
+
+_decode_review: Final = msgspec.json.Decoder(_Review).decode
+
+
+async def caller(client: Client) -> Caller:
+    """Ask the API server which user calls, and what time it has."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        answer = await client.request(
+            "POST", _REVIEWS, body=msgspec.json.encode(body), content_type="application/json"
+        )
+        found = _decode_review(answer)
+    except (ApiError, msgspec.DecodeError):
+        return Caller("", datetime.now(UTC))
+    stamp = found.metadata.creation_timestamp
+    return Caller(found.status.user_info.username, stamp or datetime.now(UTC), stamp is not None)
+
+
+async def caller_name(client: Client) -> str:
+    """The user's name; where the API server doesn't say, that on this machine."""
+    found = (await caller(client)).name
+    return found or f"unknown ({os.environ.get('USER', '?')} on {socket.gethostname()})"
+
+
+class Reader:
+    """One look at a cluster; without a client there is nothing to be found.
+
+    ``faults`` has one line for each thing that ``attempt`` could not read.
+    """
+
+    def __init__(self, client: Client | None) -> None:
+        self._client = client
+        self._known: dict[object, asyncio.Task[Any]] = {}
+        self._width = asyncio.Semaphore(_WIDTH)
+        self.faults: list[str] = []
+
+    @property
+    def client(self) -> Client:
+        """The cluster. Raises NotFoundError where none was given."""
+        if self._client is None:
+            raise NotFoundError("no cluster was asked")
+        return self._client
+
+    @property
+    def has_cluster(self) -> bool:
+        """Whether there is a cluster to be asked."""
+        return self._client is not None
+
+    async def close(self) -> None:
+        """Leave nothing under way."""
+        for task in self._known.values():
+            task.cancel()
+        await asyncio.gather(*self._known.values(), return_exceptions=True)
+
+    async def once(self, key: object, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What ``make`` gives, made once; an error is raised to all that ask."""
+        if key not in self._known:
+            self._known[key] = asyncio.create_task(make())
+        found: T = await asyncio.shield(self._known[key])
+        return found
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> bytes:
+        """One object's JSON. Raises an ApiError; ``is_kind_missing`` tells one NotFoundError."""
+        client = self.client
+
+        async def ask() -> bytes:
+            async with self._width:
+                return await client.get(resource, name, namespace)
+
+        return await self.once((resource, namespace, name), ask)
+
+    async def find(
+        self, resource: Resource, name: str, namespace: str | None = None
+    ) -> bytes | None:
+        """The same, None where there is none."""
+        try:
+            return await self.get(resource, name, namespace)
+        except NotFoundError:
+            return None
+
+    async def read(
+        self,
+        resource: Resource,
+        name: str,
+        decode: Callable[[bytes], T],
+        namespace: str | None = None,
+    ) -> T | None:
+        """The same, decoded."""
+        raw = await self.find(resource, name, namespace)
+        return decode(raw) if raw is not None else None
+
+    async def listed(
+        self,
+        resource: Resource,
+        pick: Callable[[msgspec.Raw], T | None],
+        namespace: str | None = None,
+        *,
+        skipped: Callable[[str], object] | None = None,
+        **options: Any,  # noqa: ANN401 - those of ``collect``
+    ) -> list[T]:
+        """What ``pick`` makes of every object.
+
+        ``skipped``, by default ``unread``, gets a line for each that it can't read. Raises an
+        ApiError.
+        """
+        client = self.client
+
+        async def ask() -> tuple[list[T], list[str]]:
+            lines: list[str] = []
+            async with self._width:
+                found = await collect(
+                    client, resource, pick, namespace=namespace, unread=lines.append, **options
+                )
+            return found, lines
+
+        key = ("list", resource, namespace, pick, tuple(sorted(options.items())))
+        found, lines = await self.once(key, ask)
+        while lines:
+            # Told once, however often the list is asked for.
+            (skipped or unread.get())(lines.pop(0))
+        return found
+
+    async def items(
+        self,
+        resource: Resource,
+        pick: Callable[[msgspec.Raw], T | None],
+        namespace: str | None = None,
+        **options: Any,  # noqa: ANN401 - those of ``collect``
+    ) -> list[T]:
+        """The same, nothing of a kind that is not there."""
+        try:
+            return await self.listed(resource, pick, namespace, **options)
+        except NotFoundError:
+            return []
+
+    async def metadata(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> list[Metadata]:
+        """The metadata of every object. Raises an ApiError."""
+        return await self.listed(resource, metadata_in, namespace, metadata_only=True, **options)
+
+    async def count(self, resource: Resource, namespace: str | None = None) -> int:
+        """How many objects there are. Raises an ApiError."""
+
+        async def ask() -> int:
+            async with self._width:
+                return await count(self.client, resource, namespace)
+
+        return await self.once(("count", resource, namespace), ask)
+
+    async def attempt(self, looking: Awaitable[T], default: T) -> T:
+        """The result, or ``default``; unless it is only not there, a line of ``faults`` says why.
+
+        Raises UnreachableError.
+        """
+        try:
+            return await looking
+        except UnreachableError:
+            raise
+        except NotFoundError:
+            return default
+        except ApiError as error:
+            self.faults.append(str(error))
+            return default
+
+    async def caller(self) -> Caller:
+        """Who we are, and what time the API server has."""
+        return await self.once("caller", lambda: caller(self.client))
+
+
+def is_kind_missing(error: NotFoundError) -> bool:
+    """Whether the API server lacks the kind, and not only the object: a Status says the latter."""
+    return not error.reason
+
+
+def raise_unusable(error: ApiError) -> None:
+    """Raise what ends every look at a cluster."""
+    if isinstance(error, (UnreachableError, UnauthorizedError)):
+        raise error
+
+
+def unreadable(error: ApiError, what: str) -> str:
+    """Why ``what`` can't be read and what to do, in one line.
+
+    Raises the error where no cluster can be read at all.
+    """
+    raise_unusable(error)
+    if isinstance(error, ForbiddenError):
+        return f"{what} could not be read: missing permission to {_right(error)}"
+    if isinstance(error, NotFoundError) and is_kind_missing(error):
+        return f"{what}: {_NOT_INSTALLED}"
+    return f"{what} could not be read: {error}"
+
+
+def _right(error: ForbiddenError) -> str:
+    """The missing right; as the API server says it where it does not say it as usual."""
+    found = _FORBIDDEN.search(error.message)
+    if found is None:
+        return f"read it ({error.message})"
+    group = f".{found['group']}" if found["group"] else ""
+    where = f" in namespace {found['namespace']}" if found["namespace"] else ""
+    return f"{found['verb']} {found['resource']}{group}{where}"

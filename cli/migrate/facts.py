@@ -1,0 +1,225 @@
+"""What objects of a cluster come to: whose they are, and what is to be said of them. Pure.
+
+kupid leaves alone the namespaces labelled ``role=kube-system``, Harbourmaster some by their names
+(kupid-spec 6.6, decision D6): a policy may reach other namespaces than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.field_errors import reason
+from harbourmaster.cli.live.kinds import decode_workload, metadata_in
+from harbourmaster.cli.migrate.legacy import (
+    INJECTED,
+    KUPID_EXCLUDED,
+    OF_CERTMANAGER,
+    SCHEDULER,
+    is_of_gardener,
+    release_of,
+    system_of_group,
+    system_of_webhooks,
+)
+from harbourmaster.cli.migrate.model import (
+    KEPTN,
+    Definition,
+    Policy,
+    Ref,
+    Registration,
+    Service,
+    StuckPod,
+)
+from harbourmaster.cli.migrate.plan import KEEP_OBJECT
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.gate_waits import pre_checks, wait_of
+from harbourmaster.lifecycle.gated_pods import decode_whole
+from harbourmaster.lifecycle.model import FAILED
+from harbourmaster.lifecycle.waiting import app_version_of, obstacle
+from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
+from harbourmaster.policies.model import Policy as StoredPolicy
+from harbourmaster.policies.validation import validate
+from harbourmaster.registration.settings import EXCLUDED_NAMESPACES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from harbourmaster.cli.live.kinds import Configuration
+    from harbourmaster.cli.live.kinds import Definition as StoredDefinition
+    from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+    from harbourmaster.policies.compiled import CompiledPolicy
+
+_PLURALS: Final = {CLUSTER_POLICY: "clusterpodschedulingpolicy", POLICY: "podschedulingpolicy"}
+_decoder: Final = msgspec.json.Decoder(StoredPolicy)
+
+
+def registration_of(
+    kind: str, one: Configuration, answers: Mapping[tuple[str, str], bool | None]
+) -> Registration | None:
+    """What a configuration of theirs comes to; None for somebody else's."""
+    names = [entry.name for entry in one.entries]
+    system = system_of_webhooks(one.metadata.name, names, [name for _, name in one.services])
+    if system is None:
+        return None
+    closed = [entry for entry in one.entries if entry.failure_policy == "Fail"]
+    asked = closed or one.entries
+    called = {service for entry in asked if (service := entry.service)}
+    return Registration(
+        ref=Ref(kind.lower(), one.metadata.name),
+        system=system,
+        services=tuple(Service(*each, answers.get(each)) for each in sorted(called)),
+        fails_closed=bool(closed),
+        covers_pods=any(entry.covers("", "pods") for entry in asked),
+        of_certmanager=bool(one.metadata.annotations.get(OF_CERTMANAGER)),
+    )
+
+
+def definition_of(
+    one: StoredDefinition, objects: int | None, converter: Service | None
+) -> Definition:
+    """What a CRD of theirs comes to; ``converter`` is None for ours."""
+    metadata = one.metadata
+    return Definition(
+        name=metadata.name,
+        system=system_of_group(one.spec.group) or KEPTN,
+        stored_versions=one.stored,
+        storage_version=one.storage,
+        objects=objects,
+        conversion=converter,
+        is_injected=metadata.labels.get(INJECTED) == "true",
+        release=release_of(metadata),
+        of_gardener=is_of_gardener(metadata),
+        is_kept=metadata.annotations.get(KEEP_OBJECT) == "true",
+    )
+
+
+def stuck_pod(raw: msgspec.Raw) -> StuckPod | None:
+    """The pod if it waits for Keptn; a gate counts before a scheduler that comes after it."""
+    pod = decode_workload(raw)
+    metadata, gates = pod.metadata, pod.gates
+    if metadata.deletion_timestamp or not (GATE in gates or pod.spec.scheduler_name == SCHEDULER):
+        return None
+    whole = decode_whole(raw, SCHEDULER)
+    workload = workload_of(whole.annotations, whole.labels)
+    is_open = whole.annotations.get(PARENT_KEY) == UNRESOLVED or (workload and not workload.version)
+    return StuckPod(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        gate=gates.index(GATE) if GATE in gates else None,
+        is_annotated=whole.has_annotations,
+        is_owned=metadata.controller is not None,
+        workload=workload,
+        is_told=bool(whole.refusal or whole.told),
+        failure=_unknown("its workload and version are not known yet") if is_open else "",
+    )
+
+
+def with_failure(
+    pod: StuckPod,
+    found: tuple[list[WorkloadVersion], list[AppVersion]] | None,
+    unreadable: Collection[str],
+) -> StuckPod:
+    """The pod with its check that failed; ``unreadable`` has versions, and namespaces of apps."""
+    if pod.workload is None or pod.failure:
+        return pod
+    key = f"{pod.namespace}/{names_of_pod(pod.workload).version}"
+    if found is None or key in unreadable or pod.namespace in unreadable:
+        return replace(pod, failure=_unknown("its KeptnWorkloadVersion could not be read"))
+    versions, apps = found
+    of_name = next((each for each in versions if each.metadata.key == key), None)
+    version = version_of_pod(pod.workload, of_name, None)
+    app = None
+    if version is not None:
+        local = [each for each in apps if each.metadata.namespace == pod.namespace]
+        app = app_version_of(version, local)
+    return replace(pod, failure=_failure_of(version, app))
+
+
+def _unknown(why: str) -> str:
+    """What is said of a pod whose checks cannot be looked up."""
+    return f"whether its check failed is unknown: {why}"
+
+
+def _failure_of(version: WorkloadVersion | None, app: AppVersion | None) -> str:
+    """What is said of a pod of this version whose check, or its app's, failed; empty for none."""
+    if version is None:
+        return ""
+    wait = wait_of(version, "")
+    if wait.code == "waits-for-app" and app is not None and obstacle(app) is not None:
+        return f"a check of its app failed, and it waits for {(pre_checks(app) or wait).text}"
+    has_failed = version.status.status == FAILED and wait.code != "waits-for-owner"
+    if has_failed or wait.code == "checks-failed":
+        return f"its check failed, and it waits for {wait.text}"
+    return ""
+
+
+class Reach(Struct, frozen=True):
+    """The namespaces that either of the two leaves alone, with their labels."""
+
+    only_ours: Mapping[str, Mapping[str, str]] = {}
+    """Excluded by Harbourmaster and not by kupid."""
+    only_kupid: Mapping[str, Mapping[str, str]] = {}
+    """Excluded by kupid and not by Harbourmaster."""
+
+
+def reach_of(namespaces: Mapping[str, Mapping[str, str]], own: str) -> Reach:
+    """Sort the namespaces; those of which nothing is to be said may be missing."""
+    key, value = KUPID_EXCLUDED
+    excluded = {*EXCLUDED_NAMESPACES, own}
+    ours = {
+        name: labels
+        for name, labels in namespaces.items()
+        if name in excluded and labels.get(key) != value
+    }
+    kupid = {
+        name: labels
+        for name, labels in namespaces.items()
+        if name not in excluded and labels.get(key) == value
+    }
+    return Reach(ours, kupid)
+
+
+def judge(raw: bytes | msgspec.Raw, kind: str, reach: Reach) -> Policy | None:
+    """What is to be said about a policy; None for nothing."""
+    metadata = metadata_in(raw)
+    ref = Ref(_PLURALS[kind], metadata.name, "" if kind == CLUSTER_POLICY else metadata.namespace)
+    try:
+        policy = decode(_decoder, raw, "")
+    except MalformedError as error:
+        return Policy(ref, faults=(str(error),))
+    # Validation asks the object for its kind, and lists need not carry it.
+    policy = replace(policy, kind=kind)
+    compiled = compile_policy(policy)
+    errors = validate(policy)
+    judged = Policy(
+        ref,
+        faults=(reason(errors),) if errors else (),
+        lost=_reached(compiled, reach.only_ours),
+        gained=_reached(compiled, reach.only_kupid),
+    )
+    return judged if judged.faults or judged.lost or judged.gained else None
+
+
+def _reached(
+    policy: CompiledPolicy, namespaces: Mapping[str, Mapping[str, str]]
+) -> tuple[str, ...]:
+    if policy.pods is None:
+        return ()
+    if policy.namespace is not None:
+        return (policy.namespace,) if policy.namespace in namespaces else ()
+    if policy.namespaces is None:
+        return ()
+    return tuple(
+        name
+        for name, labels in sorted(namespaces.items())
+        if policy.namespaces.matches({"kubernetes.io/metadata.name": name, **labels})
+    )

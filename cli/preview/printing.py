@@ -1,0 +1,204 @@
+"""A preview for people: as text, and as a comment on a pull request, of a length that fits there.
+
+Names come from strangers: nothing of them is markup, and no fence can be closed by what it holds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.live.files import dump
+from harbourmaster.cli.preview.model import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from harbourmaster.cli.preview.model import Change, Policies, Report
+
+LIMIT: Final = 60_000
+"""Characters of a comment; GitHub takes 65,536."""
+_NAMESPACES: Final = 8
+_ROWS: Final = 50
+_DIFF_LINES: Final = 200
+_MARKUP: Final = re.compile(r"([\\`*_{}\[\]()<>#+!|~&@])")
+_TICKS: Final = re.compile("`+")
+
+
+class Alike(Struct, frozen=True):
+    """Workloads with the same changes and warnings."""
+
+    workloads: tuple[Workload, ...]
+
+    @property
+    def pods(self) -> int:
+        """Of all of them."""
+        return sum(each.pods for each in self.workloads)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """That each of them gets."""
+        return self.workloads[0].warnings
+
+    def diff(self) -> list[str]:
+        """The fields of the pod spec that change, as a unified diff of YAML."""
+        changes = self.workloads[0].changes
+        now, then = _side(changes, then=False), _side(changes, then=True)
+        # The first lines name files, of which there are none.
+        return list(difflib.unified_diff(now, then, n=2, lineterm=""))[2:]
+
+
+def alike(workloads: Iterable[Workload]) -> list[Alike]:
+    """Groups, those of most workloads first."""
+    groups: dict[bytes, list[Workload]] = {}
+    for each in workloads:
+        key = msgspec.json.encode((each.changes, each.warnings))
+        groups.setdefault(key, []).append(each)
+    found = [Alike(tuple(each)) for each in groups.values()]
+    return sorted(found, key=lambda group: -len(group.workloads))
+
+
+def _side(changes: Iterable[Change], *, then: bool) -> list[str]:
+    fields: dict[str, Any] = {}
+    for each in changes:
+        value = each.then if then else each.now
+        if value is not None:
+            fields[each.field] = value
+    return dump(fields).splitlines() if fields else []
+
+
+def text(report: Report) -> Iterator[str]:
+    """The lines, most important first."""
+    yield from summary(report)
+    for note in report.notes:
+        yield f"note: {note}"
+    stranded = [each for each in report.workloads if each.fit is not None and each.fit.lost]
+    if stranded:
+        yield ""
+        yield "Pods that would no longer fit any node:"
+        for each in stranded:
+            yield from _stranded(each)
+    for group in alike(report.workloads):
+        yield ""
+        yield f"{shown([each.title for each in group.workloads])}, with {many(group.pods, 'pod')}:"
+        for line in group.diff():
+            yield f"  {line}"
+        for warning in group.warnings:
+            yield f"  warning: {warning}"
+
+
+def summary(report: Report) -> Iterator[str]:
+    """What is said in any form of the text."""
+    totals = report.totals
+    yield f"Policies: {policies(report.policies)}."
+    if not totals.changed:
+        yield f"None of {many(totals.workloads, 'workload')} would change."
+        return
+    yield (
+        f"{totals.changed} of {many(totals.workloads, 'workload')} would change, with "
+        f"{many(totals.pods, 'pod')}, in {many(len(report.namespaces), 'namespace')}: "
+        f"{namespaces(report.namespaces)}."
+    )
+    if not totals.nodes:
+        return
+    nodes = many(totals.nodes, "node")
+    yield f"{many(totals.unschedulable, 'pod')} would no longer fit any of {nodes}."
+    if totals.already_unschedulable:
+        verb = "is" if totals.already_unschedulable == 1 else "are"
+        yield f"{many(totals.already_unschedulable, 'pod')} {verb} already unschedulable."
+    if totals.unjudged:
+        yield f"{many(totals.unjudged, 'pod')}: whether they fit is unknown."
+
+
+def policies(found: Policies) -> str:
+    """What is new about the policies."""
+    parts = [
+        f"{len(names)} {verb} ({shown(list(names))})"
+        for verb, names in (
+            ("added", found.added),
+            ("changed", found.changed),
+            ("removed", found.removed),
+        )
+        if names
+    ]
+    return ", ".join([*parts, f"{found.unchanged} unchanged"])
+
+
+def namespaces(counts: dict[str, int]) -> str:
+    """The namespaces with most, and how many more."""
+    found = [f"{name} {count}" for name, count in counts.items()]
+    more = len(found) - _NAMESPACES
+    return ", ".join(found[:_NAMESPACES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _stranded(workload: Workload) -> Iterator[str]:
+    fit = workload.fit
+    if fit is not None:
+        yield f"  {workload.title}: {fit.lost} of {many(fit.pods, 'pod')}"
+        for reason, count in fit.reasons.items():
+            yield f"    {many(count, 'node')}: {reason}"
+
+
+def markdown(report: Report) -> Iterator[str]:
+    """The lines; groups of changes are left out where it gets too long."""
+    found = ["### Preview of scheduling policies", ""]
+    found += [f"- {escaped(line)}" for line in summary(report)]
+    found += [f"- note: {escaped(note)}" for note in report.notes]
+    found += _table(report)
+    yield from found
+    length = sum(map(len, found))
+    groups = alike(report.workloads)
+    for number, group in enumerate(groups):
+        block = list(_details(group))
+        length += sum(len(line) + 1 for line in block)
+        if length > LIMIT:
+            yield ""
+            yield f"{many(len(groups) - number, 'more group')} of changes, left out here."
+            return
+        yield from block
+
+
+def escaped(text: str) -> str:
+    """Text of strangers, on one line, none of which is markup."""
+    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
+
+
+def _table(report: Report) -> list[str]:
+    stranded = [each for each in report.workloads if each.fit is not None and each.fit.lost]
+    if not stranded:
+        return []
+    found = ["", "**Pods that would no longer fit any node**", ""]
+    found += ["| workload | pods | why |", "|---|---|---|"]
+    for each in stranded[:_ROWS]:
+        fit = each.fit
+        if fit is not None:
+            why = "; ".join(f"{many(count, 'node')}: {why}" for why, count in fit.reasons.items())
+            found.append(f"| {escaped(each.title)} | {fit.lost} of {fit.pods} | {escaped(why)} |")
+    if len(stranded) > _ROWS:
+        found += ["", f"{many(len(stranded) - _ROWS, 'more workload')}."]
+    return found
+
+
+def _details(group: Alike) -> Iterator[str]:
+    names = escaped(shown([each.title for each in group.workloads]))
+    yield ""
+    yield f"<details><summary>{names}, with {many(group.pods, 'pod')}</summary>"
+    yield ""
+    diff = group.diff()
+    cut = diff[:_DIFF_LINES]
+    longest = max((len(found) for line in cut for found in _TICKS.findall(line)), default=0)
+    fence = "`" * max(longest + 1, 3)
+    yield f"{fence}diff"
+    yield from cut
+    yield fence
+    if len(diff) > len(cut):
+        yield f"{len(diff) - len(cut)} more lines."
+    for warning in group.warnings:
+        yield f"- warning: {escaped(warning)}"
+    yield ""
+    yield "</details>"
