@@ -42,7 +42,7 @@ from harbourmaster.controller.settings import (
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.events import EventRecorder
-from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.serving.background import running
 from harbourmaster.serving.certificates import MirroredCertificate, MountedCertificate
 from harbourmaster.serving.health import health_app
@@ -344,7 +344,7 @@ class Manager:
             settings.dashboard,
             mirrors,
             leaf=None if settings.dashboard.is_local else self._leaf("dashboard", PEOPLE),
-            rules=GateRules(
+            rules=GateWaitRules(
                 max_age_seconds=lifecycle.max_gate_age_seconds,
                 on_expiry=lifecycle.on_expiry,
                 stale_after_intervals=lifecycle.stale_after_intervals,

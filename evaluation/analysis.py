@@ -52,7 +52,7 @@ class ObjectiveResult(Struct, frozen=True, gc=False):
         return not (self.error or self.is_failed) and self.is_warned
 
 
-class Verdict(Struct, frozen=True, gc=False):
+class AnalysisResult(Struct, frozen=True, gc=False):
     """What the whole analysis came to."""
 
     results: tuple[ObjectiveResult, ...]
@@ -87,23 +87,23 @@ class Verdict(Struct, frozen=True, gc=False):
         )
 
 
-class ObjectiveTold(AnalysisObjective, frozen=True, kw_only=True):
+class StoredObjective(AnalysisObjective, frozen=True, kw_only=True):
     """An objective in ``raw``, where a weight that is not told is none."""
 
     weight: int = 0
 
 
-class ToldResult(Struct, frozen=True, gc=False):
+class StoredResult(Struct, frozen=True, gc=False):
     """What ``raw`` says of one objective, as far as metrics show it."""
 
-    objective: ObjectiveTold
+    objective: StoredObjective
     value: float = 0.0
 
 
-class Told(Struct, frozen=True, rename="camel"):
+class StoredAnalysis(Struct, frozen=True, rename="camel"):
     """What ``raw`` says, as far as metrics show it."""
 
-    objective_results: tuple[ToldResult, ...] = ()
+    objective_results: tuple[StoredResult, ...] = ()
     total_score: float = 0.0
     maximum_score: float = 0.0
 
@@ -113,10 +113,10 @@ class Told(Struct, frozen=True, rename="camel"):
         return percentage(self.total_score, self.maximum_score)
 
 
-_decode: Final = msgspec.json.Decoder(Told).decode
+_decode: Final = msgspec.json.Decoder(StoredAnalysis).decode
 
 
-def decode_raw(raw: str) -> Told | None:
+def decode_raw(raw: str) -> StoredAnalysis | None:
     """What an analysis came to; None where it is nobody's verdict."""
     try:
         return _decode(raw)
@@ -124,7 +124,9 @@ def decode_raw(raw: str) -> Told | None:
         return None
 
 
-def judge(measured: Iterable[tuple[AnalysisObjective, Measured]], limits: TotalScore) -> Verdict:
+def judge(
+    measured: Iterable[tuple[AnalysisObjective, Measured]], limits: TotalScore
+) -> AnalysisResult:
     """The verdict on all objectives."""
     results = tuple(judge_objective(objective, found) for objective, found in measured)
     total = math.fsum(each.score for each in results)
@@ -133,7 +135,7 @@ def judge(measured: Iterable[tuple[AnalysisObjective, Measured]], limits: TotalS
     achieved = percentage(total, maximum)
     passed = not is_lost and achieved >= limits.pass_percentage
     warning = not is_lost and not passed and achieved >= limits.warning_percentage
-    return Verdict(results, total, maximum, passed, warning)
+    return AnalysisResult(results, total, maximum, passed, warning)
 
 
 def judge_objective(objective: AnalysisObjective, found: Measured) -> ObjectiveResult:

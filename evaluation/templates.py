@@ -24,7 +24,7 @@ _MARKED: Final = tuple(_BLANKS)
 _ARGUMENT: Final = re.compile(r"\.([^\W\d]\w*)")
 
 
-class Place(Struct, frozen=True, gc=False):
+class Placeholder(Struct, frozen=True, gc=False):
     """Where the value of an argument goes."""
 
     argument: str
@@ -33,12 +33,12 @@ class Place(Struct, frozen=True, gc=False):
 class Template(Struct, frozen=True, gc=False):
     """Texts and places, in order."""
 
-    parts: tuple[str | Place, ...]
+    parts: tuple[str | Placeholder, ...]
 
 
 def parse_template(text: str) -> Template:
     """The parts of a query. Raises ValueError with one line that names what is wrong."""
-    parts: list[str | Place] = []
+    parts: list[str | Placeholder] = []
     at, is_trimmed = 0, False
     while (start := text.find("{{", at)) >= 0:
         end = text.find("}}", start)
@@ -57,7 +57,7 @@ def parse_template(text: str) -> Template:
                 f"the query has the action '{action}': only arguments, "
                 "as in {{.name}}, are supported"
             )
-        parts += [before, Place(argument[1])]
+        parts += [before, Placeholder(argument[1])]
         at = end + 2
     parts.append(text[at:].lstrip(_BLANKS) if is_trimmed else text[at:])
     return Template(tuple(part for part in parts if part != ""))

@@ -49,7 +49,7 @@ class Runners(Struct, frozen=True):
     limits: dict[str, str] = {}
 
 
-class Outcome(Struct, frozen=True, gc=False):
+class JobResult(Struct, frozen=True, gc=False):
     """What became of a Job."""
 
     status: str
@@ -77,7 +77,7 @@ class Condition(Protocol):
         """One sentence."""
 
 
-def outcome_of(conditions: Iterable[Condition]) -> Outcome | None:
+def result_of(conditions: Iterable[Condition]) -> JobResult | None:
     """What became of the Job with these conditions; None while it runs.
 
     Only what is True counts, and a failure's text is that of its own condition.
@@ -86,9 +86,9 @@ def outcome_of(conditions: Iterable[Condition]) -> Outcome | None:
         if each.status != "True":
             continue
         if each.type in _SUCCESS:
-            return Outcome(SUCCEEDED)
+            return JobResult(SUCCEEDED)
         if each.type in _FAILURE:
-            return Outcome(FAILED, each.reason, each.message)
+            return JobResult(FAILED, each.reason, each.message)
     return None
 
 

@@ -21,7 +21,7 @@ class Child(Struct, frozen=True, gc=False):
     state: str = ""
 
 
-class World(Struct, frozen=True, kw_only=True):
+class Inputs(Struct, frozen=True, kw_only=True):
     """All that a version's next step depends on, besides itself."""
 
     children: Mapping[tuple[str, str], str] = {}
@@ -50,7 +50,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     """None: nothing is traced."""
 
 
-class Told(Struct, frozen=True, gc=False, kw_only=True):
+class PhaseNotice(Struct, frozen=True, gc=False, kw_only=True):
     """Something to tell once the status is written; it is about ``about``, a child, or the version.
 
     ``text`` and ``warning`` have defaults by phase and state.
@@ -76,13 +76,13 @@ class Step(Struct, frozen=True, kw_only=True):
 
     status: Status
     state: str
-    told: tuple[Told, ...] = ()
+    notices: tuple[PhaseNotice, ...] = ()
     creations: tuple[Creation, ...] = ()
     wait: float | None = None
     needs_look: bool = False
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class VersionStep(Struct, frozen=True, kw_only=True):
     """A version brought as far as it goes now.
 
     With ``creations``, or with ``needs_look``, it is not to be written: first the world must be
@@ -90,7 +90,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """
 
     status: Status
-    told: tuple[Told, ...] = ()
+    notices: tuple[PhaseNotice, ...] = ()
     creations: tuple[Creation, ...] = ()
     wait: float | None = None
     needs_look: bool = False

@@ -72,7 +72,7 @@ class Observation(Struct, frozen=True):
     is_denied: bool = False
 
 
-class Verdict(Struct, frozen=True):
+class ClusterStatusUpdate(Struct, frozen=True):
     """What the status says from now on; the conditions are those of ours, and all others."""
 
     state: str
@@ -81,13 +81,13 @@ class Verdict(Struct, frozen=True):
 
 def observe(
     state: str, conditions: tuple[Condition, ...], seen: Observation, now: str, generation: int = 0
-) -> Verdict:
+) -> ClusterStatusUpdate:
     """The new verdict after one of ``state`` and ``conditions``; ``now`` is RFC 3339.
 
     A cluster that was offline is Connecting for one look before anything else is said.
     """
     if seen.answers is None:
-        return Verdict(state or PENDING, conditions)
+        return ClusterStatusUpdate(state or PENDING, conditions)
     if not seen.answers:
         reason = INVALID_CREDENTIALS if seen.is_denied else NO_ANSWER
         reachable = Condition(
@@ -106,7 +106,7 @@ def observe(
     every = tuple(updated(conditions, written, now))
     if found == ONLINE and _is_false(every, METRICS_AVAILABLE):
         found = FAILING_METRICS
-    return Verdict(found, every)
+    return ClusterStatusUpdate(found, every)
 
 
 def schedulable(

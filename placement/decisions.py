@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.placement.course import held_until, moment, not_now, recent_times, stamp
+from harbourmaster.placement.application_status import (
+    held_until,
+    moment,
+    not_now,
+    recent_times,
+    stamp,
+)
 from harbourmaster.placement.decision import Decision, best_of, nothing_suits
 from harbourmaster.placement.filters import (
     Compiled,
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from harbourmaster.placement.candidates import Candidate
-    from harbourmaster.placement.decision import Verdict
+    from harbourmaster.placement.decision import CandidateVerdict
     from harbourmaster.placement.model import Application
     from harbourmaster.placement.passes import Pass, View
 
@@ -105,14 +111,14 @@ class _Case:
             return start.stayed("Stayed", f"it may not move again until {stamp(until)}")
         return self._compared(start, current)
 
-    def _current(self, name: str) -> Verdict | None:
+    def _current(self, name: str) -> CandidateVerdict | None:
         """Where it is now."""
         application = self._application
         bound, namespace = application.status.scheduled_to, application.metadata.namespace
         found = (each for each in self._view.verdicts if each.target.name == name)
         return next((each for each in found if each.target.is_at(bound, namespace)), None)
 
-    def _kept(self, current: Verdict | None) -> str:
+    def _kept(self, current: CandidateVerdict | None) -> str:
         """Why it stays whatever else there is; empty where it need not."""
         constraints, seen = self._application.spec.constraints, self._seen
         if constraints is not None and not constraints.migration:
@@ -132,14 +138,14 @@ class _Case:
             return ""
         return f"the metrics of '{target.name}' cannot be had: {target.measured.fault}"
 
-    def _is_sent_away(self, current: Verdict) -> bool:
+    def _is_sent_away(self, current: CandidateVerdict) -> bool:
         """Whether people want it to leave: neither metrics nor an outage are the reason."""
         target, wanted = current.target, self._view.wanted
         fits = Compiled(wanted.labels, wanted.custom_resources)
         is_out = bool(target.unready) and not target.outage
         return is_out or any(mismatches(target, fits, "Raw"))
 
-    def _volumes(self, current: Verdict) -> str:
+    def _volumes(self, current: CandidateVerdict) -> str:
         """Why its volumes keep it where it is; empty where they don't."""
         application = self._application
         is_allowed = application.metadata.annotations.get(MIGRATION_VOLUMES) == RECREATE
@@ -149,7 +155,7 @@ class _Case:
             return ""
         return _VOLUMES.format(kind)
 
-    def _placed(self, start: Decision, current: Verdict | None) -> Decision:
+    def _placed(self, start: Decision, current: CandidateVerdict | None) -> Decision:
         """It has no place yet, or must leave it, which no limit keeps it from."""
         scores = self._view.scores
         chosen = best(scores)
@@ -162,7 +168,7 @@ class _Case:
         out = current.reason if current is not None else "it is not there any more"
         return start.goes("Moved", f"'{start.current}' is out, {out}; {why}", target)
 
-    def _compared(self, start: Decision, now: Verdict) -> Decision:
+    def _compared(self, start: Decision, now: CandidateVerdict) -> Decision:
         """It could stay: whether it does better elsewhere."""
         current = now.target
         rules, scores = self._seen.rules, self._view.scores

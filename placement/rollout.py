@@ -91,7 +91,7 @@ class Done(Enum):
     FAILED = "failed"
 
 
-class Outcome(Struct, frozen=True):
+class ActionOutcome(Struct, frozen=True):
     """What became of an action in this pass; ``reason`` is a CamelCase word for a condition."""
 
     done: Done
@@ -121,7 +121,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Why the manifests can't be applied there."""
     is_applied: bool = False
     is_ready: bool = False
-    outcomes: Mapping[tuple[str, str], Outcome] = {}
+    outcomes: Mapping[tuple[str, str], ActionOutcome] = {}
 
 
 class Write(Struct, frozen=True):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from harbourmaster.placement.languages import Language
-    from harbourmaster.placement.model import Backoff, MetricReference, TargetConstraints
+    from harbourmaster.placement.model import MetricReference, RetryPolicy, TargetConstraints
 
 GLOBAL: Final = "Global"
 _LABELS: Final = "labels"
@@ -283,7 +283,7 @@ def _cloud_reference(kind: str, name: str) -> Iterator[FieldError]:
     yield from invalid_name(f"{at}.name", name, same_namespace=False)
 
 
-def _backoff(backoff: Backoff) -> Iterator[FieldError]:
+def _backoff(backoff: RetryPolicy) -> Iterator[FieldError]:
     at = "spec.backoff"
     for field, value, least in (
         ("delaySeconds", backoff.delay_seconds, 0),

@@ -17,7 +17,7 @@ from harbourmaster.controller.evaluation.analysis_queries import UnaskableError,
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.own_writes import OwnWrites
 from harbourmaster.evaluation.analysis import Measured, judge
-from harbourmaster.evaluation.analysis_course import (
+from harbourmaster.evaluation.analysis_progress import (
     LIMIT,
     delay,
     frozen,

@@ -24,7 +24,7 @@ _ONE_VALUE: Final = re.compile(_VALUE)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
-class Requirement(Struct, frozen=True):
+class LabelRequirement(Struct, frozen=True):
     """What one label must be; ``values`` are one for ``<`` and ``>`` and none for a key alone."""
 
     key: str
@@ -52,7 +52,7 @@ class Requirement(Struct, frozen=True):
 class Selector(Struct, frozen=True):
     """Requirements that must all hold; none select everything."""
 
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[LabelRequirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels are selected."""
@@ -66,7 +66,7 @@ def parse_selector(text: str) -> Selector:
     return Selector(tuple(_requirements(text)))
 
 
-def _requirements(text: str) -> Iterator[Requirement]:
+def _requirements(text: str) -> Iterator[LabelRequirement]:
     if not text.strip():
         return
     at = 0
@@ -80,18 +80,18 @@ def _requirements(text: str) -> Iterator[Requirement]:
         at = found.end() + 1
 
 
-def _requirement(found: re.Match[str]) -> Requirement:
+def _requirement(found: re.Match[str]) -> LabelRequirement:
     if found["absent"]:
-        return Requirement(found["missing"], "!")
+        return LabelRequirement(found["missing"], "!")
     key = found["key"]
     if found["sign"]:
         operator = "notin" if found["sign"] == "!=" else "in"
-        return Requirement(key, operator, frozenset((found["value"],)))
+        return LabelRequirement(key, operator, frozenset((found["value"],)))
     if found["order"]:
-        return Requirement(key, found["order"], frozenset((found["number"],)))
+        return LabelRequirement(key, found["order"], frozenset((found["number"],)))
     if found["set"]:
         values = frozenset(each.strip() for each in found["values"].split(","))
         if any(_ONE_VALUE.fullmatch(each) is None for each in values):
             raise ValueError(f"not a label's values from character {found.start('values') + 1} on")
-        return Requirement(key, found["set"], values)
-    return Requirement(key, "exists")
+        return LabelRequirement(key, found["set"], values)
+    return LabelRequirement(key, "exists")

@@ -8,7 +8,7 @@ from harbourmaster.api.resources import APP_VERSIONS
 from harbourmaster.controller.lifecycle.versions import Versions
 from harbourmaster.gates.names import version_name, workload_name
 from harbourmaster.lifecycle.model import AppVersion
-from harbourmaster.lifecycle.steps import World
+from harbourmaster.lifecycle.steps import Inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ class AppVersions:
         version = self._versions.current(key)
         if version is None:
             return None
-        return await self._versions.advance(version, World(workloads=self._states(version)))
+        return await self._versions.advance(version, Inputs(workloads=self._states(version)))
 
     def _states(self, version: AppVersion) -> dict[WorkloadEntry, str]:
         """What the workloads that the app lists are in, if there are such."""

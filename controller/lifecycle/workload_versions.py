@@ -12,7 +12,7 @@ from harbourmaster.controller.lifecycle.versions import Versions
 from harbourmaster.lifecycle.failed_nodes import inheriting
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
-from harbourmaster.lifecycle.steps import Told, World
+from harbourmaster.lifecycle.steps import Inputs, PhaseNotice
 from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class WorkloadVersions:
                 await self._versions.note_waiting(version)
                 return None
             version = self._inheriting(begun(await self._traced(version, app), app))
-        return await self._versions.advance(version, World(), partial(self._look, version))
+        return await self._versions.advance(version, Inputs(), partial(self._look, version))
 
     def _app_version(self, version: WorkloadVersion) -> AppVersion | None:
         app = (version.metadata.namespace, version.spec.app)
@@ -88,7 +88,7 @@ class WorkloadVersions:
         )
         told = None
         if found.complaint:
-            told = Told(
+            told = PhaseNotice(
                 phase=WORKLOAD_DEPLOY.name,
                 state="ReconcileError",
                 text=found.complaint,

@@ -17,6 +17,7 @@ from harbourmaster.controller.own_writes import OwnWrites
 from harbourmaster.controller.placement.reports import FRESH, reported
 from harbourmaster.controller.placement.writing import changes, is_news, write
 from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.placement.application_status import moment
 from harbourmaster.placement.backends import (
     cluster_is_settled,
     decide_cluster,
@@ -25,7 +26,6 @@ from harbourmaster.placement.backends import (
     settled_cluster,
     settled_magnum_cluster,
 )
-from harbourmaster.placement.course import moment
 from harbourmaster.placement.records import record
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class ProjectScheduler:
         seen = snapshot.seen
         began = time.perf_counter()
         decision = decide_magnum_cluster(found, seen)
-        projects = seen.world.projects
+        projects = seen.snapshot.projects
         status = settled_magnum_cluster(found, decision, projects, partial(record, seen=seen))
         if decision.outcome != "Waiting":
             context.metrics.decided("MagnumCluster", decision.outcome, time.perf_counter() - began)

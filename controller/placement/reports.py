@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.api.times import stamp
+from harbourmaster.placement.application_status import changed, moment
 from harbourmaster.placement.cluster_state import METRICS_AVAILABLE
-from harbourmaster.placement.course import changed, moment
 from harbourmaster.placement.model import FALSE, TRUE, Condition, MetricReport, condition
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from harbourmaster.controller.own_writes import OwnWrites
 from harbourmaster.controller.placement.writing import changes, is_news, write
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.placement.course import next_time, settled
+from harbourmaster.placement.application_status import next_time, settled
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import FALSE, SCHEDULED, condition
 from harbourmaster.placement.records import record

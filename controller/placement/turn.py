@@ -23,12 +23,12 @@ from harbourmaster.placement.rollout import (
     CHECK,
     CLUSTER_UNKNOWN,
     DELETE,
+    ActionOutcome,
     Apply,
     Check,
     Delete,
     Done,
     Limits,
-    Outcome,
     Reach,
     Rest,
     SetFinalizer,
@@ -99,7 +99,7 @@ class Turn:
         )
         self._is_ending = bool(found.metadata.deletion_timestamp)
         self._is_released = found.status.scheduled_generation == found.metadata.generation
-        self._outcomes: dict[tuple[str, str], Outcome] = {}
+        self._outcomes: dict[tuple[str, str], ActionOutcome] = {}
         self._silent: set[str] = set()
         self._target: Session | None = None
         """The cluster that ``_prepared`` is for; None where nothing is prepared."""
@@ -258,7 +258,7 @@ class Turn:
             except UnreachableError:
                 self._note_silence(cluster)
             except ApiError as error:
-                outcome = Outcome(Done.FAILED, "CheckFailed", str(error))
+                outcome = ActionOutcome(Done.FAILED, "CheckFailed", str(error))
         self._finish((CHECK, cluster), outcome)
 
     async def _apply(self, action: Apply) -> None:
@@ -322,13 +322,13 @@ class Turn:
         others = [each for name, each in self.book.record.inventory.items() if name != cluster]
         return frozenset(ref.uid for each in others for ref in each if ref.uid)
 
-    def _finish(self, action: tuple[str, str], outcome: Outcome) -> None:
+    def _finish(self, action: tuple[str, str], outcome: ActionOutcome) -> None:
         self._outcomes[action] = outcome
         if outcome.done is not Done.YES:
             self.is_unfinished = True
 
-    def _no_answer(self, cluster: str) -> Outcome:
-        return Outcome(Done.FAILED, CLUSTER_UNKNOWN, f"cluster {cluster} does not answer")
+    def _no_answer(self, cluster: str) -> ActionOutcome:
+        return ActionOutcome(Done.FAILED, CLUSTER_UNKNOWN, f"cluster {cluster} does not answer")
 
     def _note_silence(self, cluster: str) -> None:
         """A call had no answer: until that is looked into, nothing more is asked there."""

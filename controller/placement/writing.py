@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.placement.course import moment
+from harbourmaster.placement.application_status import moment
 from harbourmaster.placement.model import ApplicationStatus, ClusterStatus
 
 if TYPE_CHECKING:

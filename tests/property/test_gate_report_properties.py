@@ -13,7 +13,7 @@ from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.release import may_go
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
-from harbourmaster.lifecycle.gate_verdict import A_NODE, Code, GateRules
+from harbourmaster.lifecycle.gate_verdict import A_NODE, Code, GateWaitRules
 from harbourmaster.lifecycle.gate_waits import waits_for
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import (
@@ -182,7 +182,7 @@ def facts_in(other, tasks, evaluations):
 
 
 RULES = st.builds(
-    GateRules,
+    GateWaitRules,
     max_age_seconds=st.sampled_from([0.0, 60.0, 500.0]),
     on_expiry=st.sampled_from(["Keep", "Release"]),
 )

@@ -27,7 +27,7 @@ from harbourmaster.controller.validation import validate
 from harbourmaster.dashboard.mirrors import DashboardMirrors, known_policy
 from harbourmaster.dashboard.server import DashboardServer
 from harbourmaster.dashboard.settings import DashboardSettings
-from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.handshakes import strict_client
 from helpers.patience import PATIENCE
@@ -156,7 +156,7 @@ def test_no_port_that_others_reach_is_without_a_certificate(client):
             settings.dashboard,
             DashboardMirrors(client),
             leaf=None,
-            rules=GateRules(),
+            rules=GateWaitRules(),
             definition_namespaces=(),
             note_crash=print,
         )

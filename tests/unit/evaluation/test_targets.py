@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from harbourmaster.evaluation.targets import Condition, is_met, parse_number, parse_target
+from harbourmaster.evaluation.targets import Comparison, is_met, parse_number, parse_target
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_long_texts_are_cut_in_messages_and_stay_one_line():
 
 
 def test_a_target_is_conditions_in_order():
-    assert parse_target(">=1,<2") == (Condition(">=", 1.0), Condition("<", 2.0))
+    assert parse_target(">=1,<2") == (Comparison(">=", 1.0), Comparison("<", 2.0))

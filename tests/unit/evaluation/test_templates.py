@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.evaluation.templates import LONGEST, Place, parse_template, render
+from harbourmaster.evaluation.templates import LONGEST, Placeholder, parse_template, render
 
 HOSTILE = ['"', "'", "`", "\\", "}", "{", '"}) or vector(1) #', '\\"', "a\\", "~", '~"', "$(x)"]
 PROVIDERS = ["prometheus", "thanos", "cortex", "datadog", "dynatrace", "dql", "elastic", "other"]
@@ -50,7 +50,7 @@ def test_what_is_rendered(text, rendered):
 
 
 def test_the_parts():
-    assert parse_template("a{{.x}}b").parts == ("a", Place("x"), "b")
+    assert parse_template("a{{.x}}b").parts == ("a", Placeholder("x"), "b")
 
 
 def test_an_argument_that_is_missing_is_named():

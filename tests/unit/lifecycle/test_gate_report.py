@@ -11,7 +11,7 @@ import pytest
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
-from harbourmaster.lifecycle.gate_verdict import Code, GateRules
+from harbourmaster.lifecycle.gate_verdict import Code, GateWaitRules
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
@@ -67,7 +67,7 @@ def app(**status):
 
 def told(obj, found=None, *, of=None, max_age=0.0, on_expiry="Keep", **facts):
     given = decode_whole(msgspec.json.encode(obj), SCHEDULER)
-    rules = GateRules(max_age_seconds=max_age, on_expiry=on_expiry)
+    rules = GateWaitRules(max_age_seconds=max_age, on_expiry=on_expiry)
     return gate_report(given, Facts(version=found, app=of, **facts), rules, NOW)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.passes import Pass
-from harbourmaster.placement.world import world_of
+from harbourmaster.placement.snapshot import snapshot_of
 from helpers.placing import (
     NOW,
     ONLINE,
@@ -332,7 +332,7 @@ def test_metrics_of_a_namespace_and_global_ones_are_two():
         made("Cluster", "y", spec={"metrics": refs({"/m": 1})}, status=ONLINE),
     )
     readings = {("", "m"): 0.2, ("ns", "m"): 0.8}
-    found = decide(app, Pass(world_of([*objects, metric("m"), metric("/m")], readings), NOW))
+    found = decide(app, Pass(snapshot_of([*objects, metric("m"), metric("/m")], readings), NOW))
     assert found.scores == {"x": 0.2, "y": 0.8}
 
 
@@ -826,5 +826,5 @@ def test_of_two_metrics_of_one_name_a_constraint_means_the_own_one():
     objects = (found, cloud("os", {"m": 1}), metric("m"), metric("/m"))
     readings = {("", "m"): 0.2, ("ns", "m"): 0.8}
     for text, matches in (("m > 0.5", ["x"]), ("m < 0.5", [])):
-        view = Pass(world_of(objects, readings), NOW)
+        view = Pass(snapshot_of(objects, readings), NOW)
         assert matched(decide(application(metrics=[text]), view)) == matches

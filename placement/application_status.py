@@ -26,7 +26,7 @@ from harbourmaster.placement.model import (
     SCHEDULED,
     TRUE,
     Condition,
-    Reference,
+    TargetReference,
     condition,
 )
 from harbourmaster.placement.rules import MOST_MOVES, MOVE_WINDOW
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from harbourmaster.placement.model import (
         Application,
         ApplicationStatus,
-        Backoff,
         DecisionRecord,
+        RetryPolicy,
     )
     from harbourmaster.placement.rules import Rules
 
@@ -180,7 +180,7 @@ def settled(
     return msgspec.structs.replace(after, last_decision=record(decision))
 
 
-def tries_left(backoff: Backoff, left: int | None) -> int | None:
+def tries_left(backoff: RetryPolicy, left: int | None) -> int | None:
     """How many tries there are after one more has failed; None where there was none left.
 
     Without a limit they stay -1.
@@ -191,7 +191,7 @@ def tries_left(backoff: Backoff, left: int | None) -> int | None:
     return left - 1 if left > 0 else None
 
 
-def next_try(backoff: Backoff, now: datetime) -> str:
+def next_try(backoff: RetryPolicy, now: datetime) -> str:
     """The stamp of the next try: always the same time later, whole seconds and never early."""
     wait = backoff.delay_seconds * backoff.factor
     wait = min(max(wait, LEAST_WAIT), LONGEST_WAIT) if math.isfinite(wait) else LONGEST_WAIT
@@ -254,7 +254,7 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
         moves = (*recent_times(moves, decision.time), time)[-MOST_MOVES:]
     return msgspec.structs.replace(
         _with_condition(before, decision, TRUE, phase=phase),
-        scheduled_to=Reference(name=target.name, uid=target.uid),
+        scheduled_to=TargetReference(name=target.name, uid=target.uid),
         scheduled_time=time,
         scheduled_generation=decision.generation,
         next_reschedule_time=stamp(decision.time + timedelta(seconds=rules.reschedule_after)),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harbourmaster.evaluation.analysis_course import (
+from harbourmaster.evaluation.analysis_progress import (
     bounds,
     delay,
     frozen,
