@@ -264,7 +264,7 @@ class _Steps:
         asked = policy.node_name_requirement
         if asked is None or not _is_there(asked, after):
             return Contribution(full, name, "left-out", why=_why_not(whys))
-        return Contribution(full, name, "as-affinity", why="a pod with a gate may name no node")
+        return Contribution(full, name, "as-affinity", why="a pod with a gate must not name a node")
 
     def _scheduler(
         self, reference: str, name: str, before: Fields, after: Fields, whys: dict[str, str]

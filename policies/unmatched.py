@@ -24,7 +24,7 @@ _SHOWN: Final = 5
 """Values of one expression that are written out."""
 ELSEWHERE: Final = "metadata.namespace"
 """The path where a policy is of another namespace."""
-_ABSENT: Final = "is absent, which selects nothing; an empty one selects everything"
+_ABSENT: Final = "is absent, so it selects nothing; an empty selector selects everything"
 
 
 class Mismatch(Struct, frozen=True, rename="camel"):
@@ -45,7 +45,7 @@ class MatchSubject(Struct, frozen=True):
     namespace_labels: dict[str, str]
     labels: dict[str, str]
     whose: str = "the pod"
-    """How the object is called that has the labels: a template is no pod."""
+    """The object with the labels, in words: a template is not a pod."""
 
 
 def why_unmatched(
