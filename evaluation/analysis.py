@@ -1,4 +1,4 @@
-"""The verdict of an Analysis: points for each objective, and what Keptn tells of them (4.5)."""
+"""The result of an Analysis: points for each objective, and Keptn's JSON of them (4.5)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ALL: Final = 100.0
 
 
 class Measured(Struct, frozen=True, gc=False):
-    """What an objective's query gave: a number as text."""
+    """The result of an objective's query: a number as text."""
 
     query: str
     value: str
 
 
 class ObjectiveResult(Struct, frozen=True, gc=False):
-    """What one objective came to; ``error`` says why its value does not count."""
+    """The result of one objective; ``error`` says why its value does not count."""
 
     objective: AnalysisObjective
     query: str
@@ -53,7 +53,7 @@ class ObjectiveResult(Struct, frozen=True, gc=False):
 
 
 class AnalysisResult(Struct, frozen=True, gc=False):
-    """What the whole analysis came to."""
+    """The result of the whole analysis."""
 
     results: tuple[ObjectiveResult, ...]
     total: float
@@ -88,20 +88,20 @@ class AnalysisResult(Struct, frozen=True, gc=False):
 
 
 class StoredObjective(AnalysisObjective, frozen=True, kw_only=True):
-    """An objective in ``raw``, where a weight that is not told is none."""
+    """An objective in ``raw``, where a missing weight is 0."""
 
     weight: int = 0
 
 
 class StoredResult(Struct, frozen=True, gc=False):
-    """What ``raw`` says of one objective, as far as metrics show it."""
+    """The part of one objective in ``raw`` that metrics show."""
 
     objective: StoredObjective
     value: float = 0.0
 
 
 class StoredAnalysis(Struct, frozen=True, rename="camel"):
-    """What ``raw`` says, as far as metrics show it."""
+    """The part of ``raw`` that metrics show."""
 
     objective_results: tuple[StoredResult, ...] = ()
     total_score: float = 0.0
@@ -117,7 +117,7 @@ _decode: Final = msgspec.json.Decoder(StoredAnalysis).decode
 
 
 def decode_raw(raw: str) -> StoredAnalysis | None:
-    """What an analysis came to; None where it is nobody's verdict."""
+    """The stored result of an analysis; None where the text is not one."""
     try:
         return _decode(raw)
     except msgspec.DecodeError:
@@ -141,7 +141,7 @@ def judge(
 def judge_objective(objective: AnalysisObjective, found: Measured) -> ObjectiveResult:
     """All points where no criterion is fulfilled, half of them with a warning, else none.
 
-    A value that is no number, or a target that can't be read, has no points and an error.
+    An invalid value or target gives no points and an error.
     """
     target = Target()
     try:
@@ -165,7 +165,7 @@ def parse_value(text: str) -> float:
     except ValueError as error:
         raise ValueError(f"value {error}") from None
     if not math.isfinite(value):
-        raise ValueError(f"value '{text}' is no measurement")
+        raise ValueError(f"value '{text}' is not a finite number")
     return value
 
 

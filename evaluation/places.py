@@ -1,7 +1,7 @@
-"""How a value gets into a query without altering its structure (S27).
+"""Inserts values into a query without altering its structure (S27).
 
-Within quotes it is escaped as the provider's language wants it. Outside of them it must be a word
-or a number, so no operator, bracket or blank. Control characters and line ends stand nowhere.
+Within quotes a value is escaped for the provider's language. Outside of quotes it must be a word
+or a number. Control characters and line ends are rejected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BEFORE_SIGN: Final = re.compile(r"[\s(\[{,=<>!+*/%^:]")
 
 
 class Syntax(Struct, frozen=True, gc=False):
-    """As much of a language as says where its strings begin and end."""
+    """How strings begin and end in a query language."""
 
     quotes: Mapping[str, str] = {}
     """By quote, what escapes it and itself; empty where nothing does."""
@@ -75,7 +75,7 @@ class Scanner:
             at += self._step(self._syntax, text, at)
 
     def value(self, name: str, value: str) -> None:
-        """The value of the argument ``name``. Raises ValueError where it may not stand here."""
+        """The value of the argument ``name``. Raises ValueError where it is not allowed here."""
         if any(unicodedata.category(each) in _CONTROL for each in value):
             raise ValueError(
                 f"the argument '{name}' has control characters or line ends: '{shortened(value)}'"
@@ -88,7 +88,7 @@ class Scanner:
             self.written.append(value)
         else:
             raise ValueError(
-                f"the argument '{name}' stands outside of quotes, where it must be a word or "
+                f"the argument '{name}' is outside of quotes, so it must be a word or "
                 f"a number: '{shortened(value)}'"
             )
 
@@ -123,13 +123,13 @@ class Scanner:
         escape = syntax.quotes[self._quote]
         if self._is_escaped:
             # The template's own would escape ours.
-            raise ValueError(f"the argument '{name}' stands behind a '{escape}' of the query")
+            raise ValueError(f"the argument '{name}' follows a '{escape}' of the query")
         if escape:
             doubled = value.replace(escape, escape * 2)
             return doubled.replace(self._quote, escape + self._quote)
         if self._quote in value or "\\" in value:
             raise ValueError(
-                f"the argument '{name}' stands between {self._quote}, where it may have neither "
+                f"the argument '{name}' is inside {self._quote}, so it must contain neither "
                 f"that nor a backslash: '{shortened(value)}'"
             )
         return value

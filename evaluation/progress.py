@@ -1,6 +1,6 @@
-"""The course of an evaluation: measured again and again until all objectives are met, or enough is.
+"""Progress of an evaluation: it is measured until all objectives are met or retries run out.
 
-All of it is in the object's status, so a controller that is started again goes on where it was.
+All of it is in the object's status, so a restarted controller continues where it stopped.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Progress(Struct, frozen=True, gc=False):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is a verdict, which nothing changes any more."""
+        """Whether the result is final."""
         return self.state in {SUCCEEDED, FAILED}
 
 
 def allowed(retries: int) -> int:
-    """Measurements before an evaluation fails: one even where no retries are wanted."""
+    """Measurements before an evaluation fails: at least one."""
     return max(retries, 1)
 
 
@@ -87,7 +87,7 @@ def summary(progress: Progress) -> str:
 
 
 def undefined(progress: Progress, definition: str) -> Progress:
-    """Without its definition it waits, and says for what; that is no try."""
+    """Waiting for its definition; this does not count as a try."""
     waiting = Result("", PENDING, f"keptnevaluationdefinition '{definition}' not found")
     return msgspec.structs.replace(progress, results={definition: waiting, **progress.results})
 

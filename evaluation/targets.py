@@ -64,7 +64,7 @@ def parse_number(text: str) -> float:
     if _SPECIAL.fullmatch(text):
         return float(text)
     if not _DECIMAL.fullmatch(text):
-        raise ValueError(f"'{shortened(text)}' is no number")
+        raise ValueError(f"'{shortened(text)}' is not a number")
     found = float(text)
     if math.isinf(found):
         raise ValueError(f"'{shortened(text)}' is out of range")
@@ -72,9 +72,9 @@ def parse_number(text: str) -> float:
 
 
 def is_met(target: tuple[Comparison, ...], value: float) -> bool:
-    """Whether ``value`` meets all conditions. What is not finite is no measurement: it never does.
+    """Whether ``value`` meets all conditions; one that is not finite never does.
 
-    A division by nothing would pass otherwise.
+    A division by zero would pass otherwise.
     """
     return math.isfinite(value) and all(condition.holds(value) for condition in target)
 

@@ -1,7 +1,7 @@
-"""Queries with places for arguments: of Go's templates only ``{{.name}}`` (keptn-spec 4.5).
+"""Queries with placeholders: of Go's templates only ``{{.name}}`` (keptn-spec 4.5).
 
 An unknown argument is a fault, where Go writes ``<no value>`` into the query; so is any other
-action of Go's. What a value may say is up to its place: see ``harbourmaster.evaluation.places``.
+action of Go's. Which values are allowed where: see ``harbourmaster.evaluation.places``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ARGUMENT: Final = re.compile(r"\.([^\W\d]\w*)")
 
 
 class Placeholder(Struct, frozen=True, gc=False):
-    """Where the value of an argument goes."""
+    """The position of an argument's value."""
 
     argument: str
 
 
 class Template(Struct, frozen=True, gc=False):
-    """Texts and places, in order."""
+    """Texts and placeholders, in order."""
 
     parts: tuple[str | Placeholder, ...]
 
@@ -46,7 +46,7 @@ def parse_template(text: str) -> Template:
             raise ValueError("the query has a '{{' without '}}'")
         before = text[at:start].lstrip(_BLANKS) if is_trimmed else text[at:start]
         body = text[start + 2 : end]
-        # A mark is one where a blank tells it from a sign.
+        # A trim marker is separated by a blank; otherwise "-" is a sign.
         if body[:1] == "-" and body[1:2] in _MARKED:
             before, body = before.rstrip(_BLANKS), body[1:]
         is_trimmed = body[-1:] == "-" and body[-2:-1] in _MARKED
@@ -66,7 +66,7 @@ def parse_template(text: str) -> Template:
 def render(template: Template, arguments: Mapping[str, str], provider: str) -> str:
     """The query with its arguments, for a provider of that type.
 
-    Raises ValueError with one line: an argument is missing, or may not stand where it would.
+    Raises ValueError with one line: an argument is missing, or not allowed at its position.
     """
     scanner = Scanner(syntax_of(provider))
     length = 0

@@ -122,12 +122,12 @@ def test_a_value_is_escaped_as_its_place_wants_it(provider, text, value, rendere
     ],
 )
 def test_outside_of_quotes_it_must_be_a_word_or_a_number(provider, text, value):
-    with pytest.raises(ValueError, match=r"^the argument 'x' stands"):
+    with pytest.raises(ValueError, match=r"^the argument 'x' is "):
         query(text, provider, x=value, y="up")
 
 
 def test_a_value_behind_an_escape_of_the_query_is_refused():
-    with pytest.raises(ValueError, match=r"^the argument 'x' stands behind a '\\' of the query$"):
+    with pytest.raises(ValueError, match=r"^the argument 'x' follows a '\\' of the query$"):
         query('up{a="\\{{.x}}"}', x='"')
 
 
