@@ -1,4 +1,4 @@
-"""How the checks stand that lie before a deployment, by all that is known of them. Pure."""
+"""The state of the checks before a deployment, from all that is known. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class _Look(NamedTuple):
-    """All that a check is judged by, besides its version."""
+    """Everything besides the version that decides about a check."""
 
     facts: Facts
     now: datetime
@@ -93,7 +93,7 @@ def phases_before(version: Version) -> tuple[Phase, ...]:
 
 
 def expected(definitions: Iterable[str], kind: Kind, phase: str) -> list[CheckReport]:
-    """The checks that a pod names and of which there is no more to tell yet."""
+    """The checks that a pod names and that do not exist yet."""
     return [CheckReport(kind=kind, phase=phase, name=each, state=PENDING) for each in definitions]
 
 
@@ -190,7 +190,7 @@ def _due(found: Evaluation, progress: Progress, look: _Look) -> str:
             last = begun + timedelta(seconds=seconds) * (progress.tries - 1)
         except (ValueError, OverflowError):
             return ""
-    # What is late is due now.
+    # An overdue try is due now.
     return stamp(max(last + timedelta(seconds=seconds), look.now))
 
 
@@ -219,7 +219,7 @@ def _objectives(
                 value=result.value,
                 threshold=objective.target if objective is not None else "",
                 message=result.message,
-                fault=f"no KeptnMetric {objective.metric} is found" if objective and lacks else "",
+                fault=f"KeptnMetric {objective.metric} not found" if objective and lacks else "",
             )
             continue
         reading = read(metric, look.stale_after, look.now)
@@ -238,4 +238,4 @@ def _objectives(
 
 
 def _missing(kind: str, name: str, facts: Facts) -> str:
-    return "" if kind in facts.unread else f"no {kind} {name} is found, and it is waited for"
+    return "" if kind in facts.unread else f"{kind} {name} not found; waiting for it to be created"

@@ -100,5 +100,6 @@ def _changes(
             yield PhaseNotice(phase="ReconcileEvaluation", state="Failed", about=new.name)
     is_undefined = (phase.kind, new.definition_name) not in inputs.definitions
     if not new.name and is_undefined and (old is None or old.name):
-        text = f'no {phase.kind}Definition "{new.definition_name}" is found, and it is waited for'
+        missing = f'{phase.kind}Definition "{new.definition_name}"'
+        text = f"{missing} not found; waiting for it to be created"
         yield PhaseNotice(phase=f"Create{word}", state="NotFound", text=text, warning=True)

@@ -1,4 +1,4 @@
-"""How a pod stands with its gate: one report for ``why``, ``gate list`` and the dashboard. Pure.
+"""The gate report of a pod, for ``why``, ``gate list`` and the dashboard. Pure.
 
 Which code it has is decided in ``gate_verdict``, which lists them all.
 """
@@ -79,7 +79,7 @@ def case_of(pod: GatedPod, facts: Facts, rules: GateWaitRules, now: datetime) ->
 
 
 def gate_report(pod: GatedPod, facts: Facts, rules: GateWaitRules, now: datetime) -> GateReport:
-    """What there is to say of a pod, by all that is known."""
+    """The report on a pod from all that is known."""
     case = case_of(pod, facts, rules, now)
     described, version = case.described, case.version
     code, text, advice = verdict_on(case)

@@ -1,4 +1,4 @@
-"""Which of the reasons for which a pod waits is the one that is told. Pure.
+"""Selects the one reason, of all that hold, to report for a waiting pod. Pure.
 
 One code always wins. In this order, the first that holds:
 
@@ -98,7 +98,7 @@ class GateWaitRules(Struct, frozen=True, gc=False, kw_only=True):
     """What the controller's settings say of waiting pods; see its ``lifecycle`` settings."""
 
     max_age_seconds: float = 0.0
-    """0 is for ever."""
+    """0 means no limit."""
     on_expiry: Literal["Keep", "Release"] = "Keep"
     stale_after_intervals: float = STALE_AFTER
 
@@ -156,7 +156,7 @@ class Case(NamedTuple):
 
 
 def verdict_on(case: Case) -> GateVerdict:
-    """The first that holds, in the order of the table above."""
+    """The first verdict that holds, in the order of the table above."""
     if case.pod.is_ending:
         return GateVerdict("ending", "nothing: it is being deleted")
     if not case.place:
@@ -173,41 +173,44 @@ def verdict_on(case: Case) -> GateVerdict:
     if case.is_provisional:
         is_owner = case.described is None or case.described.version
         return GateVerdict(
-            "waits-for-owner", f"its {'owner' if is_owner else 'version'} to be found out"
+            "waits-for-owner", f"its {'owner' if is_owner else 'version'} to be determined"
         )
     if orphaned:
-        return GateVerdict("orphaned", f"nothing: {orphaned}", f"{case.release} lets it go")
+        return GateVerdict("orphaned", f"nothing: {orphaned}", f"to release it, run {case.release}")
     return _tracked(case)
 
 
 def _tracked(case: Case) -> GateVerdict:
-    """Of a pod that a workload is known of, and that may not go."""
+    """For a pod of a known workload that must wait."""
     wait = wait_of(case.version, case.owner)
     if case.version is None:
-        late = "its events, and harbourmaster doctor, tell what hinders the controller"
+        late = "its events and harbourmaster doctor show what blocks the controller"
         return GateVerdict(wait.code, wait.text, late if case.age > _PATIENCE else "")
     if wait.code == "waits-for-app":
         return _of_app(case, case.version, wait.text)
     if wait.code == "checks-failed":
-        advice = "another version of the workload is checked anew"
-        return GateVerdict(wait.code, wait.text, f"{advice}; {case.release} lets this pod go")
+        advice = (
+            "a new version of the workload is checked again; "
+            f"to release this pod, run {case.release}"
+        )
+        return GateVerdict(wait.code, wait.text, advice)
     return GateVerdict(wait.code, wait.text)
 
 
 def _ungated(pod: GatedPod) -> GateVerdict:
-    """Of a pod that does not wait for us."""
+    """For a pod that does not wait for us."""
     if pod.gates:
         text = f"the gates of others: {', '.join(pod.gates)}"
-        return GateVerdict("foreign-gates-only", text, "whoever set these gates takes them away")
+        return GateVerdict("foreign-gates-only", text, "what set these gates must remove them")
     how = pod.annotations.get(RELEASED_KEY, "")
     if how == EXPIRED:
-        return GateVerdict("released", "nothing: it waited too long, and went without its checks")
+        return GateVerdict("released", "nothing: it waited too long and was released unchecked")
     if how:
         who = pod.annotations.get(RELEASED_BY_KEY) or "somebody"
         why = pod.annotations.get(RELEASED_REASON_KEY) or "no reason is given"
         return GateVerdict("released", f"nothing: {who} released it without its checks: {why}")
     if pod.annotations.get(REMOVED_KEY):
-        return GateVerdict("released", "nothing: its gate was taken away")
+        return GateVerdict("released", "nothing: its gate was removed")
     return GateVerdict("not-gated", "nothing: it has no gate of ours")
 
 
@@ -226,8 +229,8 @@ def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
     detail = wait.text if wait is not None else "about to end"
     if FAILED in {app.status.status, state_of(app.status, APP_PRE_EVALUATIONS)}:
         advice = (
-            f"another version or revision of KeptnApp {version.spec.app} is checked anew; "
-            f"{case.release} lets this pod go"
+            f"a new version or revision of KeptnApp {version.spec.app} is checked again; "
+            f"to release this pod, run {case.release}"
         )
         return GateVerdict("app-failed", f"{text}: {detail}", advice)
     return GateVerdict("waits-for-app", f"{text}: {detail}")

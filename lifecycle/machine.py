@@ -1,7 +1,7 @@
 """The phase machine: from a version and its inputs to its next status, and what is to be done.
 
 Apps and workloads go through the same code. What is decided follows from the arguments alone, so a
-pass that was cut off anywhere is simply made again. Nothing that is over is looked at again.
+interrupted pass is simply repeated. Finished items are not looked at again.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _run(
         return deploy_app(version, status, inputs)
     if isinstance(status, WorkloadVersionStatus):
         return deploy_workload(status, inputs, rules, now)
-    raise TypeError(f"{type(status).__name__} is no status of a {type(version).__name__}")
+    raise TypeError(f"{type(status).__name__} is not a status of a {type(version).__name__}")
 
 
 def _failed(status: Status, later: Iterable[Phase], now: str) -> Status:

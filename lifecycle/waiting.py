@@ -51,12 +51,12 @@ def _has(app: AppVersion, workload: WorkloadVersion) -> bool:
 
 
 def may_begin(app: AppVersion | None) -> bool:
-    """Whether the app's checks are through; a Warning is as good as a success."""
+    """Whether the app's checks passed; a Warning counts as passed."""
     return app is not None and state_of(app.status, APP_PRE_EVALUATIONS) in PASSED
 
 
 def obstacle(app: AppVersion | None) -> PhaseNotice | None:
-    """What is to be told of an app that lets nothing begin; None while its checks still run."""
+    """The notice about an app that blocks its workloads; None while its checks still run."""
     name = APP_PRE_EVALUATIONS.name
     if app is None:
         return PhaseNotice(phase=name, state=NO_APP, warning=True)

@@ -113,9 +113,9 @@ def test_each_reason(code):
         (pod(gates=(), annotations=BY_HAND), "jo released it without its checks: incident 4711"),
         (
             pod(gates=(), annotations={"gates.harbourmaster.dev/released": "expired"}),
-            "it waited too long, and went without its checks",
+            "it waited too long and was released unchecked",
         ),
-        (pod(gates=(), annotations={REMOVED: "true"}), "its gate was taken away"),
+        (pod(gates=(), annotations={REMOVED: "true"}), "its gate was removed"),
         (
             pod(gates=(), annotations={"gates.harbourmaster.dev/released": "by-hand"}),
             "somebody released it without its checks: no reason is given",
@@ -131,9 +131,9 @@ def test_how_a_pod_was_let_go(obj, text):
 @pytest.mark.parametrize(
     ("annotations", "text"),
     [
-        ({**keptn(), "gates.harbourmaster.dev/parent": "unresolved"}, "its owner to be found out"),
-        ({"gates.harbourmaster.dev/parent": "unresolved"}, "its owner to be found out"),
-        (keptn(version=""), "its version to be found out"),
+        ({**keptn(), "gates.harbourmaster.dev/parent": "unresolved"}, "its owner to be determined"),
+        ({"gates.harbourmaster.dev/parent": "unresolved"}, "its owner to be determined"),
+        (keptn(version=""), "its version to be determined"),
     ],
 )
 def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
@@ -157,7 +157,7 @@ def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
             ),
             (),
             "app-failed",
-            "shop: nothing any more: pre-deployment tasks failed (approve)",
+            "shop: nothing: pre-deployment tasks failed (approve)",
         ),
         (app(**PASSED), (), "waits-for-app", "shop, which passed: its own are about to begin"),
     ],
@@ -252,12 +252,12 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        ("orphaned", f"{RELEASE} lets it go"),
+        ("orphaned", f"to release it, run {RELEASE}"),
         (
             "checks-failed",
-            f"another version of the workload is checked anew; {RELEASE} lets this pod go",
+            f"a new version of the workload is checked again; to release this pod, run {RELEASE}",
         ),
-        ("foreign-gates-only", "whoever set these gates takes them away"),
+        ("foreign-gates-only", "what set these gates must remove them"),
         ("checks-pending", ""),
     ],
 )
