@@ -60,15 +60,15 @@ def cluster_is_settled(cluster: Cluster, now: datetime) -> str:
     if cluster.metadata.deletion_timestamp:
         return "it is being deleted"
     if cluster.spec.kubeconfig_secret_ref is not None:
-        return "it has a kubeconfig, so it is there already"
+        return "it has a kubeconfig, so it already exists"
     if cluster.spec.cloud_ref is not None:
-        return "spec.cloudRef says to which cloud it belongs"
+        return "spec.cloudRef already names its cloud"
     if status.scheduled_to is not None:
         return f"it is placed on '{status.scheduled_to.name}'"
     if _is_new(cluster.metadata, status):
         return ""
     if status.state == FAILED:
-        return "it has failed: nothing is tried until its spec changes"
+        return "it has failed and is not retried until its spec changes"
     again = moment(status.next_retry_time)
     return f"the next try is at {status.next_retry_time}" if again and again > now else ""
 
@@ -198,7 +198,7 @@ def _magnum_is_settled(cluster: MagnumCluster) -> str:
     if status.project is not None:
         return f"it is placed on '{status.project.name}'"
     if status.state == FAILED and not _is_new(cluster.metadata, status):
-        return "it has failed: nothing is tried until its spec changes"
+        return "it has failed and is not retried until its spec changes"
     return ""
 
 
@@ -233,7 +233,7 @@ def _chosen(
 def _without_metrics(verdict: CandidateVerdict) -> CandidateVerdict:
     if verdict.reason:
         return verdict
-    text = verdict.target.measured.fault or "it has no metrics, which others have"
+    text = verdict.target.measured.fault or "it has no metrics, but other projects do"
     return CandidateVerdict(verdict.target, text)
 
 

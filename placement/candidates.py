@@ -166,7 +166,7 @@ def _availability(cluster: Cluster) -> tuple[str, Outage]:
     if state in _ANSWERING or (reachable is not None and not state):
         return "", ""
     if cluster.spec.kubeconfig_secret_ref is None and state in {"", "Pending"}:
-        return "it has no kubeconfig: it is still to be made", "Unknown"
+        return "it has no kubeconfig yet", "Unknown"
     return f"it is {state or 'Pending'}, not {_ANSWERING[0]}", _OUTAGES.get(state, "Unknown")
 
 

@@ -1,7 +1,7 @@
-"""What is said of a member cluster, from what was seen of it (krake-spec 1.3, 7.1).
+"""The status of a member cluster from an observation of it (krake-spec 1.3, 7.1).
 
-Metrics are somebody else's: MetricsAvailable is a condition of its own beside reachability, so that
-neither overwrites the other, and nothing gets stuck.
+MetricsAvailable, which another controller writes, is separate from reachability, so that neither
+overwrites the other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 METRICS_AVAILABLE: Final = "MetricsAvailable"
 UNKNOWN: Final = "Unknown"
 INVALID_CREDENTIALS: Final = "InvalidCredentials"
-"""The reason of a cluster that we may not ask: whether it works nobody knows."""
+"""The reason of a cluster that rejects our credentials: its state is unknown."""
 
 PENDING: Final = "Pending"
 ONLINE: Final = "Online"
@@ -82,7 +82,7 @@ class ClusterStatusUpdate(Struct, frozen=True):
 def observe(
     state: str, conditions: tuple[Condition, ...], seen: Observation, now: str, generation: int = 0
 ) -> ClusterStatusUpdate:
-    """The new verdict after one of ``state`` and ``conditions``; ``now`` is RFC 3339.
+    """The status after an observation, given the old one; ``now`` is RFC 3339.
 
     A cluster that was offline is Connecting for one look before anything else is said.
     """

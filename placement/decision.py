@@ -82,7 +82,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
 def best_of(name: str, scores: Mapping[str, float]) -> str:
     """Why one is chosen."""
     if len(scores) == 1:
-        return f"'{name}' is the only one that suits"
+        return f"'{name}' is the only suitable one"
     return f"'{name}' has the best score, {scores[name]:.6g}"
 
 
@@ -94,4 +94,4 @@ def nothing_suits(verdicts: Sequence[CandidateVerdict], what: str) -> str:
     listed = [f"{count} times {reason}" for reason, count in reasons.most_common(_SHOWN)]
     more = len(reasons) - len(listed)
     rest = f"; {more} more reasons" if more else ""
-    return f"no {what} of {len(verdicts)} suits: {'; '.join(listed)}{rest}"
+    return f"no suitable {what} among {len(verdicts)}: {'; '.join(listed)}{rest}"

@@ -104,11 +104,11 @@ class _Case:
             return start.because("NoSuitableTarget", nothing_suits(view.verdicts, "cluster"))
         if current is None or current.reason:
             if current is not None and (volumes := self._volumes(current)):
-                reason = f"'{start.current}' is out, {current.reason}, {volumes}"
+                reason = f"'{start.current}' is excluded ({current.reason}), {volumes}"
                 return start.stayed("Stayed", reason)
             return self._placed(start, current)
         if until := held_until(self._application, self._seen.rules, self._seen.now):
-            return start.stayed("Stayed", f"it may not move again until {stamp(until)}")
+            return start.stayed("Stayed", f"it must not move again until {stamp(until)}")
         return self._compared(start, current)
 
     def _current(self, name: str) -> CandidateVerdict | None:
@@ -122,7 +122,7 @@ class _Case:
         """Why it stays whatever else there is; empty where it need not."""
         constraints, seen = self._application.spec.constraints, self._seen
         if constraints is not None and not constraints.migration:
-            return "it may not move: spec.constraints.migration is false"
+            return "it must not move: spec.constraints.migration is false"
         until = moment(self._application.status.suspended_until)
         if until is not None and until > seen.now:
             return f"after a failed move it stays until {stamp(until)}"
@@ -133,10 +133,10 @@ class _Case:
             return ""
         if target.outage and (target.outage != "NoAnswer" or seen.rules.on_unreachable == "Stay"):
             setting = "" if target.outage != "NoAnswer" else " (placement.onUnreachable: Stay)"
-            return f"'{target.name}' is out, {target.unready}; it stays there{setting}"
+            return f"'{target.name}' is excluded ({target.unready}); it stays there{setting}"
         if not target.measured.fault or target.unready or seen.rules.on_metrics_loss != "Stay":
             return ""
-        return f"the metrics of '{target.name}' cannot be had: {target.measured.fault}"
+        return f"the metrics of '{target.name}' are not available: {target.measured.fault}"
 
     def _is_sent_away(self, current: CandidateVerdict) -> bool:
         """Whether people want it to leave: neither metrics nor an outage are the reason."""
@@ -165,8 +165,8 @@ class _Case:
         if not start.current:
             return start.goes("Placed", why, target)
         self._herd.arrives(target)
-        out = current.reason if current is not None else "it is not there any more"
-        return start.goes("Moved", f"'{start.current}' is out, {out}; {why}", target)
+        out = current.reason if current is not None else "it no longer exists"
+        return start.goes("Moved", f"'{start.current}' is excluded ({out}); {why}", target)
 
     def _compared(self, start: Decision, now: CandidateVerdict) -> Decision:
         """It could stay: whether it does better elsewhere."""
@@ -184,10 +184,10 @@ class _Case:
         limit = rules.moves_per_application
         moves = recent_times(self._application.status.recent_moves, self._seen.now)
         if limit and len(moves) >= limit:
-            return start.stayed("Stayed", f"{why}, but its {limit} moves an hour are used up")
+            return start.stayed("Stayed", f"{why}, but it moved {limit} times in the last hour")
         admitted = [each for each in chosen if self._herd.admits(self._view.matched[each])]
         if not admitted:
-            return start.stayed("Stayed", f"{why}, but enough move there in this pass")
+            return start.stayed("Stayed", f"{why}, but this pass allows no more moves there")
         target = self._drawn(admitted)
         self._herd.arrives(target)
         return start.goes("Moved", best_of(target.name, scores), target, is_elective=True)

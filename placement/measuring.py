@@ -86,7 +86,7 @@ class Measuring:
     ) -> tuple[float, float] | MetricFault:
         """The raw and the normalised value of a metric."""
         if wanted.scope == "Namespaced" and not namespace:
-            text = f"'{wanted.name}' has a namespace, which what is global has not"
+            text = f"'{wanted.name}' has a namespace, but a global object needs global metrics"
             return MetricFault("InvalidMetric", text)
         key = (namespace if wanted.scope == "Namespaced" else "", wanted.name)
         found = self._known.get(key)
@@ -130,11 +130,11 @@ def normalise(spec: MetricSpec, value: float, name: str) -> float | MetricFault:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         return _invalid(f"the bounds of '{name}' are {low:g} to {high:g}: max must be above min")
     if not math.isfinite(value):
-        return _invalid(f"the value of '{name}' is {value:g}, which is no number")
+        return _invalid(f"the value of '{name}' is {value:g}, which is not a number")
     if not low <= value <= high:
         return _invalid(f"the value {value:g} of '{name}' is not within {low:g} to {high:g}")
     if spec.allowed_values and value not in spec.allowed_values:
-        return _invalid(f"the value {value:g} of '{name}' is none of those allowed")
+        return _invalid(f"the value {value:g} of '{name}' is not one of the allowed values")
     if math.isinf(high - low):
         return (value / 2 - low / 2) / (high / 2 - low / 2)
     return (value - low) / (high - low)

@@ -31,7 +31,7 @@ RUNNING: Final = "Running"
 
 MIGRATION_VOLUMES: Final = f"{GROUP}/migration-volumes"
 RECREATE: Final = "Recreate"
-"""What the annotation of an Application says that may move though its volumes stay behind."""
+"""Value of the annotation of an Application that may move without its volumes."""
 
 Scope = Literal["Global", "Namespaced"]
 
@@ -76,7 +76,7 @@ class RetryPolicy(_Wire, frozen=True, kw_only=True):
 
 
 class TargetConstraints(_Wire, frozen=True, kw_only=True):
-    """What the target of a placement must be like, in the languages of this room."""
+    """What the target of a placement must be like, in the languages of this package."""
 
     labels: tuple[str, ...] | None = None
     metrics: tuple[str, ...] | None = None

@@ -1,4 +1,4 @@
-"""One pass: all that is the same for every object that is decided about in it."""
+"""One pass: the state that all its decisions share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class View(Struct, frozen=True, gc=False):
 
 
 class Pass:
-    """The snapshot at one moment; what is found out about it is found out once.
+    """A snapshot at one time; results about it are computed once.
 
     Nothing in it changes, so constraints and ranking see the same values.
     """

@@ -1,4 +1,4 @@
-"""Why a decision is as it is, kept small enough for a status: nothing but what is shown.
+"""The record of a decision, small enough for a status: only what is shown.
 
 The candidates are cut to the ones that matter most: where it goes, where it is, and the best of
 the others; then those that are out.

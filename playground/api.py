@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REQUEST_SECONDS = 10.0
 # What is shown of an answer that says why something is not ready.
 REASON_CHARACTERS = 500
-# The annotation by which kwok knows the nodes that it plays.
+# The annotation by which kwok finds the nodes that it simulates.
 KWOK_NODE = "kwok.x-k8s.io/node"
 # The taint that a new node carries until the controller manager has seen it ready.
 NOT_READY = "node.kubernetes.io/not-ready"

@@ -159,7 +159,7 @@ def _reading(name: str, given: float | str | SampleFault) -> tuple[ObjectKey, Re
     if isinstance(given, str):
         # JSON has no other way to write them.
         if given not in _NUMBERS:
-            raise MalformedError(f"samples.{name}: '{given}' is no number")
+            raise MalformedError(f"samples.{name}: '{given}' is not a number")
         return place, float(given)
     return place, given
 
@@ -172,7 +172,7 @@ def _moment(given: str | float | None) -> datetime:
     except (ValueError, OverflowError, OSError):
         found = None
     if found is None or found.year not in _YEARS:
-        text = f"now: '{given}' is no time: write for example 2026-01-31T12:00:00Z"
+        text = f"now: '{given}' is not a time: write for example 2026-01-31T12:00:00Z"
         raise MalformedError(text)
     return found
 

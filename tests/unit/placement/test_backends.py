@@ -139,7 +139,7 @@ def test_k7_a_metric_constraint_needs_a_value():
 def test_k9_where_projects_have_metrics_the_others_do_not_count():
     found = project_for(magnum(), project("f", {"m": 1}), project("n"), m="no answer")
     assert found.outcome == "NoSuitableTarget"
-    assert reason(found, "ns/n") == "it has no metrics, which others have"
+    assert reason(found, "ns/n") == "it has no metrics, but other projects do"
     assert reason(found, "ns/f") == "UnreachableMetricsProvider: no answer"
 
 
