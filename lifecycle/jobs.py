@@ -8,7 +8,7 @@ values, so theirs are escaped; a container of the user's own is taken as it is.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,7 @@ from harbourmaster.lifecycle.tasks import RETRIES, TIMEOUT, inherited
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from harbourmaster.api.metadata import Condition
     from harbourmaster.lifecycle.functions import Function
     from harbourmaster.lifecycle.model import Task, TaskDefinition
 
@@ -55,26 +56,6 @@ class JobResult(Struct, frozen=True, gc=False):
     status: str
     reason: str = ""
     message: str = ""
-
-
-class Condition(Protocol):
-    """A condition of a Job."""
-
-    @property
-    def type(self) -> str:
-        """Complete, Failed, ..."""
-
-    @property
-    def status(self) -> str:
-        """True, False, Unknown."""
-
-    @property
-    def reason(self) -> str:
-        """One word."""
-
-    @property
-    def message(self) -> str:
-        """One sentence."""
 
 
 def result_of(conditions: Iterable[Condition]) -> JobResult | None:

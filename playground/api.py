@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from harbourmaster.api.metadata import Condition, Metadata
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.telemetry.text import reason
 
@@ -27,17 +28,8 @@ KWOK_NODE = "kwok.x-k8s.io/node"
 NOT_READY = "node.kubernetes.io/not-ready"
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Condition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
-
-
 class _NodeStatus(msgspec.Struct, frozen=True):
-    conditions: list[_Condition] = []
+    conditions: list[Condition] = []
 
 
 class _Taint(msgspec.Struct, frozen=True):
@@ -49,7 +41,7 @@ class _NodeSpec(msgspec.Struct, frozen=True):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: Metadata = Metadata()
     spec: _NodeSpec = _NodeSpec()
     status: _NodeStatus = _NodeStatus()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.controller.lifecycle.task_jobs import Condition
+from harbourmaster.api.metadata import Condition
 from harbourmaster.lifecycle.jobs import JobResult, result_of
 
 SUCCEEDED = JobResult("Succeeded")
