@@ -72,7 +72,8 @@ class Deployed:
                 owners = [found]
         if not owners:
             return Finding(
-                complaint=f"{reference.kind} {reference.name} is not found, and it is waited for"
+                complaint=f"{reference.kind} {reference.name} not found; "
+                "waiting for it to be created"
             )
         if not any(self._is_deployed(version, owner) for owner in owners):
             return Finding()
