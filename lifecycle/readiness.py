@@ -33,7 +33,7 @@ def is_deployed(rollout: Rollout) -> bool:
 
 
 def has_observed(generation: int, observed: int | str | None) -> bool:
-    """Whether a status is of the current spec. Non-numeric text is a hash of old Argo versions."""
+    """Whether a status is of the current spec. Other text is a hash of former Argo versions."""
     if observed is None or observed == "":
         return False
     if isinstance(observed, str):

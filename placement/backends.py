@@ -1,6 +1,6 @@
 """Clusters that are to be made go to clouds, Magnum clusters to projects (krake-spec 3.10, 3.11).
 
-Both are placed once and for all. There is no stickiness, and what has no metrics scores 0.
+Both are placed once and for all. Stickiness does not apply, and a target without metrics scores 0.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ def _item(
 ) -> Item:
     """Raises _FaultError."""
     if not isinstance(manifest, dict):
-        raise _FaultError("is no object")
+        raise _FaultError("is not an object")
     version, kind = _text(manifest, "apiVersion"), _text(manifest, "kind")
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict):

@@ -185,7 +185,7 @@ def _manifests(manifests: tuple[Any, ...]) -> Iterator[FieldError]:
 def _manifest(at: str, manifest: object) -> Iterator[FieldError]:
     """What of a manifest no cluster could ever take; kinds and values only a cluster knows."""
     if not isinstance(manifest, dict):
-        yield invalid(at, str(manifest)[:LONGEST_NAME], "is no object")
+        yield invalid(at, str(manifest)[:LONGEST_NAME], "is not an object")
         return
     for field in ("apiVersion", "kind"):
         yield from _text(f"{at}.{field}", manifest.get(field), "required for every object")
@@ -197,7 +197,7 @@ def _manifest(at: str, manifest: object) -> Iterator[FieldError]:
     yield from _text(f"{at}.name", metadata.get("name"), "each object has a name of its own")
     namespace = metadata.get("namespace") or ""
     if not isinstance(namespace, str):
-        yield invalid(f"{at}.namespace", str(namespace)[:LONGEST_NAME], "is no text")
+        yield invalid(f"{at}.namespace", str(namespace)[:LONGEST_NAME], "is not a string")
     elif namespace and (wrong := dns_label(namespace)):
         yield invalid(f"{at}.namespace", namespace, wrong[0])
     if is_too_deep(manifest):
@@ -209,7 +209,7 @@ def _text(field: str, value: object, text: str) -> Iterator[FieldError]:
     if value is None or value == "":
         yield required(field, text)
     elif not isinstance(value, str):
-        yield invalid(field, str(value)[:LONGEST_NAME], "is no text")
+        yield invalid(field, str(value)[:LONGEST_NAME], "is not a string")
 
 
 def _constraints(

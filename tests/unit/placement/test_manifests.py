@@ -127,7 +127,7 @@ def test_all_faults_are_told_at_once():
         manifest(namespace="team"),
         manifest("Namespace", "shop"),
     ) == (
-        "manifests[0]: is no object",
+        "manifests[0]: is not an object",
         "manifests[1]: apiVersion is missing",
         "manifests[2]: kind is missing",
         "manifests[3]: ConfigMap: metadata is missing",

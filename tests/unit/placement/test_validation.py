@@ -117,11 +117,11 @@ def test_too_many_constraints_are_one_fault():
     ("manifest", "field", "text"),
     [
         ({**MANIFEST, "apiVersion": ""}, "apiVersion", "Required value"),
-        ({**MANIFEST, "kind": 5}, "kind", "is no text"),
+        ({**MANIFEST, "kind": 5}, "kind", "is not a string"),
         ({**MANIFEST, "metadata": None}, "metadata.name", "Required value"),
         ({**MANIFEST, "metadata": {"generateName": "a-"}}, "metadata.name", "Required value"),
         ({**MANIFEST, "metadata": {"name": "a", "namespace": "A"}}, "metadata.namespace", '"A"'),
-        ({**MANIFEST, "metadata": {"name": "a", "namespace": 5}}, "metadata.namespace", "no text"),
+        ({**MANIFEST, "metadata": {"name": "a", "namespace": 5}}, "metadata.namespace", "string"),
     ],
 )
 def test_a_manifest_that_no_cluster_could_take_is_refused(manifest, field, text):
