@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 _JSON_NAMES: Final = {"str": "string", "int": "integer", "bool": "boolean", "float": "number"}
 _UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*)`")
 _QUOTED: Final = re.compile(r"`([^`]*)`")
-# Brackets that may all stand inside each other without any risk.
+# Brackets that can be nested without any risk.
 _SHALLOW: Final = 256
-# What an answer is encoded in, and the calls until then, are nested less deeply than this.
+# The encoding of an answer and the calls before it are nested less deeply.
 _MARGIN: Final = 64
 
 
 class MalformedError(ValueError):
-    """Input that is no JSON, or whose fields have the wrong types; the text is one line."""
+    """Input that is not JSON, or whose fields have the wrong types; the text is one line."""
 
 
 def decode(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, at: str) -> Decoded:
@@ -41,7 +41,7 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, at
 
 
 def decode_anything(data: bytes | msgspec.Raw, at: str) -> Any:  # noqa: ANN401
-    """Decode ``data`` with all that no type of ours knows, so that it can be encoded again.
+    """Decode ``data`` and keep its unknown fields, so that it can be encoded again.
 
     Raises MalformedError, as ``decode`` does.
     """

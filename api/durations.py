@@ -31,7 +31,7 @@ def parse_duration(text: str) -> float:
         at = found.end()
     if not rest or at != len(rest):
         shown = text if len(text) <= 64 else f"{text[:61]}..."  # noqa: PLR2004 - for a message
-        raise ValueError(f'"{shown}" is no duration: write for example 30s, 5m or 1h30m')
+        raise ValueError(f'"{shown}" is not a duration: write for example 30s, 5m or 1h30m')
     if total > _LONGEST:
         raise ValueError("the duration is longer than 292 years")
     return float(sign * total)

@@ -76,13 +76,13 @@ def forbidden(path: str, detail: str) -> FieldError:
 
 
 def unsupported(path: str, value: str, supported: Iterable[str]) -> FieldError:
-    """Say that a value is none of those that there are."""
+    """Say that a value is not one of the supported values."""
     listed = ", ".join(map(quoted, supported))
     return FieldError(path, "Unsupported value", quoted(value), f"supported values: {listed}")
 
 
 def invalid_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator[FieldError]:
-    """Check the name of an object; an empty one is no fault.
+    """Check the name of an object; an empty one is valid.
 
     ``same_namespace`` adds to the text that no namespace may stand before the name.
     """

@@ -13,7 +13,7 @@ class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, k
 
 
 class OwnerReference(_Wire, frozen=True, kw_only=True):
-    """Whose object it is."""
+    """The owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -24,7 +24,7 @@ class OwnerReference(_Wire, frozen=True, kw_only=True):
 
 
 class Condition(_Wire, frozen=True, kw_only=True):
-    """One side of an object's state; ``status`` is True, False or Unknown.
+    """One aspect of an object's state; ``status`` is True, False or Unknown.
 
     Times are left out on purpose: the API server writes null for those that are not set.
     """
@@ -36,7 +36,7 @@ class Condition(_Wire, frozen=True, kw_only=True):
 
 
 class Metadata(_Wire, frozen=True, kw_only=True):
-    """What the API says of every object."""
+    """The metadata of every object."""
 
     name: str = ""
     namespace: str = ""

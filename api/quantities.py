@@ -28,12 +28,12 @@ _BINARY_BY_EXPONENT: Final = {exponent: suffix for suffix, exponent in _BINARY.i
 _SMALLEST: Final = Decimal("1e-9")
 _LARGEST_BINARY: Final = Decimal(2**63 - 1)
 _LONGEST: Final = 128
-"""Characters; nobody writes more, and each costs time."""
+"""Characters of a quantity; real ones are shorter."""
 _EXPONENTS: Final = 300
-"""The largest that a float can hold, nearly."""
+"""Nearly the largest float."""
 _EXACT: Final = Context(prec=1000)
 _SHORT: Final = 18
-"""Digits that surely fit 64 bits."""
+"""Digits that always fit into 64 bits."""
 _SHORT_BINARY: Final = 14
 _BINARY_UNIT: Final = 1024
 
@@ -62,7 +62,7 @@ def parse_quantity(given: str | float) -> Quantity:
     shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
     found = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None or isinstance(given, bool) or not any(each.isdigit() for each in text):
-        raise ValueError(f"{shown!r} is no quantity: write for example 5, 0.5, 500m or 1Gi")
+        raise ValueError(f"{shown!r} is not a quantity: write for example 5, 0.5, 500m or 1Gi")
     exponent = int(found["exponent"] or 0)
     if abs(exponent) > _EXPONENTS:
         raise ValueError(f"{shown!r} is out of range")
@@ -92,7 +92,7 @@ def _binary(text: str, found: re.Match[str], exponent: int) -> Quantity:
     value = _EXACT.multiply(Decimal(f"{whole}.{fraction}"), Decimal(2**exponent))
     if not fraction and is_short:
         value = _signed(found, value)
-        # What eight divides may have a larger suffix.
+        # A multiple of eight can have a larger suffix.
         is_kept = int(whole) % 8 != 0
         return Quantity(value, text if is_kept else _printed(value, _Family.BINARY))
     value = min(_rounded(value), _LARGEST_BINARY)
@@ -106,7 +106,7 @@ def _signed(found: re.Match[str], value: Decimal) -> Decimal:
 
 
 def _rounded(value: Decimal) -> Decimal:
-    """Away from zero to a whole number of the smallest parts there are."""
+    """Round away from zero to a multiple of the smallest unit."""
     return value.quantize(_SMALLEST, ROUND_UP, _EXACT)
 
 
@@ -114,7 +114,7 @@ def _printed(value: Decimal, family: _Family) -> str:
     if value == 0:
         return "0"
     if family is _Family.BINARY:
-        # Small ones and fractions would lose something.
+        # Small numbers and fractions would lose precision.
         if abs(value) >= _BINARY_UNIT and value == value.to_integral_value():
             return _printed_binary(int(value))
         family = _Family.DECIMAL

@@ -17,7 +17,7 @@ class Resource(Struct, frozen=True, gc=False):
     kind: str
     namespaced: bool = True
     optional: bool = False
-    """Whether there are API servers without it, though its group is Kubernetes' own."""
+    """Whether some API servers lack it although its group is Kubernetes' own."""
 
     @property
     def api_version(self) -> str:
@@ -26,7 +26,7 @@ class Resource(Struct, frozen=True, gc=False):
 
     @property
     def is_built_in(self) -> bool:
-        """Whether every API server has it: no definition brings it or takes it away."""
+        """Whether every API server has it, because it does not come from a definition."""
         return not self.optional and ("." not in self.group or self.group.endswith(".k8s.io"))
 
     def path(
@@ -56,7 +56,7 @@ class Resource(Struct, frozen=True, gc=False):
 
 def _part(text: str) -> str:
     if text in {"", ".", ".."}:
-        raise ValueError(f'"{text}" can be no part of a path')
+        raise ValueError(f'"{text}" cannot be part of a path')
     return quote(text, safe="")
 
 

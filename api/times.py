@@ -16,10 +16,10 @@ def parse(text: str) -> datetime:
     try:
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except OverflowError:
-        # The first and the last day there are, in another zone.
+        # The first and the last representable day, in another time zone.
         raise ValueError("the time has no year in UTC") from None
 
 
 def utc_now() -> datetime:
-    """This moment, for callers that are given no other clock."""
+    """The current time, for callers without a clock of their own."""
     return datetime.now(UTC)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.settings import DashboardSettings
     from harbourmaster.dashboard.sources import Sources
     from harbourmaster.kube.client import Client
-    from harbourmaster.lifecycle.gate_verdict import GateRules
+    from harbourmaster.lifecycle.gate_verdict import GateWaitRules
     from harbourmaster.serving.certificates import ServingCertificate
 
 CLIENTS: Final = TlsOptions()
@@ -44,7 +44,7 @@ class DashboardServer:
         mirrors: DashboardCaches,
         *,
         certificate: ServingCertificate | None,
-        rules: GateRules,
+        rules: GateWaitRules,
         definition_namespaces: tuple[str, ...],
         note_crash: Callable[[str], None],
     ) -> None:

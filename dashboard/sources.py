@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from msgspec import Struct
 
 from harbourmaster.kube.store import Store
-from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.policies.compiled import CompiledPolicy
 from harbourmaster.policies.model import Policy
 
@@ -102,7 +102,7 @@ class Sources:
     labels: Source[LabelledPod] | None = None
     """Those of all pods, by which they are counted."""
     counts: MatchCounts = field(default_factory=MatchCounts)
-    rules: GateRules = field(default_factory=GateRules)
+    rules: GateWaitRules = field(default_factory=GateWaitRules)
     definition_namespaces: tuple[str, ...] = ()
     """Where definitions and metrics are looked up after an object's own namespace."""
 

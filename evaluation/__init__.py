@@ -1,3 +1,3 @@
-"""Judging values: targets, objectives and the course of an evaluation. Pure: no I/O, no clock."""
+"""Judging values: targets, objectives, progress of evaluations. Pure: no I/O, no clock."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One number out of many (keptn-spec 4.2): percentiles and medians of sorted values."""
+"""Aggregations of many values into one (keptn-spec 4.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def aggregate(name: str, values: Sequence[float]) -> float:
-    """What ``values``, finite and at least one, come to; ``name`` is one of AGGREGATIONS."""
+    """Aggregate finite ``values``, at least one; ``name`` is one of AGGREGATIONS."""
     return AGGREGATIONS[name](sorted(values))
 
 
@@ -31,7 +31,7 @@ def _average(ordered: Sequence[float]) -> float:
         found = math.fsum(ordered) / count
     except OverflowError:
         found = math.fsum(each / count for each in ordered)
-    # Rounding may lead out of what it is the middle of.
+    # Rounding can leave the range of the values.
     return min(max(found, ordered[0]), ordered[-1])
 
 

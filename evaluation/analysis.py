@@ -1,4 +1,4 @@
-"""The verdict of an Analysis: points for each objective, and what Keptn tells of them (4.5)."""
+"""The result of an Analysis: points for each objective, and Keptn's JSON of them (4.5)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ALL: Final = 100.0
 
 
 class Measured(Struct, frozen=True, gc=False):
-    """What an objective's query gave: a number as text."""
+    """The result of an objective's query: a number as text."""
 
     query: str
     value: str
 
 
 class ObjectiveResult(Struct, frozen=True, gc=False):
-    """What one objective came to; ``error`` says why its value does not count."""
+    """The result of one objective; ``error`` says why its value does not count."""
 
     objective: AnalysisObjective
     query: str
@@ -52,8 +52,8 @@ class ObjectiveResult(Struct, frozen=True, gc=False):
         return not (self.error or self.is_failed) and self.is_warned
 
 
-class Verdict(Struct, frozen=True, gc=False):
-    """What the whole analysis came to."""
+class AnalysisResult(Struct, frozen=True, gc=False):
+    """The result of the whole analysis."""
 
     results: tuple[ObjectiveResult, ...]
     total: float
@@ -87,23 +87,23 @@ class Verdict(Struct, frozen=True, gc=False):
         )
 
 
-class ObjectiveTold(AnalysisObjective, frozen=True, kw_only=True):
-    """An objective in ``raw``, where a weight that is not told is none."""
+class StoredObjective(AnalysisObjective, frozen=True, kw_only=True):
+    """An objective in ``raw``, where a missing weight is 0."""
 
     weight: int = 0
 
 
-class ToldResult(Struct, frozen=True, gc=False):
-    """What ``raw`` says of one objective, as far as metrics show it."""
+class StoredResult(Struct, frozen=True, gc=False):
+    """The part of one objective in ``raw`` that metrics show."""
 
-    objective: ObjectiveTold
+    objective: StoredObjective
     value: float = 0.0
 
 
-class Told(Struct, frozen=True, rename="camel"):
-    """What ``raw`` says, as far as metrics show it."""
+class StoredAnalysis(Struct, frozen=True, rename="camel"):
+    """The part of ``raw`` that metrics show."""
 
-    objective_results: tuple[ToldResult, ...] = ()
+    objective_results: tuple[StoredResult, ...] = ()
     total_score: float = 0.0
     maximum_score: float = 0.0
 
@@ -113,18 +113,20 @@ class Told(Struct, frozen=True, rename="camel"):
         return percentage(self.total_score, self.maximum_score)
 
 
-_decode: Final = msgspec.json.Decoder(Told).decode
+_decode: Final = msgspec.json.Decoder(StoredAnalysis).decode
 
 
-def decode_raw(raw: str) -> Told | None:
-    """What an analysis came to; None where it is nobody's verdict."""
+def decode_raw(raw: str) -> StoredAnalysis | None:
+    """The stored result of an analysis; None where the text is not one."""
     try:
         return _decode(raw)
     except msgspec.DecodeError:
         return None
 
 
-def judge(measured: Iterable[tuple[AnalysisObjective, Measured]], limits: TotalScore) -> Verdict:
+def judge(
+    measured: Iterable[tuple[AnalysisObjective, Measured]], limits: TotalScore
+) -> AnalysisResult:
     """The verdict on all objectives."""
     results = tuple(judge_objective(objective, found) for objective, found in measured)
     total = math.fsum(each.score for each in results)
@@ -133,13 +135,13 @@ def judge(measured: Iterable[tuple[AnalysisObjective, Measured]], limits: TotalS
     achieved = percentage(total, maximum)
     passed = not is_lost and achieved >= limits.pass_percentage
     warning = not is_lost and not passed and achieved >= limits.warning_percentage
-    return Verdict(results, total, maximum, passed, warning)
+    return AnalysisResult(results, total, maximum, passed, warning)
 
 
 def judge_objective(objective: AnalysisObjective, found: Measured) -> ObjectiveResult:
     """All points where no criterion is fulfilled, half of them with a warning, else none.
 
-    A value that is no number, or a target that can't be read, has no points and an error.
+    An invalid value or target gives no points and an error.
     """
     target = Target()
     try:
@@ -163,7 +165,7 @@ def parse_value(text: str) -> float:
     except ValueError as error:
         raise ValueError(f"value {error}") from None
     if not math.isfinite(value):
-        raise ValueError(f"value '{text}' is no measurement")
+        raise ValueError(f"value '{text}' is not a finite number")
     return value
 
 

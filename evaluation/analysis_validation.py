@@ -1,4 +1,4 @@
-"""What makes the kinds of an analysis ones that can be run (keptn-spec 4.6): pure."""
+"""Validation of the kinds of an analysis (keptn-spec 4.6): pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def validate_analysis(analysis: Analysis) -> list[FieldError]:
-    """Every fault, in the order of the fields; none where it can begin."""
+    """Every fault, in the order of the fields."""
     spec = analysis.spec
     return [
         *_timeframe(spec.timeframe),
@@ -39,12 +39,12 @@ def validate_analysis(analysis: Analysis) -> list[FieldError]:
 
 
 def validate_definition(definition: AnalysisDefinition) -> list[FieldError]:
-    """Every fault, in the order of the fields; none where values can be judged by it."""
+    """Every fault, in the order of the fields."""
     return list(_definition(definition))
 
 
 def validate_template(template: AnalysisValueTemplate) -> list[FieldError]:
-    """Every fault, in the order of the fields; none where a provider can be asked."""
+    """Every fault, in the order of the fields."""
     return [*_reference("spec.provider", template.spec.provider), *_query(template.spec.query)]
 
 
@@ -54,7 +54,7 @@ def _timeframe(found: Timeframe) -> Iterator[FieldError]:
         yield from bad_duration(f"{at}.recent", found.recent)
         for name, value in (("from", found.from_), ("to", found.to)):
             if value:
-                yield forbidden(f"{at}.{name}", "recent ends now: give it, or both from and to")
+                yield forbidden(f"{at}.{name}", "give either recent, or both from and to")
         return
     moments: list[datetime] = []
     for name, value in (("from", found.from_), ("to", found.to)):
@@ -64,7 +64,7 @@ def _timeframe(found: Timeframe) -> Iterator[FieldError]:
         try:
             moments.append(parse(value))
         except ValueError:
-            text = "is no time: write for example 2026-01-31T12:00:00Z"
+            text = "is not a time: write for example 2026-01-31T12:00:00Z"
             yield invalid(f"{at}.{name}", value, text)
     match moments:
         case [begin, end] if end <= begin:
@@ -72,7 +72,7 @@ def _timeframe(found: Timeframe) -> Iterator[FieldError]:
 
 
 def _is_given(recent: str) -> bool:
-    # Go programs write a duration that nobody gave as 0s.
+    # Go programs write an unset duration as 0s.
     try:
         return bool(recent) and parse_duration(recent) != 0
     except ValueError:
@@ -82,7 +82,7 @@ def _is_given(recent: str) -> bool:
 def _definition(definition: AnalysisDefinition) -> Iterator[FieldError]:
     spec = definition.spec
     if len(spec.objectives) > MAX_ITEMS:
-        text = f"more than {MAX_ITEMS} objectives cannot be judged"
+        text = f"must have at most {MAX_ITEMS} objectives"
         yield invalid("spec.objectives", len(spec.objectives), text)
         return
     for index, objective in enumerate(spec.objectives):

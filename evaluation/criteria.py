@@ -92,7 +92,7 @@ def _criterion(given: object, path: str) -> tuple[Operator, ...] | None:
     fields = _fields(given, path)
     unknown = sorted(set(fields) - set(OPERATORS))
     if unknown:
-        raise ValueError(f"{path}.{unknown[0]}: no such operator: use {', '.join(OPERATORS)}")
+        raise ValueError(f"{path}.{unknown[0]}: unknown operator: use {', '.join(OPERATORS)}")
     return tuple(
         _operator(name, fields[name], f"{path}.{name}")
         for name in OPERATORS

@@ -1,7 +1,7 @@
-"""What a KeptnMetric says now, and whether it still holds: a value has an age.
+"""The current value of a KeptnMetric, and whether it is fresh enough.
 
-Keptn takes whatever value is there, however old. Here a value that nobody has confirmed for some
-intervals is none.
+Keptn accepts a value of any age. Here a value expires when it was not confirmed for some
+intervals.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from harbourmaster.evaluation.model import Metric
 
 GRACE: Final = 10.0
-"""Seconds more that a value may have: for the query, its write, and clocks that differ."""
+"""Extra seconds of age, for the query, its write, and clock differences."""
 
 
 class Value(NamedTuple):
-    """The newest value of a metric; ``time`` is a stamp, empty where nobody told."""
+    """The newest value of a metric; ``time`` is a stamp, empty where it is unknown."""
 
     text: str = ""
     time: str = ""
@@ -66,24 +66,24 @@ def read(metric: Metric, intervals: float, now: datetime) -> Reading:
 
 
 def _staleness(metric: Metric, found: Value, intervals: float, now: datetime) -> str:
-    """Why the value does not count any more; empty where it does."""
+    """Why the value no longer counts; empty where it does."""
     name = metric.metadata.name
     if not is_answered(metric.status, metric.spec):
         return f"the value of {name} is from before its query was changed"
     try:
         age = (now - parse(found.time)).total_seconds()
     except ValueError:
-        return f"the age of the value of {name} is not known"
+        return f"the age of the value of {name} is unknown"
     limit = age_limit(metric, intervals)
     if age < -limit:
-        return f"the value of {name} is of a time to come, {shortened(found.time)}"
+        return f"the value of {name} has a time in the future, {shortened(found.time)}"
     if age <= limit:
         return ""
     shown = format_duration(timedelta(seconds=age) // timedelta(seconds=1))
-    return f"the value of {name} is {shown} old, and counts for {format_duration(limit)}"
+    return f"the value of {name} is {shown} old, longer than {format_duration(limit)}"
 
 
 def _because(text: str, metric: Metric) -> str:
-    """With what went wrong when it was last asked for."""
+    """The text with the error of the last query."""
     fault = shortened(metric.status.err_msg)
     return f"{text}: {fault}" if fault else text

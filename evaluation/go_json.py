@@ -1,4 +1,4 @@
-"""JSON as Go's ``encoding/json`` writes it, so that what Keptn's users compare stays the same."""
+"""JSON as Go's ``encoding/json`` writes it, so that users see the same text as with Keptn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 _ESCAPED: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
 _SMALL: Final = 1e-6
 _LARGE: Final = 1e21
-"""From here on, and below the former, numbers have exponents."""
+"""From this value on, and below the former, numbers have exponents."""
 
 
 def dumps(value: Any) -> str:  # noqa: ANN401 - what JSON has
@@ -63,6 +63,6 @@ def _plain(digits: str, exponent: int) -> str:
 
 
 def _string(value: str) -> str:
-    # A lone surrogate is no text; Go has none either.
+    # A lone surrogate is not valid text, in Go neither.
     text = value.encode(errors="replace").decode()
     return json.dumps(text, ensure_ascii=False).translate(_ESCAPED)

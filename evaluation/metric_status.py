@@ -1,4 +1,4 @@
-"""What a KeptnMetric's status says after an answer or a fault (keptn-spec 4.2).
+"""A KeptnMetric's status after an answer or a fault (keptn-spec 4.2).
 
 ``lastUpdated`` is the time of the value, so a fault leaves it, and the value, as they are. With
 ``storedResults`` there are no values but those of ``intervalResults``, of which the newest is the
@@ -52,7 +52,7 @@ def failed(status: MetricStatus, spec: MetricSpec, fault: str, time: str) -> Met
 
 
 def question_of(spec: MetricSpec) -> str:
-    """What a value answers, as a mark: another one where anything that counts has changed."""
+    """A hash of the question that a value answers: different where anything relevant changed."""
     span = spec.range or MetricRange(interval="")
     parts = (spec.provider.name, spec.query, span.interval, span.step, span.aggregation)
     return f"{stable_hash(*parts):016x}"

@@ -1,9 +1,8 @@
-"""What makes a KeptnMetric and a KeptnMetricsProvider ones that can be asked: pure.
+"""Validation of KeptnMetric and KeptnMetricsProvider: pure.
 
 See keptn-spec 4.6.
 
-The schema lets much pass that no provider could ever answer; it is refused where somebody reads
-the answer.
+The schema accepts much that no provider could answer; admission rejects it.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ PROVIDER_TYPES: Final = (
 MAX_SAMPLES: Final = 10_000
 """Of one answer; a range with more steps could never be fetched."""
 MAX_ITEMS: Final = 1_000
-"""Of a list or a map: the webhook judges each while others wait."""
+"""Items of a list or a map, to bound the time of a review."""
 _MAX_STORED: Final = 255
 _LONGEST_DURATION: Final = 64
-"""Characters; each part of a longer one would cost time."""
+"""Characters of a duration."""
 _NEEDS_SECRET: Final = frozenset(("datadog", "dql", "dynatrace"))
 _SCHEMES: Final = frozenset(("http", "https"))
 
@@ -68,13 +67,14 @@ def validate_provider(provider: Provider) -> list[FieldError]:
 
 
 def bad_duration(field: str, text: str) -> Iterator[FieldError]:
-    """A fault where the text is no duration above zero."""
+    """A fault where the text is not a duration above zero."""
     if len(text) > _LONGEST_DURATION:
-        yield invalid(field, shortened(text), "is no duration: write for example 30s, 5m or 1h30m")
+        why = "is not a duration: write for example 30s, 5m or 1h30m"
+        yield invalid(field, shortened(text), why)
         return
     try:
         if parse_duration(text) <= 0:
-            yield invalid(field, text, "must be longer than nothing")
+            yield invalid(field, text, "must be longer than 0s")
     except ValueError as error:
         yield invalid(field, text, str(error))
 
@@ -82,7 +82,7 @@ def bad_duration(field: str, text: str) -> Iterator[FieldError]:
 def bad_query(field: str, text: str) -> Iterator[FieldError]:
     """A fault where there is nothing to ask, or far too much."""
     if not text.strip():
-        yield required(field, "there is nothing to ask")
+        yield required(field, "must not be empty")
     if len(text) > LONGEST:
         yield invalid(field, shortened(text), f"has more than {LONGEST} characters")
 
@@ -108,15 +108,15 @@ def _range(found: MetricRange) -> Iterator[FieldError]:
         faults += bad_duration(f"{at}.step", found.step)
     yield from faults
     if found.step and not found.aggregation:
-        yield required(f"{at}.aggregation", "a step gives many values: say how they become one")
+        yield required(f"{at}.aggregation", "needed with step, to combine its values")
     if found.aggregation and not found.step:
-        yield required(f"{at}.step", "an aggregation needs many values: say how far apart they are")
+        yield required(f"{at}.step", "needed with aggregation: the time between values")
     if found.aggregation and found.aggregation not in AGGREGATIONS:
         yield unsupported(f"{at}.aggregation", found.aggregation, AGGREGATIONS)
     if found.step and not faults:
         steps = parse_duration(found.interval) / parse_duration(found.step)
         if steps > MAX_SAMPLES:
-            text = f"makes {steps:.0f} values of {found.interval}, of which {MAX_SAMPLES} are read"
+            text = f"gives {steps:.0f} values in {found.interval}, more than {MAX_SAMPLES}"
             yield invalid(f"{at}.step", found.step, text)
     if not 0 <= found.stored_results <= _MAX_STORED:
         yield invalid(f"{at}.storedResults", found.stored_results, f"must be 0 to {_MAX_STORED}")
@@ -140,7 +140,7 @@ def _unknown_type(provider: Provider) -> FieldError:
     # As in v1alpha2, which had no types.
     listed = ", ".join(map(quoted, PROVIDER_TYPES))
     name = quoted(provider.metadata.name)
-    return required("spec.type", f"the name {name} is no type, so give one of {listed}")
+    return required("spec.type", f"the name {name} is not a provider type: give one of {listed}")
 
 
 def _server(server: str) -> Iterator[FieldError]:
@@ -150,14 +150,14 @@ def _server(server: str) -> Iterator[FieldError]:
         return
     url = _split(server)
     if url is None or url.scheme not in _SCHEMES or not url.hostname:
-        text = "is no URL that can be asked: write for example https://prometheus.example.com:9090"
+        text = "is not an http or https URL: write for example https://prometheus.example.com:9090"
         yield invalid(at, _shown(server), text)
         return
     if url.username is not None or url.password is not None:
-        text = "credentials belong into a Secret, which secretKeyRef names"
+        text = "must not contain credentials: put them into a Secret, named by secretKeyRef"
         yield invalid(at, _shown(server), text)
     if "?" in server or "#" in server:
-        yield invalid(at, _shown(server), "has a query or a fragment: end it with its path")
+        yield invalid(at, _shown(server), "must not have a query or a fragment")
 
 
 def _split(server: str) -> SplitResult | None:
@@ -165,7 +165,7 @@ def _split(server: str) -> SplitResult | None:
         return None
     try:
         url = urlsplit(server)
-        # Raises for what is no port.
+        # Raises for an invalid port.
         is_sound = url.port != 0
     except ValueError:
         return None
@@ -173,7 +173,7 @@ def _split(server: str) -> SplitResult | None:
 
 
 def _shown(server: str) -> str:
-    """The URL without what may be a password: a refusal is read and kept by many."""
+    """The URL without a possible password: messages are stored and widely readable."""
     _, at, tail = server.rpartition("@")
     if not at:
         return shortened(server)
@@ -186,7 +186,7 @@ def _secret(spec: ProviderSpec, kind: str) -> Iterator[FieldError]:
     secret = spec.secret_key_ref
     if secret is None:
         if kind in _NEEDS_SECRET:
-            yield required(at, f"{kind} answers nobody without credentials: name a Secret")
+            yield required(at, f"{kind} requires credentials: name a Secret")
         return
     if not secret.name:
         yield required(f"{at}.name", "name a Secret of the same namespace")
@@ -199,7 +199,7 @@ def _kafka(spec: ProviderSpec, kind: str) -> Iterator[FieldError]:
     at = "spec.kafka"
     if spec.kafka is None:
         if kind == KAFKA:
-            yield required(at, "say which table has the values")
+            yield required(at, "name the table that has the values")
     elif kind != KAFKA:
         yield forbidden(at, f"it belongs to the type {KAFKA}")
     else:
@@ -220,7 +220,7 @@ def _static(spec: ProviderSpec, kind: str) -> Iterator[FieldError]:
     elif kind != STATIC:
         yield forbidden(at, f"it belongs to the type {STATIC}")
     elif len(spec.static.metrics) > MAX_ITEMS:
-        text = f"more than {MAX_ITEMS} values cannot be given"
+        text = f"must have at most {MAX_ITEMS} values"
         yield invalid(f"{at}.metrics", len(spec.static.metrics), text)
     else:
         for query, value in spec.static.metrics.items():

@@ -45,7 +45,7 @@ class ProviderName(_Wire, frozen=True, kw_only=True):
 
 
 class MetricSpec(_Wire, frozen=True, kw_only=True):
-    """What is asked, of whom, and how often."""
+    """The query, its provider and its interval."""
 
     provider: ProviderName = ProviderName()
     query: str = ""
@@ -105,7 +105,7 @@ class StaticMetrics(_Wire, frozen=True, kw_only=True):
 
 
 class ProviderSpec(_Wire, frozen=True, kw_only=True):
-    """Where a provider is, and how it is spoken to."""
+    """The URL, type and credentials of a provider."""
 
     type: str = ""
     target_server: str = ""
@@ -144,7 +144,7 @@ class AnalysisSpec(_Wire, frozen=True, kw_only=True):
 
 
 class StoredValue(_Wire, frozen=True, kw_only=True):
-    """What came of one objective's query so far."""
+    """The result of one objective's query so far."""
 
     objective_reference: ObjectReference | None = None
     query: str = ""
@@ -202,7 +202,7 @@ class AnalysisDefinition(_Wire, frozen=True, kw_only=True):
 
 
 class AnalysisValueTemplateSpec(_Wire, frozen=True, kw_only=True):
-    """A query with places for arguments, and who is asked."""
+    """A query with placeholders for arguments, and its provider."""
 
     provider: ObjectReference = ObjectReference()
     query: str = ""

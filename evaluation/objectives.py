@@ -1,4 +1,4 @@
-"""Objectives of an evaluation, and what came of each (keptn-spec 4.1)."""
+"""Objectives of an evaluation and their results (keptn-spec 4.1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 INCONCLUSIVE: Final = "inconclusive: "
-"""Begins the message of an objective that nobody could judge: there is no value that counts."""
+"""Prefix of the message of an objective without a usable value."""
 _MET: Final = " met objective "
 
 
@@ -35,7 +35,7 @@ class Reading(Struct, frozen=True, gc=False):
 
 
 class Result(Struct, frozen=True, gc=False):
-    """What came of an objective; ``value`` is empty where there was none."""
+    """The result of an objective; ``value`` is empty where there was none."""
 
     value: str
     status: str
@@ -43,14 +43,14 @@ class Result(Struct, frozen=True, gc=False):
 
 
 def missing(metric: str) -> Reading:
-    """There is no such metric."""
+    """The reading of a metric that does not exist."""
     return Reading(fault=f'keptnmetrics.metrics.keptn.sh "{metric}" not found')
 
 
 def judge(objective: Objective, found: Reading) -> Result:
-    """Compare. Whatever can't be compared has not passed, with one line that says why.
+    """Compare. What cannot be compared has not passed; the message says why.
 
-    What no measurement could mend, a target that can't be read, is told first.
+    An invalid target is reported first, because no measurement can fix it.
     """
     shown = shortened(found.value)
     try:
@@ -64,14 +64,14 @@ def judge(objective: Objective, found: Reading) -> Result:
     except ValueError as error:
         return Result(shown, FAILED, f"{INCONCLUSIVE}value {error}")
     if not math.isfinite(value):
-        return Result(shown, FAILED, f"{INCONCLUSIVE}value '{shown}' is no measurement")
+        return Result(shown, FAILED, f"{INCONCLUSIVE}value '{shown}' is not a finite number")
     if is_met(target, value):
         return Result(shown, SUCCEEDED, f"value '{shown}'{_MET}'{objective.target}'")
     return Result(shown, FAILED, f"value '{shown}' did not meet objective '{objective.target}'")
 
 
 def is_inconclusive(result: Result) -> bool:
-    """Whether nobody could judge."""
+    """Whether there was no usable value."""
     return result.message.startswith(INCONCLUSIVE)
 
 

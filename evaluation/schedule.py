@@ -48,7 +48,7 @@ class Slots(Struct, frozen=True, gc=False):
         """When to take a metric as fetched of which only the stamp of its value is known.
 
         A stamp is cut to its second, and the value may be of another metric's slot before ours;
-        both count for this slot. A stamp of a time to come counts as of now.
+        both count for this slot. A future stamp counts as the current time.
         """
         slot = self.last(now)
         is_done = updated + 1 > slot + self.early - self.spread

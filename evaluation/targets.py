@@ -35,7 +35,7 @@ _HEXADECIMAL: Final = re.compile(
 _SPECIAL: Final = re.compile(r"nan|[+-]?inf(?:inity)?", re.IGNORECASE)
 
 
-class Condition(Struct, frozen=True, gc=False):
+class Comparison(Struct, frozen=True, gc=False):
     """One comparison with ``bound``."""
 
     sign: str
@@ -46,7 +46,7 @@ class Condition(Struct, frozen=True, gc=False):
         return _COMPARISONS[self.sign](value, self.bound)
 
 
-def parse_target(text: str) -> tuple[Condition, ...]:
+def parse_target(text: str) -> tuple[Comparison, ...]:
     """The conditions, all of which must hold. Raises ValueError with one line."""
     return tuple(_condition(part, text) for part in _SEPARATOR.split(text))
 
@@ -64,17 +64,17 @@ def parse_number(text: str) -> float:
     if _SPECIAL.fullmatch(text):
         return float(text)
     if not _DECIMAL.fullmatch(text):
-        raise ValueError(f"'{shortened(text)}' is no number")
+        raise ValueError(f"'{shortened(text)}' is not a number")
     found = float(text)
     if math.isinf(found):
         raise ValueError(f"'{shortened(text)}' is out of range")
     return found
 
 
-def is_met(target: tuple[Condition, ...], value: float) -> bool:
-    """Whether ``value`` meets all conditions. What is not finite is no measurement: it never does.
+def is_met(target: tuple[Comparison, ...], value: float) -> bool:
+    """Whether ``value`` meets all conditions; one that is not finite never does.
 
-    A division by nothing would pass otherwise.
+    A division by zero would pass otherwise.
     """
     return math.isfinite(value) and all(condition.holds(value) for condition in target)
 
@@ -85,11 +85,11 @@ def shortened(text: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
-def _condition(part: str, whole: str) -> Condition:
+def _condition(part: str, whole: str) -> Comparison:
     for sign in _COMPARISONS:
         if part.startswith(sign):
             try:
-                return Condition(sign, parse_number(part.removeprefix(sign)))
+                return Comparison(sign, parse_number(part.removeprefix(sign)))
             except ValueError as error:
                 raise ValueError(f"objective '{shortened(whole)}': {error}") from None
     raise ValueError(

@@ -1,44 +1,177 @@
-"""Queries with places for arguments: of Go's templates only ``{{.name}}`` (keptn-spec 4.5).
+"""Queries with placeholders: of Go's templates only ``{{.name}}`` (keptn-spec 4.5).
 
 An unknown argument is a fault, where Go writes ``<no value>`` into the query; so is any other
-action of Go's. What a value may say is up to its place: see ``harbourmaster.evaluation.places``.
+action of Go's.
+
+Within quotes a value is escaped for the provider's language, so that it never alters the query's
+structure. Outside of quotes it must be a word or a number. Control characters and line ends are
+rejected (S27).
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+import unicodedata
+from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
-from harbourmaster.evaluation.places import Scanner, syntax_of
 from harbourmaster.evaluation.targets import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LONGEST: Final = 65_536
 """Characters of a query."""
 _BLANKS: Final = " \t\r\n"
 _MARKED: Final = tuple(_BLANKS)
 _ARGUMENT: Final = re.compile(r"\.([^\W\d]\w*)")
+_CONTROL: Final = frozenset(("Cc", "Cs", "Zl", "Zp"))
+"""Categories of characters that end lines, or are none."""
+_WORD: Final = re.compile(r"[a-z_][\w:.]*|[\d.][\w.]*", re.ASCII | re.IGNORECASE)
+_SIGNED: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\w*", re.ASCII | re.IGNORECASE)
+_TAG: Final = re.compile(r"\w[\w:./-]*", re.ASCII)
+_BEFORE_SIGN: Final = re.compile(r"[\s(\[{,=<>!+*/%^:]")
 
 
-class Place(Struct, frozen=True, gc=False):
-    """Where the value of an argument goes."""
+class Syntax(Struct, frozen=True, gc=False):
+    """How strings begin and end in a query language."""
+
+    quotes: Mapping[str, str] = {}
+    """By quote, what escapes it and itself; empty where nothing does."""
+    comments: tuple[tuple[str, str], ...] = ()
+    """How they begin, and how they end."""
+    has_tags: bool = False
+    """Whether what stands in braces is tags, which may have dashes and slashes."""
+
+
+_PROMQL: Final = Syntax({'"': "\\", "'": "\\", "`": ""}, (("#", "\n"),))
+_SYNTAXES: Final[Mapping[str, Syntax | None]] = {
+    "prometheus": _PROMQL,
+    "thanos": _PROMQL,
+    "cortex": _PROMQL,
+    "datadog": Syntax({'"': "", "'": ""}, has_tags=True),
+    "dynatrace": Syntax({'"': "~"}),
+    "dql": Syntax({'"': "\\", "`": ""}, (("//", "\n"), ("/*", "*/"))),
+    "elastic": Syntax({'"': "\\"}),
+    # The whole query is one key.
+    "kafka": None,
+    "static": None,
+}
+
+
+def syntax_of(provider: str) -> Syntax | None:
+    """The language of a type of provider, in lower case; None where a query has no structure."""
+    return _SYNTAXES.get(provider, _PROMQL)
+
+
+class Scanner:
+    """Takes texts of the template and values of arguments in turn; ``written`` has the result."""
+
+    def __init__(self, syntax: Syntax | None) -> None:
+        self.written: list[str] = []
+        self._syntax = syntax
+        self._quote = ""
+        self._is_escaped = False
+        self._comment_end = ""
+        self._depth = 0
+
+    def text(self, text: str) -> None:
+        """A part of the template, which is trusted."""
+        self.written.append(text)
+        if self._syntax is None:
+            return
+        at = 0
+        while at < len(text):
+            at += self._step(self._syntax, text, at)
+
+    def value(self, name: str, value: str) -> None:
+        """The value of the argument ``name``. Raises ValueError where it is not allowed here."""
+        if any(unicodedata.category(each) in _CONTROL for each in value):
+            raise ValueError(
+                f"the argument '{name}' has control characters or line ends: '{shortened(value)}'"
+            )
+        if self._syntax is None:
+            self.written.append(value)
+        elif self._quote:
+            self.written.append(self._quoted(self._syntax, name, value))
+        elif self._is_plain(self._syntax, value):
+            self.written.append(value)
+        else:
+            raise ValueError(
+                f"the argument '{name}' is outside of quotes, so it must be a word or "
+                f"a number: '{shortened(value)}'"
+            )
+
+    def _step(self, syntax: Syntax, text: str, at: int) -> int:
+        """Take the characters at ``at``; return how many."""
+        if self._comment_end:
+            if text.startswith(self._comment_end, at):
+                taken = len(self._comment_end)
+                self._comment_end = ""
+                return taken
+        elif self._quote:
+            self._step_in_quotes(syntax, text[at])
+        elif text[at] in syntax.quotes:
+            self._quote = text[at]
+        else:
+            for start, end in syntax.comments:
+                if text.startswith(start, at):
+                    self._comment_end = end
+                    return len(start)
+            self._depth += {"{": 1, "}": -1}.get(text[at], 0)
+        return 1
+
+    def _step_in_quotes(self, syntax: Syntax, character: str) -> None:
+        if self._is_escaped:
+            self._is_escaped = False
+        elif character == syntax.quotes[self._quote]:
+            self._is_escaped = True
+        elif character == self._quote:
+            self._quote = ""
+
+    def _quoted(self, syntax: Syntax, name: str, value: str) -> str:
+        escape = syntax.quotes[self._quote]
+        if self._is_escaped:
+            # The template's own would escape ours.
+            raise ValueError(f"the argument '{name}' follows a '{escape}' of the query")
+        if escape:
+            doubled = value.replace(escape, escape * 2)
+            return doubled.replace(self._quote, escape + self._quote)
+        if self._quote in value or "\\" in value:
+            raise ValueError(
+                f"the argument '{name}' is inside {self._quote}, so it must contain neither "
+                f"that nor a backslash: '{shortened(value)}'"
+            )
+        return value
+
+    def _is_plain(self, syntax: Syntax, value: str) -> bool:
+        if _WORD.fullmatch(value):
+            return True
+        if syntax.has_tags and self._depth > 0:
+            return _TAG.fullmatch(value) is not None
+        before = self._last_written()
+        return _SIGNED.fullmatch(value) is not None and (
+            not before or _BEFORE_SIGN.match(before) is not None
+        )
+
+    def _last_written(self) -> str:
+        return next((each[-1] for each in reversed(self.written) if each), "")
+
+
+class Placeholder(Struct, frozen=True, gc=False):
+    """The position of an argument's value."""
 
     argument: str
 
 
 class Template(Struct, frozen=True, gc=False):
-    """Texts and places, in order."""
+    """Texts and placeholders, in order."""
 
-    parts: tuple[str | Place, ...]
+    parts: tuple[str | Placeholder, ...]
 
 
 def parse_template(text: str) -> Template:
     """The parts of a query. Raises ValueError with one line that names what is wrong."""
-    parts: list[str | Place] = []
+    parts: list[str | Placeholder] = []
     at, is_trimmed = 0, False
     while (start := text.find("{{", at)) >= 0:
         end = text.find("}}", start)
@@ -46,7 +179,7 @@ def parse_template(text: str) -> Template:
             raise ValueError("the query has a '{{' without '}}'")
         before = text[at:start].lstrip(_BLANKS) if is_trimmed else text[at:start]
         body = text[start + 2 : end]
-        # A mark is one where a blank tells it from a sign.
+        # A trim marker is separated by a blank; otherwise "-" is a sign.
         if body[:1] == "-" and body[1:2] in _MARKED:
             before, body = before.rstrip(_BLANKS), body[1:]
         is_trimmed = body[-1:] == "-" and body[-2:-1] in _MARKED
@@ -57,7 +190,7 @@ def parse_template(text: str) -> Template:
                 f"the query has the action '{action}': only arguments, "
                 "as in {{.name}}, are supported"
             )
-        parts += [before, Place(argument[1])]
+        parts += [before, Placeholder(argument[1])]
         at = end + 2
     parts.append(text[at:].lstrip(_BLANKS) if is_trimmed else text[at:])
     return Template(tuple(part for part in parts if part != ""))
@@ -66,7 +199,7 @@ def parse_template(text: str) -> Template:
 def render(template: Template, arguments: Mapping[str, str], provider: str) -> str:
     """The query with its arguments, for a provider of that type.
 
-    Raises ValueError with one line: an argument is missing, or may not stand where it would.
+    Raises ValueError with one line: an argument is missing, or not allowed at its position.
     """
     scanner = Scanner(syntax_of(provider))
     length = 0

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SYSTEM_NAMESPACES: Final = frozenset(("kube-system",))
-"""Elsewhere nothing makes a pod critical."""
+"""In other namespaces no pod is critical."""
 
 _ANNOTATION: Final = "scheduler.alpha.kubernetes.io/critical-pod"
 _TAINT: Final = "CriticalAddonsOnly"
@@ -19,7 +19,7 @@ _LEAST_PRIORITY: Final = 2_000_000_000
 
 
 class Toleration(Struct, frozen=True, gc=False):
-    """A toleration as far as it matters here."""
+    """The fields of a toleration that are read here."""
 
     key: str | None = None
     operator: str | None = None

@@ -1,4 +1,4 @@
-"""The patch that makes a pod wait: its annotations and our gate, or our scheduler's name, no more.
+"""The patch that makes a pod wait: annotations, and our gate or our scheduler's name.
 
 (keptn-spec 2.8, 6)
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GATE: Final = "keptn-prechecks-gate"
 PROVISIONAL: Final[Mapping[str, str]] = {PARENT_KEY: UNRESOLVED}
-"""The annotations of a pod that is gated before it is known whether it must wait."""
+"""The annotations of a pod that is gated before we know whether it must wait."""
 SCHEDULER_NAME: Final = "keptn-scheduler"
 """The scheduler with which pods wait that have no gate, unless settings name another."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Tracking(Struct, frozen=True):
-    """The annotations that a tracked pod gets, and what there is to say about them."""
+    """The annotations that a tracked pod gets, and notes about them."""
 
     annotations: dict[str, str]
     """To be set on the pod, whatever it has under these keys; none that it already has."""

@@ -70,10 +70,10 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     f"{OURS}since",
 }
 MAX_MEANT: Final = 63
-"""Characters of a key's name that may be a mistyped one; the API takes no more."""
+"""Longest name of a key, in characters, as in the API."""
 
 _OFF: Final = frozenset(("disabled", "false"))
-"""Values of the opt-in by which nobody expects checks."""
+"""Values of the opt-in that turn checks off."""
 _NEAR: Final = 0.7
 _TRIED: Final = 16
 """Unknown keys of a namespace that are compared; each takes time, and a namespace may have many."""
@@ -85,7 +85,7 @@ def unknown_keys(keys: Iterable[str]) -> list[str]:
 
 
 def meant(key: str, among: Collection[str] = WRITTEN_KEYS) -> str:
-    """The key that an unknown one was probably meant to be; empty where none is near."""
+    """The known key most similar to an unknown one; empty where none is similar."""
     name = key.partition("/")[2].lower()
     if len(name) > MAX_MEANT:
         return ""

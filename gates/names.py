@@ -1,4 +1,4 @@
-"""Names of Keptn's objects, made from what people wrote (keptn-spec 2.6, 3.1)."""
+"""Names of Keptn's objects, built from users' values (keptn-spec 2.6, 3.1)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Final
 
 NAME_LIMIT: Final = 253
-"""What the API takes as a name."""
+"""Longest object name, in characters."""
 NAME_LEAST: Final = 80
-"""Characters that a part keeps while others can still be cut."""
+"""Characters that every part keeps until all parts are cut."""
 JOB_NAME_LIMIT: Final = 63
 """A Job's name becomes a label of its pods."""
 _HASH: Final = 8
@@ -68,6 +68,6 @@ def generation_hash(generation: int) -> str:
 
 
 def digits(seed: str) -> str:
-    """Five digits where Keptn takes random ones: for a seed the same, so nothing is made twice."""
+    """Five digits derived from the seed (Keptn uses random ones), so nothing is created twice."""
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")
     return str(_LOWEST + number % _DIGITS)

@@ -15,14 +15,14 @@ STATEFUL_SET: Final = "StatefulSet"
 DAEMON_SET: Final = "DaemonSet"
 ROLLOUT: Final = "Rollout"
 SUPPORTED: Final = frozenset((REPLICA_SET, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, ROLLOUT))
-"""Kinds whose pods are gated; Jobs', bare pods and all others never are."""
+"""Kinds whose pods are gated; pods of Jobs, bare pods and all others never are."""
 
 _GROUPS: Final = frozenset(("", "apps", "extensions"))
 _ROLLOUT_GROUPS: Final = frozenset(("", "argoproj.io"))
 
 
 def supported_owner(owners: Iterable[OwnerReference]) -> OwnerReference | None:
-    """The last owner of a supported kind; None for a pod that nobody gates.
+    """The last owner of a supported kind; None for a pod that is never gated.
 
     Only the kind counts, so that other StatefulSets than Kubernetes' stay gated by what their pods
     carry themselves.

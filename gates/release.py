@@ -1,6 +1,6 @@
-"""When a waiting pod may go, and the patch that lets it (decision D8, D9, keptn-spec 3.6).
+"""When a waiting pod is released, and the patch for it (decision D8, D9, keptn-spec 3.6).
 
-One that waits inside its scheduler and not at a gate is only nudged: the scheduler asks again.
+A pod that waits in its scheduler instead of at a gate is only nudged: the scheduler asks again.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 OURS: Final = "gates.harbourmaster.dev/"
 """How the names of our annotations begin."""
 RELEASED_KEY: Final = f"{OURS}released"
-"""On a pod that was let go without its checks; the value says why: EXPIRED or BY_HAND."""
+"""On a pod released without its checks; the value is the reason: EXPIRED or BY_HAND."""
 EXPIRED: Final = "expired"
 BY_HAND: Final = "by-hand"
 RELEASED_BY_KEY: Final = f"{OURS}released-by"
 RELEASED_REASON_KEY: Final = f"{OURS}released-reason"
 CHECKS_KEY: Final = f"{OURS}checks"
-"""On a pod that waits in its scheduler: what it was told of its checks, one of those below.
+"""On a pod that waits in its scheduler: the last state of its checks, one of those below.
 
-Behind PASSED stands a number where the scheduler was asked to look again: passed-2, passed-3.
+A number follows PASSED where the scheduler was asked again: passed-2, passed-3.
 """
 WAITING: Final = "waiting"
 CHECKING: Final = "checking"
-"""The checks have begun, and a scheduler that is asked names them."""
+"""The checks have started; the scheduler's message names them."""
 LATE: Final = "late"
 FAILED: Final = "failed"
 PASSED: Final = "passed"
 
 _PASSED: Final = frozenset(("Succeeded", "Warning"))
 _BEGUN: Final = frozenset(("Progressing", "Succeeded", "Failed", "Warning"))
-"""Deprecated is none of them: so a deployment is called whose checks failed."""
+"""Without Deprecated, the state of a deployment whose checks failed."""
 _DIGITS: Final = 9
-"""Of the number behind PASSED; whoever makes a pod may write longer ones."""
+"""Longest number after PASSED; users can write longer ones on their pods."""
 _ANNOTATIONS: Final = "/metadata/annotations"
 
 
 class Approval(Struct, frozen=True):
-    """What a workload version says: the states of its first phases, and whose pods are meant.
+    """The states of a workload version's first phases, and the owners of its pods.
 
     ``owners`` are uids of ReplicaSets, StatefulSets or DaemonSets.
     """
@@ -66,7 +66,7 @@ class Approval(Struct, frozen=True):
 
 
 def may_go(approval: Approval | None, owner: str) -> bool:
-    """Whether a pod of the owner with this uid is free, by the approval of its very version."""
+    """Whether the approval of its version releases a pod of the owner with this uid."""
     return approval is not None and approval.is_given and bool(owner) and owner in approval.owners
 
 
@@ -79,7 +79,7 @@ def removal(
     drop: Iterable[str] = (),
     revision: str = "",
 ) -> list[dict[str, Any]] | None:
-    """The JSON Patch that takes our gate, and no other, off this very pod; None where it has none.
+    """The JSON Patch that removes only our gate from this pod; None where it has none.
 
     ``annotations`` are those that it has, None for no map of them. Those in ``add`` are set, those
     in ``drop`` are taken away where it has them. The patch fails where gates have moved, or where
@@ -106,9 +106,9 @@ def nudge(
     drop: Iterable[str] = (),
     revision: str = "",
 ) -> list[dict[str, Any]] | None:
-    """The JSON Patch by which the scheduler of this very pod looks at it again.
+    """The JSON Patch that makes the scheduler look at this pod again.
 
-    Arguments as of ``removal``. None where the pod has all of it: nobody would wake.
+    Arguments as of ``removal``. None where the pod already has all of it: nothing would change.
     """
     has = annotations or {}
     drop = [key for key in drop if key in has]
@@ -122,10 +122,10 @@ def nudge(
 
 
 def to_tell(told: str, state: str, *, again: bool = False) -> str:
-    """What a pod is to be told that was told ``told``, by its state now; empty for nothing.
+    """The value to write for the current state after ``told``; empty for no change.
 
-    Each state is told once, the first one only if it is news. ``again``: that the checks passed is
-    not known to whoever was asked.
+    Each state is written once. ``again``: the replica that the scheduler asked does not know yet
+    that the checks passed.
     """
     if not told:
         return "" if state == WAITING else state
@@ -150,7 +150,7 @@ def _annotated(
     revision: str,
 ) -> list[dict[str, Any]]:
     if annotations is None:
-        # Set to what it was, it makes any other version a conflict.
+        # The unchanged resource version makes a concurrent write a conflict.
         held = {"op": "replace", "path": "/metadata/resourceVersion", "value": revision}
         whole = {"op": "add", "path": _ANNOTATIONS, "value": dict(added)}
         return [held, whole] if revision else [whole]

@@ -1,4 +1,4 @@
-"""The version of a workload that names none: a tag of an image, or a hash (keptn-spec 2.5)."""
+"""The version of a workload without one: an image's tag, or a hash (keptn-spec 2.5)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Container(Struct, frozen=True, gc=False):
 
 
 class Version(Struct, frozen=True, gc=False):
-    """A version, and whether the container that was to give it is not there."""
+    """A version, and whether the container that should define it is missing."""
 
     text: str
     misses_container: bool = False
@@ -65,12 +65,12 @@ def version_of(
 
 
 def hash_of(containers: Sequence[Container]) -> str:
-    """What names a version that nothing else does."""
+    """The version of a pod that has no other."""
     return str(fnv1a(_running_text(containers)))
 
 
 def image_version(image: str) -> str:
-    """The tag of an image, but for ``latest``; without one, 12 digits of its digest, or nothing.
+    """The tag of an image except ``latest``; else 12 digits of its digest, or nothing.
 
     A colon before a slash belongs to a port.
     """

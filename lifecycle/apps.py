@@ -32,7 +32,7 @@ MANAGED_BY: Final = "keptn"
 APP_TYPE_KEY: Final = "keptn.sh/app-type"
 """Of creation requests, and of the apps made of them."""
 SINGLE_SERVICE: Final = "single-service"
-"""An app whose only workload named no app: nothing more is to be waited for."""
+"""An app whose only workload named no app: it waits for no other workload."""
 _VERSION_LENGTH: Final = 10
 _HASH_LENGTH: Final = 8
 
@@ -131,7 +131,7 @@ def deprecated(status: AppVersionStatus) -> AppVersionStatus:
 
 
 def is_managed(app: App) -> bool:
-    """Whether nobody but us writes the app."""
+    """Whether only we write the app."""
     return app.metadata.labels.get(MANAGED_KEY) == MANAGED_BY
 
 

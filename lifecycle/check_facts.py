@@ -1,4 +1,4 @@
-"""How the checks stand that lie before a deployment, by all that is known of them. Pure."""
+"""The state of the checks before a deployment, from all that is known. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import Struct
 
 from harbourmaster.api.times import parse, stamp
-from harbourmaster.evaluation.course import Course, allowed
 from harbourmaster.evaluation.freshness import newest, read
 from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.evaluation.objectives import Objective, Result, keyed
+from harbourmaster.evaluation.progress import Progress, allowed
 from harbourmaster.lifecycle.check_report import CheckReport, ObjectiveReport
-from harbourmaster.lifecycle.evaluations import RETRIES, course_of, interval_of
+from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, progress_of
 from harbourmaster.lifecycle.model import (
     COMPLETED,
     PENDING,
@@ -65,7 +65,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class _Look(NamedTuple):
-    """All that a check is judged by, besides its version."""
+    """Everything besides the version that decides about a check."""
 
     facts: Facts
     now: datetime
@@ -93,7 +93,7 @@ def phases_before(version: Version) -> tuple[Phase, ...]:
 
 
 def expected(definitions: Iterable[str], kind: Kind, phase: str) -> list[CheckReport]:
-    """The checks that a pod names and of which there is no more to tell yet."""
+    """The checks that a pod names and that do not exist yet."""
     return [CheckReport(kind=kind, phase=phase, name=each, state=PENDING) for each in definitions]
 
 
@@ -141,19 +141,19 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
     facts = look.facts
     found = facts.evaluations.get(item.name)
     defined = facts.definitions.get(definition)
-    course = course_of(found.status) if found is not None else Course()
-    objectives = tuple(_objectives(course, defined, look))
+    progress = progress_of(found.status) if found is not None else Progress()
+    objectives = tuple(_objectives(progress, defined, look))
     shown = next((each for each in objectives if each.state != SUCCEEDED), None)
     message = "" if shown is None else shown.message
-    if defined is None and not course.is_over and item.status not in COMPLETED:
+    if defined is None and not progress.is_over and item.status not in COMPLETED:
         message = _missing("KeptnEvaluationDefinition", definition, facts) or message
     retries, next_try = None, ""
     if found is not None:
         retries = allowed(RETRIES if found.spec.retries is None else found.spec.retries)
-        due = _due(found, course, look)
-        if due and course.tries < retries:
+        due = _due(found, progress, look)
+        if due and progress.tries < retries:
             # Without its definition nothing is tried.
-            next_try = due if defined is not None or course.tries else ""
+            next_try = due if defined is not None or progress.tries else ""
         elif due:
             message = f"its last try is done, and it fails at {due}" + (message and f": {message}")
     first = shown or next(iter(objectives), None)
@@ -169,17 +169,17 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
         threshold=first.threshold if first is not None else "",
         message=message,
         next_try=next_try,
-        tries=course.tries,
+        tries=progress.tries,
         retries=retries,
         objectives=objectives,
     )
 
 
-def _due(found: Evaluation, course: Course, look: _Look) -> str:
+def _due(found: Evaluation, progress: Progress, look: _Look) -> str:
     """When it is looked at again; empty where it is over."""
-    if course.is_over or found.metadata.deletion_timestamp:
+    if progress.is_over or found.metadata.deletion_timestamp:
         return ""
-    if not course.tries:
+    if not progress.tries:
         return stamp(look.now)
     seconds, _ = interval_of(found)
     last = look.facts.measured.get(found.metadata.name)
@@ -187,15 +187,15 @@ def _due(found: Evaluation, course: Course, look: _Look) -> str:
         try:
             begun = parse(found.status.start_time)
             # The first try is its beginning, and then one comes in each interval.
-            last = begun + timedelta(seconds=seconds) * (course.tries - 1)
+            last = begun + timedelta(seconds=seconds) * (progress.tries - 1)
         except (ValueError, OverflowError):
             return ""
-    # What is late is due now.
+    # An overdue try is due now.
     return stamp(max(last + timedelta(seconds=seconds), look.now))
 
 
 def _objectives(
-    course: Course, defined: EvaluationDefinition | None, look: _Look
+    progress: Progress, defined: EvaluationDefinition | None, look: _Look
 ) -> Iterator[ObjectiveReport]:
     facts = look.facts
     wanted = {
@@ -207,8 +207,8 @@ def _objectives(
         for each in (defined.spec.objectives if defined is not None else ())
     }
     by_key = keyed(wanted)
-    for key in dict.fromkeys((*by_key, *(course.results if defined is None else ()))):
-        result = course.results.get(key, Result("", PENDING))
+    for key in dict.fromkeys((*by_key, *(progress.results if defined is None else ()))):
+        result = progress.results.get(key, Result("", PENDING))
         objective = by_key.get(key)
         metric = facts.metrics.get(wanted[objective]) if objective is not None else None
         if metric is None:
@@ -219,7 +219,7 @@ def _objectives(
                 value=result.value,
                 threshold=objective.target if objective is not None else "",
                 message=result.message,
-                fault=f"no KeptnMetric {objective.metric} is found" if objective and lacks else "",
+                fault=f"KeptnMetric {objective.metric} not found" if objective and lacks else "",
             )
             continue
         reading = read(metric, look.stale_after, look.now)
@@ -238,4 +238,4 @@ def _objectives(
 
 
 def _missing(kind: str, name: str, facts: Facts) -> str:
-    return "" if kind in facts.unread else f"no {kind} {name} is found, and it is waited for"
+    return "" if kind in facts.unread else f"{kind} {name} not found; waiting for it to be created"

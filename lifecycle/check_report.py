@@ -1,4 +1,4 @@
-"""What a check has come to that a gated pod waits for, as people and programs are told."""
+"""The state of a check that a gated pod waits for, for people and programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Kind: TypeAlias = Literal["task", "evaluation"]
 
 
 class ObjectiveReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """One objective of an evaluation: what is asked, what came of it, and what it must be."""
+    """One objective of an evaluation: its query, its result and its target."""
 
     name: str
     """As the evaluation's status calls it: the metric's name, as a rule."""
@@ -57,9 +57,9 @@ class CheckReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     threshold: str = ""
     """What that value must be."""
     message: str = ""
-    """What it says itself of how it stands."""
+    """Its own message about its state."""
     next_try: str = ""
-    """When it is tried again, as far as can be told; empty where only a change helps, or a Job."""
+    """The time of its next try, if known; empty where only a change or its Job decides."""
     tries: int = 0
     retries: int | None = None
     """How many tries it has; None where that is not known."""

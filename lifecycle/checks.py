@@ -13,7 +13,7 @@ from harbourmaster.api.times import stamp
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, WARNING, ItemStatus
 from harbourmaster.lifecycle.overall import overall
 from harbourmaster.lifecycle.phases import EVALUATION, SETTLED, TASK
-from harbourmaster.lifecycle.steps import Creation, Step, Told
+from harbourmaster.lifecycle.steps import Creation, PhaseNotice, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.phases import Phase, Status
-    from harbourmaster.lifecycle.steps import Rules, World
+    from harbourmaster.lifecycle.steps import Inputs, Rules
 
 _WORDS: Final = {TASK: "Task", EVALUATION: "Evaluation"}
 
 
 def run_checks(
-    phase: Phase, version: Version, status: Status, world: World, rules: Rules, now: datetime
+    phase: Phase, version: Version, status: Status, inputs: Inputs, rules: Rules, now: datetime
 ) -> Step:
     """Follow the children, and ask for those that are missing.
 
@@ -38,43 +38,43 @@ def run_checks(
     # In reverse, so that of two items of one definition the first counts.
     before = {item.definition_name: item for item in reversed(items)}
     after: list[ItemStatus] = []
-    told: list[Told] = []
+    notices: list[PhaseNotice] = []
     creations: list[Creation] = []
     for definition in dict.fromkeys(getattr(version.spec, phase.checks)):
         old = before.get(definition)
-        found = _followed(phase, old, definition, world, stamp(now))
+        found = _followed(phase, old, definition, inputs, stamp(now))
         if isinstance(found, Creation):
             creations.append(found)
             found = old or ItemStatus(definition_name=definition)
         after.append(found)
-        told += _changes(phase, old, found, world)
+        notices += _changes(phase, old, found, inputs)
     state = overall([item.status for item in after], len(after))
     if state == FAILED and not rules.is_blocking:
         state = WARNING
     return Step(
         status=replace(status, **{phase.items: tuple(after), phase.state: state}),
         state=state,
-        told=tuple(told),
+        notices=tuple(notices),
         creations=tuple(creations),
     )
 
 
 def _followed(
-    phase: Phase, old: ItemStatus | None, definition: str, world: World, now: str
+    phase: Phase, old: ItemStatus | None, definition: str, inputs: Inputs, now: str
 ) -> ItemStatus | Creation:
     """The item as it is now, or the child that it needs."""
     if old is not None and old.status in SETTLED:
         return old
     if old is not None and old.name:
-        state = world.children.get((phase.kind, old.name))
+        state = inputs.children.get((phase.kind, old.name))
         if state is not None:
             return _in_state(old, state, now)
-    made = world.made.get((phase.name, definition))
+    made = inputs.made.get((phase.name, definition))
     if made is not None:
         fresh = ItemStatus(definition_name=definition, name=made.name, start_time=now)
         return _in_state(fresh, made.state, now)
-    is_defined = (phase.kind, definition) in world.definitions
-    if is_defined and (phase.name, definition) not in world.refused:
+    is_defined = (phase.kind, definition) in inputs.definitions
+    if is_defined and (phase.name, definition) not in inputs.refused:
         return Creation(phase, definition, previous=old.name if old is not None else "")
     if old is not None and is_defined:
         # The deleted child's name is what its successor's follows from.
@@ -87,16 +87,19 @@ def _in_state(item: ItemStatus, state: str, now: str) -> ItemStatus:
     return replace(item, status=state, end_time=now if state in COMPLETED else item.end_time)
 
 
-def _changes(phase: Phase, old: ItemStatus | None, new: ItemStatus, world: World) -> Iterator[Told]:
-    """What is to be told of an item: each change once, for the old one is what was written."""
+def _changes(
+    phase: Phase, old: ItemStatus | None, new: ItemStatus, inputs: Inputs
+) -> Iterator[PhaseNotice]:
+    """The notices about an item: each change once, because the old status was written."""
     word = _WORDS[phase.kind]
     was = old.status if old is not None else ""
     if new.status != was:
         text = f"{word.lower()} status changed from {was} to {new.status}"
-        yield Told(phase=f"Reconcile{word}", state="StatusChanged", text=text)
+        yield PhaseNotice(phase=f"Reconcile{word}", state="StatusChanged", text=text)
         if new.status == FAILED and phase.kind == EVALUATION:
-            yield Told(phase="ReconcileEvaluation", state="Failed", about=new.name)
-    is_undefined = (phase.kind, new.definition_name) not in world.definitions
+            yield PhaseNotice(phase="ReconcileEvaluation", state="Failed", about=new.name)
+    is_undefined = (phase.kind, new.definition_name) not in inputs.definitions
     if not new.name and is_undefined and (old is None or old.name):
-        text = f'no {phase.kind}Definition "{new.definition_name}" is found, and it is waited for'
-        yield Told(phase=f"Create{word}", state="NotFound", text=text, warning=True)
+        missing = f'{phase.kind}Definition "{new.definition_name}"'
+        text = f"{missing} not found; waiting for it to be created"
+        yield PhaseNotice(phase=f"Create{word}", state="NotFound", text=text, warning=True)

@@ -3,7 +3,7 @@
 What a version has no field for is kept as JSON in an annotation and comes back once it has one. It
 comes back only where it still fits: the fields that an object's own version has are the truth, a
 revision belongs to one ``spec.version``, a status to one object, and every value has to be of its
-field's type, since whoever may write an object may write its annotations.
+field's type, since users who can write an object can write its annotations.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _head(stored: object) -> _Head:
     found = _mapping(stored, "the object")
     kind, api_version = found.get("kind"), found.get("apiVersion")
     if not isinstance(kind, str) or kind not in _FIELDS:
-        raise ConversionError(f"objects of kind {_shown(kind)} are not converted here")
+        raise ConversionError(f"objects of kind {_shown(kind)} cannot be converted")
     version = _version(api_version)
     metadata = dict(_mapping(found.get("metadata"), f"{kind}: metadata"))
     return _Head(kind, version, {**found, "metadata": metadata})
@@ -194,7 +194,7 @@ def _to_oldest(item: JsonObject, prefix: str) -> JsonObject:
 
 
 def _taken(converted: JsonObject) -> JsonObject:
-    """Take the annotation off; what is no JSON object in it counts as nothing."""
+    """Remove the annotation; a value that is not a JSON object is ignored."""
     metadata = converted["metadata"]
     annotations = metadata.get("annotations")
     if not isinstance(annotations, dict) or UNCONVERTED not in annotations:

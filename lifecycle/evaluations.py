@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from harbourmaster.api.durations import format_duration, parse_duration
 from harbourmaster.api.times import parse
-from harbourmaster.evaluation.course import Course
 from harbourmaster.evaluation.objectives import Result
+from harbourmaster.evaluation.progress import Progress
 from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion
 
@@ -114,9 +114,9 @@ def written_at(raw: bytes) -> datetime | None:
     return max(times, default=None)
 
 
-def course_of(status: EvaluationStatus) -> Course:
+def progress_of(status: EvaluationStatus) -> Progress:
     """How far an evaluation with this status is."""
-    return Course(
+    return Progress(
         tries=status.retry_count,
         results={
             key: Result(each.value, each.status, each.message)

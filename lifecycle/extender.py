@@ -29,7 +29,7 @@ _EMPTY: Final = Raw(b"[]")
 
 
 class ArgumentsError(Exception):
-    """What a scheduler sent is no question; one line."""
+    """The scheduler's request is invalid; the text is one line."""
 
 
 class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
@@ -103,7 +103,7 @@ class FilterQuestion(Struct, frozen=True):
     nodes: list[Raw] | None
 
     def answer(self, given: Permission) -> bytes:
-        """The nodes that may have the pod, and why the others may not."""
+        """The nodes that can run the pod, and why the others cannot."""
         if not given.refusal and not given.avoided:
             # As it came: five thousand names need not be read.
             if self.nodes is not None:
@@ -138,11 +138,11 @@ def read_filter(body: bytes) -> FilterQuestion:
         found = _decode_filter(body)
         items = found.nodes.items if found.nodes is not None else None
     except _UNREADABLE as error:
-        raise ArgumentsError(f"the body is no ExtenderArgs: {error}") from None
+        raise ArgumentsError(f"the body is not a valid ExtenderArgs: {error}") from None
     if found.pod is None:
-        raise ArgumentsError("the ExtenderArgs hold no pod")
+        raise ArgumentsError("the ExtenderArgs contain no pod")
     if bytes(found.node_names) == _NULL_TEXT and items is None:
-        raise ArgumentsError("the ExtenderArgs hold neither NodeNames nor Nodes")
+        raise ArgumentsError("the ExtenderArgs contain neither NodeNames nor Nodes")
     return FilterQuestion(_candidate(found.pod), found.node_names, items)
 
 
@@ -159,7 +159,7 @@ class PreemptionQuestion(Struct, frozen=True):
     victims: dict[str, Raw] | None
 
     def answer(self, given: Permission) -> bytes:
-        """The same victims, but none for a pod that may not run yet, and none where it may not."""
+        """The same victims, but none for a pod, or on a node, that is not allowed yet."""
         if given.refusal:
             return preemption_refused()
         if self.victims is None and not given.avoided and bytes(self.meta_victims) != _NULL_TEXT:
@@ -187,9 +187,9 @@ def read_preemption(body: bytes) -> PreemptionQuestion:
             for raw in found.node_name_to_victims.values():
                 _decode_victims(raw)
     except _UNREADABLE as error:
-        raise ArgumentsError(f"the body is no ExtenderPreemptionArgs: {error}") from None
+        raise ArgumentsError(f"the body is not a valid ExtenderPreemptionArgs: {error}") from None
     if found.pod is None:
-        raise ArgumentsError("the ExtenderPreemptionArgs hold no pod")
+        raise ArgumentsError("the ExtenderPreemptionArgs contain no pod")
     return PreemptionQuestion(
         _candidate(found.pod), found.node_name_to_meta_victims, found.node_name_to_victims
     )

@@ -25,7 +25,7 @@ CLEAR_KEY: Final = f"{OURS}clear-failed-nodes"
 MOST: Final = 50
 """Nodes of a version, the newest."""
 STARTING: Final = 120.0
-"""Seconds in which a pod starts; what goes wrong after it was ready later is no failed start."""
+"""Seconds in which a pod starts; a later failure is not a failed start."""
 WAITING_REASONS: Final = frozenset(
     (
         "CrashLoopBackOff",

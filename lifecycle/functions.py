@@ -109,7 +109,7 @@ def _function(task: Task, definition: TaskDefinition, find: Find) -> Function | 
         if runtime is None:
             return Unusable(
                 "NoFunction",
-                f"KeptnTaskDefinition {name}, to which {chain[-1]} refers, has no function: "
+                f"KeptnTaskDefinition {name}, which {chain[-1]} refers to, has no function: "
                 "give it deno or python",
             )
         spec = spec_of(definition)
@@ -141,7 +141,7 @@ def _function(task: Task, definition: TaskDefinition, find: Find) -> Function | 
         if found is None:
             return Missing(
                 reference,
-                f"KeptnTaskDefinition {reference}, to which {name} refers, is not found",
+                f"KeptnTaskDefinition {reference}, which {name} refers to, is not found",
             )
         definition = found
 

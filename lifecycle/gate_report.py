@@ -1,4 +1,4 @@
-"""How a pod stands with its gate: one report for ``why``, ``gate list`` and the dashboard. Pure.
+"""The gate report of a pod, for ``why``, ``gate list`` and the dashboard. Pure.
 
 Which code it has is decided in ``gate_verdict``, which lists them all.
 """
@@ -15,7 +15,7 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import check_reports, expected
 from harbourmaster.lifecycle.check_report import CheckReport
-from harbourmaster.lifecycle.gate_verdict import Case, Code, Place, verdict_on
+from harbourmaster.lifecycle.gate_verdict import Case, Code, WaitPlace, verdict_on
 from harbourmaster.lifecycle.phases import WORKLOAD_PHASES
 from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.gates.workload import WorkloadMetadata
     from harbourmaster.lifecycle.check_facts import Facts
-    from harbourmaster.lifecycle.gate_verdict import GatedPod, GateRules
+    from harbourmaster.lifecycle.gate_verdict import GatedPod, GateWaitRules
     from harbourmaster.lifecycle.model import WorkloadVersion
 
 _PRE_TASKS, _PRE_EVALUATIONS = WORKLOAD_PHASES[:2]
@@ -38,7 +38,7 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     code: Code
     text: str
     """What it waits for, to be read after "waits for"."""
-    place: Place = ""
+    place: WaitPlace = ""
     """Where it waits; empty for a pod that does not wait for us."""
     app: str = ""
     workload: str = ""
@@ -71,15 +71,15 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
         return bool(self.place)
 
 
-def case_of(pod: GatedPod, facts: Facts, rules: GateRules, now: datetime) -> Case:
+def case_of(pod: GatedPod, facts: Facts, rules: GateWaitRules, now: datetime) -> Case:
     """What a verdict is made of; it costs a tenth of a report."""
     described = workload_of(pod.annotations, pod.labels)
     version = _version(described, facts)
     return Case(pod, described, version, facts, rules, _age(pod, now))
 
 
-def gate_report(pod: GatedPod, facts: Facts, rules: GateRules, now: datetime) -> GateReport:
-    """What there is to say of a pod, by all that is known."""
+def gate_report(pod: GatedPod, facts: Facts, rules: GateWaitRules, now: datetime) -> GateReport:
+    """The report on a pod from all that is known."""
     case = case_of(pod, facts, rules, now)
     described, version = case.described, case.version
     code, text, advice = verdict_on(case)
@@ -148,7 +148,7 @@ def _age(pod: GatedPod, now: datetime) -> int:
     return max(int((now - parse(pod.creation_timestamp)).total_seconds()), 0)
 
 
-def _deadline(pod: GatedPod, rules: GateRules) -> str:
+def _deadline(pod: GatedPod, rules: GateWaitRules) -> str:
     try:
         return stamp(parse(pod.creation_timestamp) + timedelta(seconds=rules.max_age_seconds))
     except OverflowError:

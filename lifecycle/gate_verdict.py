@@ -1,4 +1,4 @@
-"""Which of the reasons for which a pod waits is the one that is told. Pure.
+"""Selects the one reason, of all that hold, to report for a waiting pod. Pure.
 
 One code always wins. In this order, the first that holds:
 
@@ -64,7 +64,7 @@ Code: TypeAlias = Literal[
     "checks-pending",
     "deployment-due",
 ]
-Place: TypeAlias = Literal["", "gate", "scheduler"]
+WaitPlace: TypeAlias = Literal["", "gate", "scheduler"]
 
 A_NODE: Final = "a node: its checks passed, and its scheduler has none for it yet"
 _PATIENCE: Final = 60
@@ -94,16 +94,16 @@ class GatedPod(Owned, Protocol):
         """Whether it has no gate of ours, and a scheduler asks us about it."""
 
 
-class GateRules(Struct, frozen=True, gc=False, kw_only=True):
+class GateWaitRules(Struct, frozen=True, gc=False, kw_only=True):
     """What the controller's settings say of waiting pods; see its ``lifecycle`` settings."""
 
     max_age_seconds: float = 0.0
-    """0 is for ever."""
+    """0 means no limit."""
     on_expiry: Literal["Keep", "Release"] = "Keep"
     stale_after_intervals: float = STALE_AFTER
 
 
-class Verdict(NamedTuple):
+class GateVerdict(NamedTuple):
     """``text`` is to be read after "waits for"; ``advice`` is what somebody may do about it."""
 
     code: Code
@@ -118,12 +118,12 @@ class Case(NamedTuple):
     described: WorkloadMetadata | None
     version: WorkloadVersion | None
     facts: Facts
-    rules: GateRules
+    rules: GateWaitRules
     age: int
     """Seconds."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> WaitPlace:
         """Where it waits."""
         if GATE in self.pod.gates:
             return "gate"
@@ -155,79 +155,82 @@ class Case(NamedTuple):
         return f"harbourmaster gate release {self.pod.namespace}/{name} --reason ..."
 
 
-def verdict_on(case: Case) -> Verdict:
-    """The first that holds, in the order of the table above."""
+def verdict_on(case: Case) -> GateVerdict:
+    """The first verdict that holds, in the order of the table above."""
     if case.pod.is_ending:
-        return Verdict("ending", "nothing: it is being deleted")
+        return GateVerdict("ending", "nothing: it is being deleted")
     if not case.place:
         return _ungated(case.pod)
     orphaned = "" if case.is_provisional else why_orphaned(case.pod)
     is_settled = not case.is_provisional and not orphaned
     if is_settled and case.version is not None and may_go(approval(case.version), case.owner):
         if case.place == "scheduler":
-            return Verdict("waits-in-scheduler", A_NODE)
-        return Verdict(*wait_of(case.version, case.owner))
+            return GateVerdict("waits-in-scheduler", A_NODE)
+        return GateVerdict(*wait_of(case.version, case.owner))
     if case.is_overdue and case.rules.on_expiry == "Release":
         waited = f"it has waited {case.age} s, longer than {case.rules.max_age_seconds:g} s"
-        return Verdict("released", f"its release without its checks, which is due: {waited}")
+        return GateVerdict("released", f"its release without its checks, which is due: {waited}")
     if case.is_provisional:
         is_owner = case.described is None or case.described.version
-        return Verdict(
-            "waits-for-owner", f"its {'owner' if is_owner else 'version'} to be found out"
+        return GateVerdict(
+            "waits-for-owner", f"its {'owner' if is_owner else 'version'} to be determined"
         )
     if orphaned:
-        return Verdict("orphaned", f"nothing: {orphaned}", f"{case.release} lets it go")
+        return GateVerdict("orphaned", f"nothing: {orphaned}", f"to release it, run {case.release}")
     return _tracked(case)
 
 
-def _tracked(case: Case) -> Verdict:
-    """Of a pod that a workload is known of, and that may not go."""
+def _tracked(case: Case) -> GateVerdict:
+    """For a pod of a known workload that must wait."""
     wait = wait_of(case.version, case.owner)
     if case.version is None:
-        late = "its events, and harbourmaster doctor, tell what hinders the controller"
-        return Verdict(wait.code, wait.text, late if case.age > _PATIENCE else "")
+        late = "its events and harbourmaster doctor show what blocks the controller"
+        return GateVerdict(wait.code, wait.text, late if case.age > _PATIENCE else "")
     if wait.code == "waits-for-app":
         return _of_app(case, case.version, wait.text)
     if wait.code == "checks-failed":
-        advice = "another version of the workload is checked anew"
-        return Verdict(wait.code, wait.text, f"{advice}; {case.release} lets this pod go")
-    return Verdict(wait.code, wait.text)
+        advice = (
+            "a new version of the workload is checked again; "
+            f"to release this pod, run {case.release}"
+        )
+        return GateVerdict(wait.code, wait.text, advice)
+    return GateVerdict(wait.code, wait.text)
 
 
-def _ungated(pod: GatedPod) -> Verdict:
-    """Of a pod that does not wait for us."""
+def _ungated(pod: GatedPod) -> GateVerdict:
+    """For a pod that does not wait for us."""
     if pod.gates:
         text = f"the gates of others: {', '.join(pod.gates)}"
-        return Verdict("foreign-gates-only", text, "whoever set these gates takes them away")
+        return GateVerdict("foreign-gates-only", text, "what set these gates must remove them")
     how = pod.annotations.get(RELEASED_KEY, "")
     if how == EXPIRED:
-        return Verdict("released", "nothing: it waited too long, and went without its checks")
+        return GateVerdict("released", "nothing: it waited too long and was released unchecked")
     if how:
         who = pod.annotations.get(RELEASED_BY_KEY) or "somebody"
         why = pod.annotations.get(RELEASED_REASON_KEY) or "no reason is given"
-        return Verdict("released", f"nothing: {who} released it without its checks: {why}")
+        return GateVerdict("released", f"nothing: {who} released it without its checks: {why}")
     if pod.annotations.get(REMOVED_KEY):
-        return Verdict("released", "nothing: its gate was taken away")
-    return Verdict("not-gated", "nothing: it has no gate of ours")
+        return GateVerdict("released", "nothing: its gate was removed")
+    return GateVerdict("not-gated", "nothing: it has no gate of ours")
 
 
-def _of_app(case: Case, version: WorkloadVersion, text: str) -> Verdict:
+def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
     """Of a pod whose app comes first; ``text`` is what its version alone says."""
     app = case.facts.app
     if app is None:
         if "KeptnAppVersion" in case.facts.unread:
-            return Verdict("waits-for-app", text)
+            return GateVerdict("waits-for-app", text)
         which = f"{version.spec.workload_name} in version {version.spec.version}"
         advice = f"KeptnApp {version.spec.app} must list the workload in this version"
-        return Verdict("waits-for-app", f"{text}: no KeptnAppVersion has {which} yet", advice)
+        return GateVerdict("waits-for-app", f"{text}: no KeptnAppVersion has {which} yet", advice)
     if may_begin(app):
-        return Verdict("waits-for-app", f"{text}, which passed: its own are about to begin")
+        return GateVerdict("waits-for-app", f"{text}, which passed: its own are about to begin")
     wait = pre_checks(app)
     detail = wait.text if wait is not None else "about to end"
     if FAILED in {app.status.status, state_of(app.status, APP_PRE_EVALUATIONS)}:
         advice = (
-            f"another version or revision of KeptnApp {version.spec.app} is checked anew; "
-            f"{case.release} lets this pod go"
+            f"a new version or revision of KeptnApp {version.spec.app} is checked again; "
+            f"to release this pod, run {case.release}"
         )
-        return Verdict("app-failed", f"{text}: {detail}", advice)
-    return Verdict("waits-for-app", f"{text}: {detail}")
+        return GateVerdict("app-failed", f"{text}: {detail}", advice)
+    return GateVerdict("waits-for-app", f"{text}: {detail}")

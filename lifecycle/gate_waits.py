@@ -89,7 +89,7 @@ def why_orphaned(pod: Owned) -> str:
     if pod.annotations.get(PARENT_KEY) == UNRESOLVED:
         return ""
     if workload_of(pod.annotations, pod.labels) is None:
-        return "it carries no workload any more"
+        return "it no longer names a workload"
     owner = supported_owner(pod.owner_references)
     if owner is None or not owner.uid:
         return "no ReplicaSet, StatefulSet or DaemonSet owns it"
@@ -107,7 +107,7 @@ def _phase(
     }
     failed = sorted(name for name, found in states.items() if found == FAILED)
     if state == FAILED or failed:
-        text = f"nothing any more: {name} failed ({', '.join(failed) or 'no details'})"
+        text = f"nothing: {name} failed ({', '.join(failed) or 'no details'})"
         return Wait("checks-failed", text)
     left = [f"{name} {found}" for name, found in states.items() if found not in _PASSED]
     return Wait("checks-pending", f"{name}: {', '.join(left)}" if left else name)

@@ -63,7 +63,7 @@ class _Pod(Struct, frozen=True, gc=False):
 
 
 class Pod(Struct, frozen=True, gc=False):
-    """An unbound pod; one that does not wait for us is kept as good as empty."""
+    """An unbound pod; one that does not wait for us is kept nearly empty."""
 
     name: str = ""
     namespace: str = ""
@@ -192,7 +192,7 @@ def _is_in(scheduler: str, pod: _Pod) -> bool:
 def _may_wait_in(other: str, pod: _Pod) -> bool:
     """Whether admission may have given a pod of Keptn's another scheduler than settings say here.
 
-    What everybody writes on pods besides is no sign of that.
+    Other common annotations do not indicate that.
     """
     if other in {"", _DEFAULT_SCHEDULER} or not _may_wait(pod):
         return False

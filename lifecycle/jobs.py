@@ -8,7 +8,7 @@ values, so theirs are escaped; a container of the user's own is taken as it is.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,7 @@ from harbourmaster.lifecycle.tasks import RETRIES, TIMEOUT, inherited
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from harbourmaster.api.metadata import Condition
     from harbourmaster.lifecycle.functions import Function
     from harbourmaster.lifecycle.model import Task, TaskDefinition
 
@@ -49,7 +50,7 @@ class Runners(Struct, frozen=True):
     limits: dict[str, str] = {}
 
 
-class Outcome(Struct, frozen=True, gc=False):
+class JobResult(Struct, frozen=True, gc=False):
     """What became of a Job."""
 
     status: str
@@ -57,27 +58,7 @@ class Outcome(Struct, frozen=True, gc=False):
     message: str = ""
 
 
-class Condition(Protocol):
-    """A condition of a Job."""
-
-    @property
-    def type(self) -> str:
-        """Complete, Failed, ..."""
-
-    @property
-    def status(self) -> str:
-        """True, False, Unknown."""
-
-    @property
-    def reason(self) -> str:
-        """One word."""
-
-    @property
-    def message(self) -> str:
-        """One sentence."""
-
-
-def outcome_of(conditions: Iterable[Condition]) -> Outcome | None:
+def result_of(conditions: Iterable[Condition]) -> JobResult | None:
     """What became of the Job with these conditions; None while it runs.
 
     Only what is True counts, and a failure's text is that of its own condition.
@@ -86,9 +67,9 @@ def outcome_of(conditions: Iterable[Condition]) -> Outcome | None:
         if each.status != "True":
             continue
         if each.type in _SUCCESS:
-            return Outcome(SUCCEEDED)
+            return JobResult(SUCCEEDED)
         if each.type in _FAILURE:
-            return Outcome(FAILED, each.reason, each.message)
+            return JobResult(FAILED, each.reason, each.message)
     return None
 
 

@@ -59,7 +59,7 @@ def configured(config: Config | None) -> tuple[Configuration, tuple[str, ...]]:
     endpoint = spec.cloud_events_endpoint
     if endpoint and not _is_url(endpoint):
         endpoint = ""
-        problems.append("cloudEventsEndpoint is no http or https URL; no CloudEvents are sent")
+        problems.append("cloudEventsEndpoint is not an http or https URL; no CloudEvents are sent")
     configuration = Configuration(
         block_deployment=spec.block_deployment,
         creation_request_timeout=request,
@@ -83,7 +83,7 @@ def standing(config: Config, counts: Config | None, namespaces: Sequence[str]) -
 def _positive(text: str) -> float:
     seconds = parse_duration(text)
     if seconds <= 0:
-        raise ValueError(f'"{text}" leaves no time')
+        raise ValueError(f'"{text}" is not above zero')
     return seconds
 
 

@@ -1,7 +1,7 @@
-"""The phase machine: from a version and its world to its next status, and what is to be done.
+"""The phase machine: from a version and its inputs to its next status, and what is to be done.
 
 Apps and workloads go through the same code. What is decided follows from the arguments alone, so a
-pass that was cut off anywhere is simply made again. Nothing that is over is looked at again.
+interrupted pass is simply repeated. Finished items are not looked at again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersionStatus,
 )
 from harbourmaster.lifecycle.phases import COMPLETED_PHASE, PASSED, PROMOTION, phases_of, state_of
-from harbourmaster.lifecycle.steps import Outcome, Told
+from harbourmaster.lifecycle.steps import PhaseNotice, VersionStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
     from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.phases import Phase, Status
-    from harbourmaster.lifecycle.steps import Rules, Step, World
+    from harbourmaster.lifecycle.steps import Inputs, Rules, Step
 
 
-def advance(version: Version, world: World, rules: Rules, now: datetime) -> Outcome:
+def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> VersionStep:
     """Bring a version as far as it goes: phase after phase while they complete (keptn-spec 3.0).
 
     Of a version that is over the status comes back as it is.
     """
     status: Status = version.status
     if status.is_finished:
-        return Outcome(status=status)
+        return VersionStep(status=status)
     if not status.start_time:
         status = replace(status, start_time=stamp(now))
-    told: list[Told] = []
+    notices: list[PhaseNotice] = []
     phases = phases_of(version)
     for number, phase in enumerate(phases):
         is_wanted = phase is not PROMOTION or rules.has_promotion
@@ -53,25 +53,25 @@ def advance(version: Version, world: World, rules: Rules, now: datetime) -> Outc
             continue
         if status.current_phase != phase.name:
             status = _entered(phase, version, status, rules)
-            told.append(Told(phase=phase.name, state="Started"))
-        step = _run(phase, version, status, world, rules, now)
+            notices.append(PhaseNotice(phase=phase.name, state="Started"))
+        step = _run(phase, version, status, inputs, rules, now)
         status = step.status
-        told += step.told
+        notices += step.notices
         if step.state not in COMPLETED:
-            return Outcome(
+            return VersionStep(
                 status=replace(status, status=PROGRESSING),
-                told=tuple(told),
+                notices=tuple(notices),
                 creations=step.creations,
                 wait=step.wait,
                 needs_look=step.needs_look,
             )
         if step.state == FAILED:
-            told.append(Told(phase=phase.name, state="Failed"))
+            notices.append(PhaseNotice(phase=phase.name, state="Failed"))
             status = _failed(status, phases[number + 1 :], stamp(now))
-            return Outcome(status=status, told=tuple(told))
-        told.append(Told(phase=phase.name, state="Finished"))
+            return VersionStep(status=status, notices=tuple(notices))
+        notices.append(PhaseNotice(phase=phase.name, state="Finished"))
     ended = replace(status, current_phase=COMPLETED_PHASE, status=SUCCEEDED, end_time=stamp(now))
-    return Outcome(status=ended, told=tuple(told))
+    return VersionStep(status=ended, notices=tuple(notices))
 
 
 def _entered(phase: Phase, version: Version, status: Status, rules: Rules) -> Status:
@@ -83,15 +83,15 @@ def _entered(phase: Phase, version: Version, status: Status, rules: Rules) -> St
 
 
 def _run(
-    phase: Phase, version: Version, status: Status, world: World, rules: Rules, now: datetime
+    phase: Phase, version: Version, status: Status, inputs: Inputs, rules: Rules, now: datetime
 ) -> Step:
     if phase.kind:
-        return run_checks(phase, version, status, world, rules, now)
+        return run_checks(phase, version, status, inputs, rules, now)
     if isinstance(version, AppVersion) and isinstance(status, AppVersionStatus):
-        return deploy_app(version, status, world)
+        return deploy_app(version, status, inputs)
     if isinstance(status, WorkloadVersionStatus):
-        return deploy_workload(status, world, rules, now)
-    raise TypeError(f"{type(status).__name__} is no status of a {type(version).__name__}")
+        return deploy_workload(status, inputs, rules, now)
+    raise TypeError(f"{type(status).__name__} is not a status of a {type(version).__name__}")
 
 
 def _failed(status: Status, later: Iterable[Phase], now: str) -> Status:

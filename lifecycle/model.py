@@ -358,7 +358,7 @@ class EvaluationSpec(_Wire, frozen=True, kw_only=True):
 
 
 class Measurement(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """What came of one objective; ``message`` may be empty."""
+    """The result of one objective; ``message`` may be empty."""
 
     value: str
     status: str

@@ -1,4 +1,4 @@
-"""What many states come to (keptn-spec 3.0)."""
+"""The overall state of many states (keptn-spec 3.0)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def is_deployed(rollout: Rollout) -> bool:
 
 
 def has_observed(generation: int, observed: int | str | None) -> bool:
-    """Whether a status is about the present spec. Text that is no number is a hash of old Argos."""
+    """Whether a status is of the current spec. Other text is a hash of former Argo versions."""
     if observed is None or observed == "":
         return False
     if isinstance(observed, str):

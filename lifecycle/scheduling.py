@@ -44,7 +44,7 @@ MOST_TEXT: Final = 600
 _SHOWN: Final = 3
 """Checks that a message names."""
 _TELLING: Final = re.compile(r"passed(-[0-9]{1,9})?")
-"""What we tell, and repeat in a message; whoever makes a pod may write anything there."""
+"""Our own values, which a message repeats; users can write any value on their pods."""
 _TOLD: Final = re.compile(r"\(told: ([a-z0-9-]+)\)")
 _UNTIL: Final = re.compile(r"avoided until ([0-9TZ:.+-]*[0-9Z])")
 _REFUSALS: Final = re.compile(
@@ -71,7 +71,7 @@ class Permission(Struct, frozen=True, gc=False):
     avoided: Mapping[str, str] = {}
     """Why not, by the node's name."""
     is_foreign: bool = False
-    """Refused for ever, unless settings change: nobody sees to pods of its scheduler."""
+    """Refused until settings change: the controller does not handle pods of its scheduler."""
 
 
 FREE: Final = Permission()
@@ -88,13 +88,13 @@ def permission(
     """What a scheduler is to do with the pod; ``find`` gives workload versions by key.
 
     ``deadline`` is the seconds that the checks before a deployment may take, from the version's
-    ``startTime`` on; 0 is for ever. ``scheduler`` is the one of whose pods the controller knows;
+    ``startTime`` on; 0 means no limit. ``scheduler`` is the one of whose pods the controller knows;
     empty for any.
     """
     given = _permission(pod, find, deadline, now)
     if given.refusal and scheduler and pod.scheduler and pod.scheduler != scheduler:
         text = (
-            f"waits in {pod.scheduler}, but the controller sees to pods of {scheduler}: "
+            f"waits in {pod.scheduler}, but the controller handles pods of {scheduler}: "
             "scheduler.schedulerName must name the scheduler that asks it"
         )
         return Permission(_cut(text), is_foreign=True)
@@ -194,7 +194,7 @@ def is_outdated(message: str, told: str, version: WorkloadVersion, now: datetime
     """Whether a scheduler's word on a pod that was told ``told``, PASSED or after it, is wrong.
 
     It is where a replica refused it that does not know of this version what we know: that its
-    checks passed, or that a node is avoided no more. What answers an earlier telling is no matter.
+    checks passed, or that a node is avoided no more. Answers to earlier values are ignored.
     """
     answered = set(_TOLD.findall(message))
     if _REFUSALS.search(message):

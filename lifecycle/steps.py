@@ -1,4 +1,4 @@
-"""What the phase machine is told of the world, and what it wants done."""
+"""The inputs of the phase machine, and the actions that it asks for."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Carrier: TypeAlias = Callable[[Mapping[str, str], str, str], dict[str, str]]
 
 
 class Child(Struct, frozen=True, gc=False):
-    """A task or evaluation that there is; an empty state is Pending."""
+    """An existing task or evaluation; an empty state is Pending."""
 
     name: str
     state: str = ""
 
 
-class World(Struct, frozen=True, kw_only=True):
+class Inputs(Struct, frozen=True, kw_only=True):
     """All that a version's next step depends on, besides itself."""
 
     children: Mapping[tuple[str, str], str] = {}
     """States by kind and name. One that a status names and that is not here is deleted."""
     definitions: frozenset[tuple[str, str]] = frozenset()
-    """Those that there are: kind of the child, name of the definition."""
+    """Existing definitions: kind of the child, name of the definition."""
     made: Mapping[tuple[str, str], Child] = {}
     """Created in this pass: phase, definition."""
     refused: frozenset[tuple[str, str]] = frozenset()
@@ -35,7 +35,7 @@ class World(Struct, frozen=True, kw_only=True):
     workloads: Mapping[WorkloadEntry, str] = {}
     """States of an app's workloads; what is missing has no KeptnWorkloadVersion."""
     is_deployed: bool | None = None
-    """Whether a workload's pods are ready; None: nobody has looked yet."""
+    """Whether a workload's pods are ready; None: not checked yet."""
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -50,8 +50,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     """None: nothing is traced."""
 
 
-class Told(Struct, frozen=True, gc=False, kw_only=True):
-    """Something to tell once the status is written; it is about ``about``, a child, or the version.
+class PhaseNotice(Struct, frozen=True, gc=False, kw_only=True):
+    """An event to emit once the status is written, about the child ``about`` or the version.
 
     ``text`` and ``warning`` have defaults by phase and state.
     """
@@ -76,21 +76,21 @@ class Step(Struct, frozen=True, kw_only=True):
 
     status: Status
     state: str
-    told: tuple[Told, ...] = ()
+    notices: tuple[PhaseNotice, ...] = ()
     creations: tuple[Creation, ...] = ()
     wait: float | None = None
     needs_look: bool = False
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class VersionStep(Struct, frozen=True, kw_only=True):
     """A version brought as far as it goes now.
 
-    With ``creations``, or with ``needs_look``, it is not to be written: first the world must be
-    told, what was made or whether the workload is deployed.
+    With ``creations`` or ``needs_look`` it must not be written yet: the machine first needs to know
+    what was created, or whether the workload is deployed.
     """
 
     status: Status
-    told: tuple[Told, ...] = ()
+    notices: tuple[PhaseNotice, ...] = ()
     creations: tuple[Creation, ...] = ()
     wait: float | None = None
     needs_look: bool = False

@@ -1,4 +1,4 @@
-"""Ids of spans worked out from uids: whoever leads next goes on with the same trace.
+"""Ids of spans derived from uids, so that the next leader continues the same trace.
 
 A carrier is what W3C's headers hold, ``{"traceparent": …}``; objects keep those of their phases.
 """

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from harbourmaster.gates.names import workload_name
 from harbourmaster.lifecycle.model import DEPRECATED, FAILED
 from harbourmaster.lifecycle.phases import APP_DEPLOY, APP_PRE_EVALUATIONS, PASSED, state_of
-from harbourmaster.lifecycle.steps import Told
+from harbourmaster.lifecycle.steps import PhaseNotice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,18 +51,18 @@ def _has(app: AppVersion, workload: WorkloadVersion) -> bool:
 
 
 def may_begin(app: AppVersion | None) -> bool:
-    """Whether the app's checks are through; a Warning is as good as a success."""
+    """Whether the app's checks passed; a Warning counts as passed."""
     return app is not None and state_of(app.status, APP_PRE_EVALUATIONS) in PASSED
 
 
-def obstacle(app: AppVersion | None) -> Told | None:
-    """What is to be told of an app that lets nothing begin; None while its checks still run."""
+def obstacle(app: AppVersion | None) -> PhaseNotice | None:
+    """The notice about an app that blocks its workloads; None while its checks still run."""
     name = APP_PRE_EVALUATIONS.name
     if app is None:
-        return Told(phase=name, state=NO_APP, warning=True)
+        return PhaseNotice(phase=name, state=NO_APP, warning=True)
     if FAILED in {app.status.status, state_of(app.status, APP_PRE_EVALUATIONS)}:
         text = "has failed since app has failed"
-        return Told(phase=name, state=APP_FAILED, text=text, warning=True)
+        return PhaseNotice(phase=name, state=APP_FAILED, text=text, warning=True)
     return None
 
 

@@ -1,7 +1,7 @@
 """Workloads as their pods describe them, and the versions made of them (keptn-spec 2.6, 3.4). Pure.
 
 A KeptnWorkload follows the newest of its pods, and no older one takes it back: two pods that say
-different things, of two ReplicaSets perhaps, would otherwise write it in turns for ever.
+different things, for example of two ReplicaSets, would otherwise overwrite it in turns.
 """
 
 from __future__ import annotations

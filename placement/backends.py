@@ -1,6 +1,6 @@
 """Clusters that are to be made go to clouds, Magnum clusters to projects (krake-spec 3.10, 3.11).
 
-Both are placed once and for all. There is no stickiness, and what has no metrics scores 0.
+Both are placed once and for all. Stickiness does not apply, and a target without metrics scores 0.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.placement.course import (
+from harbourmaster.placement.application_status import (
     changed,
     moment,
     next_try,
@@ -17,7 +17,7 @@ from harbourmaster.placement.course import (
     stamp,
     tries_left,
 )
-from harbourmaster.placement.decision import Decision, Verdict, best_of, nothing_suits
+from harbourmaster.placement.decision import CandidateVerdict, Decision, best_of, nothing_suits
 from harbourmaster.placement.filters import InvalidConstraintError, compile_constraints
 from harbourmaster.placement.model import (
     DEGRADED,
@@ -26,7 +26,7 @@ from harbourmaster.placement.model import (
     PENDING,
     SCHEDULED,
     TRUE,
-    Reference,
+    TargetReference,
     condition,
 )
 from harbourmaster.placement.scores import best, drawn, score
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         Project,
     )
     from harbourmaster.placement.passes import Pass
-    from harbourmaster.placement.world import Place
+    from harbourmaster.placement.snapshot import ObjectKey
 
 CLOUD_AT: Final = "spec.constraints.cloud"
 PROJECT_AT: Final = "spec.constraints.project"
@@ -60,15 +60,15 @@ def cluster_is_settled(cluster: Cluster, now: datetime) -> str:
     if cluster.metadata.deletion_timestamp:
         return "it is being deleted"
     if cluster.spec.kubeconfig_secret_ref is not None:
-        return "it has a kubeconfig, so it is there already"
+        return "it has a kubeconfig, so it already exists"
     if cluster.spec.cloud_ref is not None:
-        return "spec.cloudRef says to which cloud it belongs"
+        return "spec.cloudRef already names its cloud"
     if status.scheduled_to is not None:
         return f"it is placed on '{status.scheduled_to.name}'"
     if _is_new(cluster.metadata, status):
         return ""
     if status.state == FAILED:
-        return "it has failed: nothing is tried until its spec changes"
+        return "it has failed and is not retried until its spec changes"
     again = moment(status.next_retry_time)
     return f"the next try is at {status.next_retry_time}" if again and again > now else ""
 
@@ -83,7 +83,7 @@ def decide_cluster(cluster: Cluster, seen: Pass) -> Decision:
         wanted = compile_constraints(constraints and constraints.cloud, CLOUD_AT)
     except InvalidConstraintError as error:
         return start.because("InvalidConstraint", str(error))
-    verdicts: list[Verdict] = []
+    verdicts: list[CandidateVerdict] = []
     for namespace in (cluster.metadata.namespace, ""):
         found = [seen.verdict(each, wanted) for each in seen.clouds(namespace)]
         verdicts += found
@@ -146,7 +146,7 @@ def settled_cluster(
     if target is not None:
         after = msgspec.structs.replace(
             after,
-            scheduled_to=Reference(kind=target.kind, name=target.name, uid=target.uid),
+            scheduled_to=TargetReference(kind=target.kind, name=target.name, uid=target.uid),
             scheduled_time=stamp(time),
             scheduled_generation=decision.generation,
         )
@@ -158,7 +158,7 @@ def settled_cluster(
 def settled_magnum_cluster(
     cluster: MagnumCluster,
     decision: Decision,
-    projects: Mapping[Place, Project],
+    projects: Mapping[ObjectKey, Project],
     record: Callable[[Decision], DecisionRecord],
 ) -> MagnumClusterStatus:
     """The status of a Magnum cluster after a decision; the same where nothing is to be written."""
@@ -173,7 +173,7 @@ def settled_magnum_cluster(
     if target is not None:
         after = msgspec.structs.replace(
             after,
-            project=Reference(namespace=target.namespace, name=target.name, uid=target.uid),
+            project=TargetReference(namespace=target.namespace, name=target.name, uid=target.uid),
             template=projects[target.namespace, target.name].spec.template,
         )
     if after == before:
@@ -198,7 +198,7 @@ def _magnum_is_settled(cluster: MagnumCluster) -> str:
     if status.project is not None:
         return f"it is placed on '{status.project.name}'"
     if status.state == FAILED and not _is_new(cluster.metadata, status):
-        return "it has failed: nothing is tried until its spec changes"
+        return "it has failed and is not retried until its spec changes"
     return ""
 
 
@@ -208,7 +208,7 @@ def _is_new(metadata: Metadata, status: ClusterStatus | MagnumClusterStatus) -> 
     return found is not None and 0 < found.observed_generation < metadata.generation
 
 
-def _start(metadata: Metadata, bound: Reference | None, seen: Pass) -> Decision:
+def _start(metadata: Metadata, bound: TargetReference | None, seen: Pass) -> Decision:
     current = bound.name if bound is not None else ""
     return Decision(
         outcome="Waiting", time=seen.now, generation=metadata.generation, current=current
@@ -217,7 +217,7 @@ def _start(metadata: Metadata, bound: Reference | None, seen: Pass) -> Decision:
 
 def _chosen(
     start: Decision,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[CandidateVerdict],
     compared: Sequence[Candidate],
     metadata: Metadata,
     seen: Pass,
@@ -230,11 +230,11 @@ def _chosen(
     return start.goes("Placed", best_of(name, scores), target)
 
 
-def _without_metrics(verdict: Verdict) -> Verdict:
+def _without_metrics(verdict: CandidateVerdict) -> CandidateVerdict:
     if verdict.reason:
         return verdict
-    text = verdict.target.measured.fault or "it has no metrics, which others have"
-    return Verdict(verdict.target, text)
+    text = verdict.target.measured.fault or "it has no metrics, but other projects do"
+    return CandidateVerdict(verdict.target, text)
 
 
 def _condition(decision: Decision) -> Condition:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
         Condition,
         MetricReference,
         Project,
-        Reference,
+        TargetReference,
     )
-    from harbourmaster.placement.world import World
+    from harbourmaster.placement.snapshot import Snapshot
 
 _ANSWERING = ("Online", "FailingMetrics")
 """States of a cluster that answers and whose nodes are ready."""
@@ -54,7 +54,7 @@ class Candidate(Struct, frozen=True, gc=False):
     outage: Outage = ""
     """Empty also for one that people have taken out: what is there has to leave."""
 
-    def is_at(self, reference: Reference | None, namespace: str) -> bool:
+    def is_at(self, reference: TargetReference | None, namespace: str) -> bool:
         """Whether a reference, which stands in that namespace, means this very object."""
         return (
             reference is not None
@@ -65,13 +65,13 @@ class Candidate(Struct, frozen=True, gc=False):
         )
 
 
-def cluster_candidate(cluster: Cluster, world: World, measuring: Measuring) -> Candidate:
+def cluster_candidate(cluster: Cluster, snapshot: Snapshot, measuring: Measuring) -> Candidate:
     """A cluster with what it inherits from its cloud (krake-spec 3.8)."""
     metadata, spec = cluster.metadata, cluster.spec
     labels: Mapping[str, str] = metadata.labels
     own = spec.metrics or ()
     inherited: tuple[MetricReference, ...] = ()
-    cloud = cloud_of(cluster, world)
+    cloud = cloud_of(cluster, snapshot)
     if cloud is not None:
         label_keys, metric_keys = _wanted(cluster)
         theirs = cloud.metadata.labels
@@ -101,14 +101,14 @@ def cluster_candidate(cluster: Cluster, world: World, measuring: Measuring) -> C
     )
 
 
-def cloud_of(cluster: Cluster, world: World) -> Cloud | None:
+def cloud_of(cluster: Cluster, snapshot: Snapshot) -> Cloud | None:
     """The cloud to which a cluster belongs: the one it names, else the one it was placed on."""
     reference = cluster.spec.cloud_ref or cluster.status.scheduled_to
     if reference is None:
         return None
     is_global = reference.kind == "GlobalCloud"
     namespace = "" if is_global else cluster.metadata.namespace
-    return world.clouds.get(namespace, {}).get(reference.name)
+    return snapshot.clouds.get(namespace, {}).get(reference.name)
 
 
 def cloud_candidate(cloud: Cloud, measuring: Measuring) -> Candidate:
@@ -166,7 +166,7 @@ def _availability(cluster: Cluster) -> tuple[str, Outage]:
     if state in _ANSWERING or (reachable is not None and not state):
         return "", ""
     if cluster.spec.kubeconfig_secret_ref is None and state in {"", "Pending"}:
-        return "it has no kubeconfig: it is still to be made", "Unknown"
+        return "it has no kubeconfig yet", "Unknown"
     return f"it is {state or 'Pending'}, not {_ANSWERING[0]}", _OUTAGES.get(state, "Unknown")
 
 

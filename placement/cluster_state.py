@@ -1,7 +1,7 @@
-"""What is said of a member cluster, from what was seen of it (krake-spec 1.3, 7.1).
+"""The status of a member cluster from an observation of it (krake-spec 1.3, 7.1).
 
-Metrics are somebody else's: MetricsAvailable is a condition of its own beside reachability, so that
-neither overwrites the other, and nothing gets stuck.
+MetricsAvailable, which another controller writes, is separate from reachability, so that neither
+overwrites the other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 METRICS_AVAILABLE: Final = "MetricsAvailable"
 UNKNOWN: Final = "Unknown"
 INVALID_CREDENTIALS: Final = "InvalidCredentials"
-"""The reason of a cluster that we may not ask: whether it works nobody knows."""
+"""The reason of a cluster that rejects our credentials: its state is unknown."""
 
 PENDING: Final = "Pending"
 ONLINE: Final = "Online"
@@ -72,7 +72,7 @@ class Observation(Struct, frozen=True):
     is_denied: bool = False
 
 
-class Verdict(Struct, frozen=True):
+class ClusterStatusUpdate(Struct, frozen=True):
     """What the status says from now on; the conditions are those of ours, and all others."""
 
     state: str
@@ -81,13 +81,13 @@ class Verdict(Struct, frozen=True):
 
 def observe(
     state: str, conditions: tuple[Condition, ...], seen: Observation, now: str, generation: int = 0
-) -> Verdict:
-    """The new verdict after one of ``state`` and ``conditions``; ``now`` is RFC 3339.
+) -> ClusterStatusUpdate:
+    """The status after an observation, given the old one; ``now`` is RFC 3339.
 
     A cluster that was offline is Connecting for one look before anything else is said.
     """
     if seen.answers is None:
-        return Verdict(state or PENDING, conditions)
+        return ClusterStatusUpdate(state or PENDING, conditions)
     if not seen.answers:
         reason = INVALID_CREDENTIALS if seen.is_denied else NO_ANSWER
         reachable = Condition(
@@ -106,7 +106,7 @@ def observe(
     every = tuple(updated(conditions, written, now))
     if found == ONLINE and _is_false(every, METRICS_AVAILABLE):
         found = FAILING_METRICS
-    return Verdict(found, every)
+    return ClusterStatusUpdate(found, every)
 
 
 def schedulable(

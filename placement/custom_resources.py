@@ -36,7 +36,7 @@ class CustomResourceConstraint(Struct, frozen=True, gc=False):
         """Why it doesn't hold; empty where it does."""
         if self.holds(known):
             return ""
-        return f"custom resource constraint '{self.name}': there is no such resource here"
+        return f"custom resource constraint '{self.name}': the cluster does not have this resource"
 
 
 @lru_cache(maxsize=4096)

@@ -12,12 +12,14 @@ from msgspec import Struct
 
 from harbourmaster.placement.candidates import Candidate
 
-Outcome = Literal["Placed", "Moved", "Stayed", "NoSuitableTarget", "InvalidConstraint", "Waiting"]
+DecisionOutcome = Literal[
+    "Placed", "Moved", "Stayed", "NoSuitableTarget", "InvalidConstraint", "Waiting"
+]
 _SHOWN: Final = 3
 """Reasons in a line; the rest is counted."""
 
 
-class Verdict(Struct, frozen=True, gc=False):
+class CandidateVerdict(Struct, frozen=True, gc=False):
     """A target, and why the object can't go there; empty where it can."""
 
     target: Candidate
@@ -31,11 +33,11 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
     object stays, or where there is none. ``reason`` says in a line why it is so.
     """
 
-    outcome: Outcome
+    outcome: DecisionOutcome
     time: datetime
     reason: str = ""
     generation: int = 0
-    verdicts: Sequence[Verdict] = ()
+    verdicts: Sequence[CandidateVerdict] = ()
     scores: Mapping[str, float] = {}
     chosen: Sequence[str] = ()
     target: Candidate | None = None
@@ -58,21 +60,21 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
         return self.reason if self.outcome == "Waiting" else ""
 
     def goes(
-        self, outcome: Outcome, reason: str, target: Candidate, *, is_elective: bool = False
+        self, outcome: DecisionOutcome, reason: str, target: Candidate, *, is_elective: bool = False
     ) -> Decision:
         """The decision for a target."""
         return msgspec.structs.replace(
             self, outcome=outcome, reason=reason, target=target, is_elective=is_elective
         )
 
-    def stayed(self, outcome: Outcome, reason: str) -> Decision:
+    def stayed(self, outcome: DecisionOutcome, reason: str) -> Decision:
         """The decision for what there is now."""
         chosen = (self.current,) if self.current else ()
         return msgspec.structs.replace(
             self, outcome=outcome, reason=reason, chosen=chosen, target=None, is_elective=False
         )
 
-    def because(self, outcome: Outcome, reason: str) -> Decision:
+    def because(self, outcome: DecisionOutcome, reason: str) -> Decision:
         """The decision for nothing."""
         return msgspec.structs.replace(self, outcome=outcome, reason=reason, chosen=(), target=None)
 
@@ -80,11 +82,11 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
 def best_of(name: str, scores: Mapping[str, float]) -> str:
     """Why one is chosen."""
     if len(scores) == 1:
-        return f"'{name}' is the only one that suits"
+        return f"'{name}' is the only suitable one"
     return f"'{name}' has the best score, {scores[name]:.6g}"
 
 
-def nothing_suits(verdicts: Sequence[Verdict], what: str) -> str:
+def nothing_suits(verdicts: Sequence[CandidateVerdict], what: str) -> str:
     """Why there is no target, the most frequent reasons first."""
     if not verdicts:
         return f"there is no {what}"
@@ -92,4 +94,4 @@ def nothing_suits(verdicts: Sequence[Verdict], what: str) -> str:
     listed = [f"{count} times {reason}" for reason, count in reasons.most_common(_SHOWN)]
     more = len(reasons) - len(listed)
     rest = f"; {more} more reasons" if more else ""
-    return f"no {what} of {len(verdicts)} suits: {'; '.join(listed)}{rest}"
+    return f"no suitable {what} among {len(verdicts)}: {'; '.join(listed)}{rest}"

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.placement.course import held_until, moment, not_now, recent_times, stamp
+from harbourmaster.placement.application_status import (
+    held_until,
+    moment,
+    not_now,
+    recent_times,
+    stamp,
+)
 from harbourmaster.placement.decision import Decision, best_of, nothing_suits
 from harbourmaster.placement.filters import (
     Compiled,
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from harbourmaster.placement.candidates import Candidate
-    from harbourmaster.placement.decision import Verdict
+    from harbourmaster.placement.decision import CandidateVerdict
     from harbourmaster.placement.model import Application
     from harbourmaster.placement.passes import Pass, View
 
@@ -98,25 +104,25 @@ class _Case:
             return start.because("NoSuitableTarget", nothing_suits(view.verdicts, "cluster"))
         if current is None or current.reason:
             if current is not None and (volumes := self._volumes(current)):
-                reason = f"'{start.current}' is out, {current.reason}, {volumes}"
+                reason = f"'{start.current}' is excluded ({current.reason}), {volumes}"
                 return start.stayed("Stayed", reason)
             return self._placed(start, current)
         if until := held_until(self._application, self._seen.rules, self._seen.now):
-            return start.stayed("Stayed", f"it may not move again until {stamp(until)}")
+            return start.stayed("Stayed", f"it must not move again until {stamp(until)}")
         return self._compared(start, current)
 
-    def _current(self, name: str) -> Verdict | None:
+    def _current(self, name: str) -> CandidateVerdict | None:
         """Where it is now."""
         application = self._application
         bound, namespace = application.status.scheduled_to, application.metadata.namespace
         found = (each for each in self._view.verdicts if each.target.name == name)
         return next((each for each in found if each.target.is_at(bound, namespace)), None)
 
-    def _kept(self, current: Verdict | None) -> str:
+    def _kept(self, current: CandidateVerdict | None) -> str:
         """Why it stays whatever else there is; empty where it need not."""
         constraints, seen = self._application.spec.constraints, self._seen
         if constraints is not None and not constraints.migration:
-            return "it may not move: spec.constraints.migration is false"
+            return "it must not move: spec.constraints.migration is false"
         until = moment(self._application.status.suspended_until)
         if until is not None and until > seen.now:
             return f"after a failed move it stays until {stamp(until)}"
@@ -127,19 +133,19 @@ class _Case:
             return ""
         if target.outage and (target.outage != "NoAnswer" or seen.rules.on_unreachable == "Stay"):
             setting = "" if target.outage != "NoAnswer" else " (placement.onUnreachable: Stay)"
-            return f"'{target.name}' is out, {target.unready}; it stays there{setting}"
+            return f"'{target.name}' is excluded ({target.unready}); it stays there{setting}"
         if not target.measured.fault or target.unready or seen.rules.on_metrics_loss != "Stay":
             return ""
-        return f"the metrics of '{target.name}' cannot be had: {target.measured.fault}"
+        return f"the metrics of '{target.name}' are not available: {target.measured.fault}"
 
-    def _is_sent_away(self, current: Verdict) -> bool:
+    def _is_sent_away(self, current: CandidateVerdict) -> bool:
         """Whether people want it to leave: neither metrics nor an outage are the reason."""
         target, wanted = current.target, self._view.wanted
         fits = Compiled(wanted.labels, wanted.custom_resources)
         is_out = bool(target.unready) and not target.outage
         return is_out or any(mismatches(target, fits, "Raw"))
 
-    def _volumes(self, current: Verdict) -> str:
+    def _volumes(self, current: CandidateVerdict) -> str:
         """Why its volumes keep it where it is; empty where they don't."""
         application = self._application
         is_allowed = application.metadata.annotations.get(MIGRATION_VOLUMES) == RECREATE
@@ -149,7 +155,7 @@ class _Case:
             return ""
         return _VOLUMES.format(kind)
 
-    def _placed(self, start: Decision, current: Verdict | None) -> Decision:
+    def _placed(self, start: Decision, current: CandidateVerdict | None) -> Decision:
         """It has no place yet, or must leave it, which no limit keeps it from."""
         scores = self._view.scores
         chosen = best(scores)
@@ -159,10 +165,10 @@ class _Case:
         if not start.current:
             return start.goes("Placed", why, target)
         self._herd.arrives(target)
-        out = current.reason if current is not None else "it is not there any more"
-        return start.goes("Moved", f"'{start.current}' is out, {out}; {why}", target)
+        out = current.reason if current is not None else "it no longer exists"
+        return start.goes("Moved", f"'{start.current}' is excluded ({out}); {why}", target)
 
-    def _compared(self, start: Decision, now: Verdict) -> Decision:
+    def _compared(self, start: Decision, now: CandidateVerdict) -> Decision:
         """It could stay: whether it does better elsewhere."""
         current = now.target
         rules, scores = self._seen.rules, self._view.scores
@@ -178,10 +184,10 @@ class _Case:
         limit = rules.moves_per_application
         moves = recent_times(self._application.status.recent_moves, self._seen.now)
         if limit and len(moves) >= limit:
-            return start.stayed("Stayed", f"{why}, but its {limit} moves an hour are used up")
+            return start.stayed("Stayed", f"{why}, but it moved {limit} times in the last hour")
         admitted = [each for each in chosen if self._herd.admits(self._view.matched[each])]
         if not admitted:
-            return start.stayed("Stayed", f"{why}, but enough move there in this pass")
+            return start.stayed("Stayed", f"{why}, but this pass allows no more moves there")
         target = self._drawn(admitted)
         self._herd.arrives(target)
         return start.goes("Moved", best_of(target.name, scores), target, is_elective=True)

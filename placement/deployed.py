@@ -13,7 +13,7 @@ from msgspec import Struct
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.placement.inventory import ObjectRef
-from harbourmaster.placement.model import Condition, Reference, SecretKey
+from harbourmaster.placement.model import Condition, KubeconfigKey, TargetReference
 from harbourmaster.placement.rollout import Migration, MigrationOrder, Record
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class DeployedStatus(_Wire, frozen=True, kw_only=True):
     phase: str = ""
     observed_generation: int = 0
     scheduled_generation: int = 0
-    scheduled_to: Reference | None = None
-    running_on: Reference | None = None
+    scheduled_to: TargetReference | None = None
+    running_on: TargetReference | None = None
     inventory: tuple[ClusterObjects, ...] = ()
     pending_cleanup: tuple[ClusterObjects, ...] = ()
     migration_to: str = ""
@@ -80,7 +80,7 @@ class DeployedApplication(_Wire, frozen=True, kw_only=True):
 class MemberSpec(_Wire, frozen=True, kw_only=True):
     """How a member cluster is reached, and what it allows."""
 
-    kubeconfig_secret_ref: SecretKey | None = None
+    kubeconfig_secret_ref: KubeconfigKey | None = None
     allow_cluster_scoped: bool = False
     discover_custom_resources: bool = True
 
@@ -118,7 +118,7 @@ def record_of(status: DeployedStatus) -> Record:
 
 
 def fields_of(
-    record: Record, status: DeployedStatus, references: Mapping[str, Reference]
+    record: Record, status: DeployedStatus, references: Mapping[str, TargetReference]
 ) -> dict[str, Any]:
     """The fields of a status that say this; None takes a field away.
 
@@ -127,8 +127,8 @@ def fields_of(
     known = {each.name: each for each in (status.running_on, status.scheduled_to) if each}
     known.update(references)
 
-    def reference(name: str) -> Reference | None:
-        return known.get(name, Reference(name=name)) if name else None
+    def reference(name: str) -> TargetReference | None:
+        return known.get(name, TargetReference(name=name)) if name else None
 
     migration = record.migration
     fields: dict[str, Any] = {
@@ -150,7 +150,7 @@ def _objects(inventories: Mapping[str, Inventory]) -> list[ClusterObjects] | Non
     return found or None
 
 
-def _name(reference: Reference | None) -> str:
+def _name(reference: TargetReference | None) -> str:
     return reference.name if reference else ""
 
 

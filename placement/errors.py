@@ -9,7 +9,7 @@ _BEFORE: Final = 40
 
 
 class ConstraintError(ValueError):
-    """A text that is no constraint; ``position`` counts characters from 0, its length is the end.
+    """An invalid constraint; ``position`` counts characters from 0, its length is the end.
 
     Its text is one line; ``pointed`` has the constraint below it and a caret below the place.
     """

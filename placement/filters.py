@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class InvalidConstraintError(ValueError):
-    """A stored constraint that is none; the text is one line and names the field."""
+    """A stored constraint that is invalid; the text is one line and names the field."""
 
 
 class Compiled(Struct, frozen=True, gc=False):

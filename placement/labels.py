@@ -56,7 +56,7 @@ class LabelConstraint(Struct, frozen=True):
         if self.holds(labels):
             return ""
         found = labels.get(self.key)
-        why = f"the label is '{found}'" if found is not None else "there is no such label"
+        why = f"the label is '{found}'" if found is not None else "the label is missing"
         return f"label constraint '{self.canonical}': {why}"
 
 

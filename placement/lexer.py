@@ -108,7 +108,7 @@ class Reader:
     def end(self) -> None:
         """Nothing may follow."""
         if self.token.kind is not Kind.END:
-            text = "expected nothing more: one constraint is one key, one operator and its values"
+            text = "expected the end: a constraint has one key, one operator and its values"
             raise self.fault(f"{text}, found {self.token}")
 
     def key(self, what: str) -> str:
@@ -177,7 +177,7 @@ def _split(text: str) -> tuple[str, ...] | None:
 
 def _hint(token: Token, operators: Mapping[tuple[str, ...], Operator]) -> str:
     if token.text.lower() != token.text and (token.text.lower(),) in operators:
-        return ": operators are written in small letters"
+        return ": operators are lower case"
     return ""
 
 

@@ -172,7 +172,7 @@ def prepare(manifests: Sequence[Any], owner: Owner, target: Target) -> Prepared:
             continue
         before = places.setdefault(item.ref.key, number)
         if before != number:
-            faults.append(f"manifests[{number}]: {item.ref.text} is manifests[{before}] already")
+            faults.append(f"manifests[{number}]: {item.ref.text} repeats manifests[{before}]")
         items.append(item)
     if faults:
         return Prepared(faults=tuple(faults))
@@ -186,7 +186,7 @@ def rank(ref: ObjectRef) -> int:
         return _GROUP_RANKS[kind]
     if not ref.namespace:
         return CLUSTER_WIDE
-    # What is no API of Kubernetes' own is run by somebody's controller, like a workload.
+    # Kinds outside Kubernetes' own APIs are run by a controller, like a workload.
     is_custom = "." in ref.group and not ref.group.endswith(".k8s.io")
     return WORKLOADS if is_custom or kind in _WORKLOAD_KINDS else CONFIGURATION
 
@@ -223,7 +223,7 @@ def _item(
 ) -> Item:
     """Raises _FaultError."""
     if not isinstance(manifest, dict):
-        raise _FaultError("is no object")
+        raise _FaultError("is not an object")
     version, kind = _text(manifest, "apiVersion"), _text(manifest, "kind")
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict):
@@ -232,10 +232,10 @@ def _item(
     if is_too_deep(manifest):
         raise _FaultError(f"{kind} {name}: is nested more than {DEEPEST} levels deep")
     if version == "v1" and kind == "List":
-        raise _FaultError(f"List {name}: write its items as manifests of their own")
+        raise _FaultError(f"List {name}: give its items as separate manifests")
     labels = metadata.get("labels") or {}
     if not isinstance(labels, dict):
-        raise _FaultError(f"{kind} {name}: metadata.labels are no mapping")
+        raise _FaultError(f"{kind} {name}: metadata.labels is not a mapping")
     namespaced = target.scopes.get((version, kind), own.get((version, kind)))
     if namespaced is None:
         raise _FaultError(
@@ -256,7 +256,7 @@ def _namespace(what: str, metadata: Mapping[str, Any], target: Target, *, namesp
     """Where an object belongs; empty for a cluster-scoped one. Raises _FaultError."""
     found = metadata.get("namespace") or ""
     if not isinstance(found, str):
-        raise _FaultError(f"{what}: metadata.namespace is no text")
+        raise _FaultError(f"{what}: metadata.namespace is not a string")
     if namespaced:
         return found or target.default_namespace
     if not target.allow_cluster_scoped:
@@ -264,7 +264,7 @@ def _namespace(what: str, metadata: Mapping[str, Any], target: Target, *, namesp
             f"{what}: is cluster-scoped, which its Cluster does not allow (spec.allowClusterScoped)"
         )
     if found:
-        raise _FaultError(f"{what}: is cluster-scoped and can have no namespace")
+        raise _FaultError(f"{what}: is cluster-scoped and cannot have a namespace")
     return ""
 
 

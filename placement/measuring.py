@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from harbourmaster.placement.model import Term
-from harbourmaster.placement.world import Fault
+from harbourmaster.placement.snapshot import MetricFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from harbourmaster.placement.model import MetricReference, MetricSpec
-    from harbourmaster.placement.world import Place, Reading, World
+    from harbourmaster.placement.snapshot import ObjectKey, Reading, Snapshot
 
 STATIC = "static"
 
@@ -31,7 +31,7 @@ class Measured(Struct, frozen=True, gc=False):
     """
 
     terms: tuple[Term, ...] = ()
-    faults: tuple[tuple[str, Fault], ...] = ()
+    faults: tuple[tuple[str, MetricFault], ...] = ()
     fault: str = ""
     """All faults in a line."""
     by_name: Mapping[str, Term] = {}
@@ -45,9 +45,9 @@ NOT_MEASURED = Measured()
 class Measuring:
     """Measures targets; each metric is read and normalised once."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._known: dict[Place, tuple[float, float] | Fault] = {}
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._known: dict[ObjectKey, tuple[float, float] | MetricFault] = {}
 
     def measure(
         self,
@@ -64,7 +64,7 @@ class Measuring:
             *((each, True) for each in inherited if (each.scope, each.name) not in names),
         ):
             found = self._normalised(namespace, each)
-            if isinstance(found, Fault):
+            if isinstance(found, MetricFault):
                 faults.append((each.name, found))
                 continue
             terms.append(
@@ -81,58 +81,60 @@ class Measuring:
             return _failed(faults)
         return _weighed(tuple(terms))
 
-    def _normalised(self, namespace: str, wanted: MetricReference) -> tuple[float, float] | Fault:
+    def _normalised(
+        self, namespace: str, wanted: MetricReference
+    ) -> tuple[float, float] | MetricFault:
         """The raw and the normalised value of a metric."""
         if wanted.scope == "Namespaced" and not namespace:
-            text = f"'{wanted.name}' has a namespace, which what is global has not"
-            return Fault("InvalidMetric", text)
-        place = (namespace if wanted.scope == "Namespaced" else "", wanted.name)
-        found = self._known.get(place)
+            text = f"'{wanted.name}' has a namespace, but a global object needs global metrics"
+            return MetricFault("InvalidMetric", text)
+        key = (namespace if wanted.scope == "Namespaced" else "", wanted.name)
+        found = self._known.get(key)
         if found is None:
-            found = self._known[place] = self._read(place)
+            found = self._known[key] = self._read(key)
         return found
 
-    def _read(self, place: Place) -> tuple[float, float] | Fault:
-        metric = self._world.metrics.get(place)
+    def _read(self, key: ObjectKey) -> tuple[float, float] | MetricFault:
+        metric = self._snapshot.metrics.get(key)
         if metric is None:
-            kind = "Metric" if place[0] else "GlobalMetric"
-            return Fault("UnknownMetric", f"there is no {kind} '{place[1]}'")
-        reading = self._world.readings.get(place)
+            kind = "Metric" if key[0] else "GlobalMetric"
+            return MetricFault("UnknownMetric", f"there is no {kind} '{key[1]}'")
+        reading = self._snapshot.readings.get(key)
         if reading is None:
-            reading = self._given(place, metric.spec)
-        if isinstance(reading, Fault):
+            reading = self._given(key, metric.spec)
+        if isinstance(reading, MetricFault):
             return reading
-        found = normalise(metric.spec, reading, place[1])
-        return found if isinstance(found, Fault) else (reading, found)
+        found = normalise(metric.spec, reading, key[1])
+        return found if isinstance(found, MetricFault) else (reading, found)
 
-    def _given(self, place: Place, spec: MetricSpec) -> Reading:
+    def _given(self, key: ObjectKey, spec: MetricSpec) -> Reading:
         """The value where nobody has asked for it: only static ones are known."""
         source = spec.provider
-        provider = self._world.providers.get((place[0], source.name))
+        provider = self._snapshot.providers.get((key[0], source.name))
         if provider is None:
-            kind = "MetricsProvider" if place[0] else "GlobalMetricsProvider"
-            text = f"there is no {kind} '{source.name}', which has '{place[1]}'"
-            return Fault("UnknownMetricsProvider", text)
+            kind = "MetricsProvider" if key[0] else "GlobalMetricsProvider"
+            text = f"there is no {kind} '{source.name}', which has '{key[1]}'"
+            return MetricFault("UnknownMetricsProvider", text)
         if provider.spec.type != STATIC or provider.spec.static is None:
-            text = f"there is no value of '{place[1]}' yet"
-            return Fault("UnreachableMetricsProvider", text)
+            text = f"there is no value of '{key[1]}' yet"
+            return MetricFault("UnreachableMetricsProvider", text)
         value = provider.spec.static.metrics.get(source.metric)
         if value is None:
-            return Fault("InvalidMetric", f"'{source.name}' has no value '{source.metric}'")
+            return MetricFault("InvalidMetric", f"'{source.name}' has no value '{source.metric}'")
         return value
 
 
-def normalise(spec: MetricSpec, value: float, name: str) -> float | Fault:
+def normalise(spec: MetricSpec, value: float, name: str) -> float | MetricFault:
     """Where a value is between its bounds, as 0 to 1."""
     low, high = spec.min, spec.max
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         return _invalid(f"the bounds of '{name}' are {low:g} to {high:g}: max must be above min")
     if not math.isfinite(value):
-        return _invalid(f"the value of '{name}' is {value:g}, which is no number")
+        return _invalid(f"the value of '{name}' is {value:g}, which is not a number")
     if not low <= value <= high:
         return _invalid(f"the value {value:g} of '{name}' is not within {low:g} to {high:g}")
     if spec.allowed_values and value not in spec.allowed_values:
-        return _invalid(f"the value {value:g} of '{name}' is none of those allowed")
+        return _invalid(f"the value {value:g} of '{name}' is not one of the allowed values")
     if math.isinf(high - low):
         return (value / 2 - low / 2) / (high / 2 - low / 2)
     return (value - low) / (high - low)
@@ -158,10 +160,10 @@ def _weighed(terms: tuple[Term, ...]) -> Measured:
     return Measured(terms, by_name=by_name, weighted=weighted, weight=weight)
 
 
-def _failed(faults: Sequence[tuple[str, Fault]]) -> Measured:
+def _failed(faults: Sequence[tuple[str, MetricFault]]) -> Measured:
     told = "; ".join(dict.fromkeys(str(fault) for _, fault in faults))
     return Measured(faults=tuple(faults), fault=told)
 
 
-def _invalid(text: str) -> Fault:
-    return Fault("InvalidMetric", text)
+def _invalid(text: str) -> MetricFault:
+    return MetricFault("InvalidMetric", text)

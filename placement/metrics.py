@@ -77,7 +77,7 @@ class MetricConstraint(Struct, frozen=True, gc=False):
         """Why a value isn't as it wants it; empty where it is."""
         if self.holds(value):
             return ""
-        why = f"the value is {value:g}" if value is not None else "there is no such metric here"
+        why = f"the value is {value:g}" if value is not None else "the metric is missing"
         return f"metric constraint '{self.canonical}': {why}"
 
 

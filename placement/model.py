@@ -31,7 +31,7 @@ RUNNING: Final = "Running"
 
 MIGRATION_VOLUMES: Final = f"{GROUP}/migration-volumes"
 RECREATE: Final = "Recreate"
-"""What the annotation of an Application says that may move though its volumes stay behind."""
+"""Value of the annotation of an Application that may move without its volumes."""
 
 Scope = Literal["Global", "Namespaced"]
 
@@ -47,7 +47,7 @@ class Condition(metadata.Condition, frozen=True, kw_only=True):
     observed_generation: int = 0
 
 
-class Reference(_Wire, frozen=True, kw_only=True):
+class TargetReference(_Wire, frozen=True, kw_only=True):
     """Where something is placed; without a namespace it is where the object itself is."""
 
     kind: str = ""
@@ -67,7 +67,7 @@ class MetricReference(_Wire, frozen=True, kw_only=True):
     scope: Scope = "Global"
 
 
-class Backoff(_Wire, frozen=True, kw_only=True):
+class RetryPolicy(_Wire, frozen=True, kw_only=True):
     """Retries come every ``delay_seconds`` times ``factor``; a ``limit`` of -1 is none."""
 
     delay_seconds: float = 1
@@ -76,7 +76,7 @@ class Backoff(_Wire, frozen=True, kw_only=True):
 
 
 class TargetConstraints(_Wire, frozen=True, kw_only=True):
-    """What the target of a placement must be like, in the languages of this room."""
+    """What the target of a placement must be like, in the languages of this package."""
 
     labels: tuple[str, ...] | None = None
     metrics: tuple[str, ...] | None = None
@@ -120,7 +120,7 @@ class ApplicationSpec(_Wire, frozen=True, kw_only=True):
     """What its placement depends on; the rest of its manifests is the deployer's."""
 
     constraints: ApplicationConstraints | None = None
-    backoff: Backoff = Backoff()
+    backoff: RetryPolicy = RetryPolicy()
     manifests: tuple[Manifest, ...] = ()
 
 
@@ -177,9 +177,9 @@ class ApplicationStatus(_Wire, frozen=True, kw_only=True):
     phase: str = ""
     observed_generation: int = 0
     scheduled_generation: int = 0
-    scheduled_to: Reference | None = None
+    scheduled_to: TargetReference | None = None
     scheduled_time: str = ""
-    running_on: Reference | None = None
+    running_on: TargetReference | None = None
     retries_left: int | None = None
     next_retry_time: str = ""
     next_reschedule_time: str = ""
@@ -198,7 +198,7 @@ class Application(_Wire, frozen=True, kw_only=True):
     status: ApplicationStatus = ApplicationStatus()
 
 
-class SecretKey(_Wire, frozen=True, kw_only=True):
+class KubeconfigKey(_Wire, frozen=True, kw_only=True):
     """A key of a Secret of the same namespace."""
 
     name: str = ""
@@ -214,16 +214,16 @@ class CloudConstraints(_Wire, frozen=True, kw_only=True):
 class ClusterSpec(_Wire, frozen=True, kw_only=True):
     """A member cluster; without a kubeconfig one that is to be made in a cloud."""
 
-    kubeconfig_secret_ref: SecretKey | None = None
+    kubeconfig_secret_ref: KubeconfigKey | None = None
     custom_resources: tuple[str, ...] | None = None
     discover_custom_resources: bool = True
     metrics: tuple[MetricReference, ...] | None = None
-    cloud_ref: Reference | None = None
+    cloud_ref: TargetReference | None = None
     inherit_metrics: bool = False
     inherit_labels: bool = False
     unschedulable: bool = False
     constraints: CloudConstraints | None = None
-    backoff: Backoff = Backoff()
+    backoff: RetryPolicy = RetryPolicy()
 
 
 class ClusterStatus(_Wire, frozen=True, kw_only=True):
@@ -232,7 +232,7 @@ class ClusterStatus(_Wire, frozen=True, kw_only=True):
     state: str = ""
     custom_resources: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    scheduled_to: Reference | None = None
+    scheduled_to: TargetReference | None = None
     scheduled_time: str = ""
     scheduled_generation: int = 0
     retries_left: int | None = None
@@ -292,7 +292,7 @@ class MagnumClusterStatus(_Wire, frozen=True, kw_only=True):
     """Where it is placed, for good."""
 
     state: str = ""
-    project: Reference | None = None
+    project: TargetReference | None = None
     template: str = ""
     last_decision: DecisionRecord | None = None
     conditions: tuple[Condition, ...] = ()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.placement.inventory import ADOPTED, MADE
 from harbourmaster.placement.manifests import DOMAIN, FIELD_MANAGER, UID_LABEL
 
@@ -19,13 +20,6 @@ ADOPTED_ANNOTATION: Final = f"{DOMAIN}/adopted"
 """On an object that was there before: a process that dies before it records that finds it here."""
 _AUTOMATIC: Final = frozenset((("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")))
 """What Kubernetes makes in each namespace, by kind and name."""
-
-
-class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
-    """Whose part an object is."""
-
-    api_version: str = ""
-    kind: str = ""
 
 
 class Present(Struct, frozen=True, rename="camel"):

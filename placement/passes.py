@@ -1,4 +1,4 @@
-"""One pass: all that is the same for every object that is decided about in it."""
+"""One pass: the state that all its decisions share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harbourmaster.placement.candidates import (
     cluster_candidate,
     project_candidate,
 )
-from harbourmaster.placement.decision import Verdict
+from harbourmaster.placement.decision import CandidateVerdict
 from harbourmaster.placement.filters import Compiled, mismatch, mismatches
 from harbourmaster.placement.measuring import Measuring
 from harbourmaster.placement.rules import Rules
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.placement.languages import Constraint
-    from harbourmaster.placement.world import World
+    from harbourmaster.placement.snapshot import Snapshot
 
 
 class View(Struct, frozen=True, gc=False):
     """The targets as objects with the same constraints see them."""
 
     wanted: Compiled
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[CandidateVerdict]
     matched: Mapping[str, Candidate]
     scores: Mapping[str, float]
     """Of those that are compared, without stickiness."""
 
 
 class Pass:
-    """The world at one moment; what is found out about it is found out once.
+    """A snapshot at one time; results about it are computed once.
 
     Nothing in it changes, so constraints and ranking see the same values.
     """
 
-    def __init__(self, world: World, now: datetime, rules: Rules | None = None) -> None:
-        self.world = world
+    def __init__(self, snapshot: Snapshot, now: datetime, rules: Rules | None = None) -> None:
+        self.snapshot = snapshot
         self.now = now
         self.rules = rules or Rules()
-        self._measuring = Measuring(world)
+        self._measuring = Measuring(snapshot)
         self._clusters: dict[str, tuple[Candidate, ...]] = {}
         self._clouds: dict[str, tuple[Candidate, ...]] = {}
         self._projects: tuple[Candidate, ...] | None = None
@@ -58,8 +58,10 @@ class Pass:
         """The clusters of a namespace, ready or not."""
         found = self._clusters.get(namespace)
         if found is None:
-            clusters = self.world.clusters.get(namespace, {}).values()
-            found = tuple(cluster_candidate(each, self.world, self._measuring) for each in clusters)
+            clusters = self.snapshot.clusters.get(namespace, {}).values()
+            found = tuple(
+                cluster_candidate(each, self.snapshot, self._measuring) for each in clusters
+            )
             self._clusters[namespace] = found
         return found
 
@@ -67,7 +69,7 @@ class Pass:
         """The clouds of a namespace; the global ones for an empty one."""
         found = self._clouds.get(namespace)
         if found is None:
-            clouds = self.world.clouds.get(namespace, {}).values()
+            clouds = self.snapshot.clouds.get(namespace, {}).values()
             found = tuple(cloud_candidate(each, self._measuring) for each in clouds)
             self._clouds[namespace] = found
         return found
@@ -75,7 +77,7 @@ class Pass:
     def projects(self) -> tuple[Candidate, ...]:
         """The projects of all namespaces."""
         if self._projects is None:
-            projects = self.world.projects.values()
+            projects = self.snapshot.projects.values()
             self._projects = tuple(project_candidate(each, self._measuring) for each in projects)
         return self._projects
 
@@ -87,10 +89,10 @@ class Pass:
             found = self._views[key] = self._viewed(namespace, wanted)
         return found
 
-    def verdict(self, target: Candidate, wanted: Compiled) -> Verdict:
+    def verdict(self, target: Candidate, wanted: Compiled) -> CandidateVerdict:
         """Whether a target is as wanted, be its metrics known or not."""
         found = mismatches(target, wanted, self.rules.constraint_value)
-        return Verdict(target, target.unready or next(found, ""))
+        return CandidateVerdict(target, target.unready or next(found, ""))
 
     def _viewed(self, namespace: str, wanted: Compiled) -> View:
         targets = self.clusters(namespace)
@@ -98,13 +100,13 @@ class Pass:
         for constraint in wanted.every:
             column = self._column(namespace, constraint)
             reasons = [known or more for known, more in zip(reasons, column, strict=True)]
-        return _view(wanted, tuple(map(Verdict, targets, reasons)))
+        return _view(wanted, tuple(map(CandidateVerdict, targets, reasons)))
 
     def view_from(self, current: Candidate, view: View) -> View:
         """The same for who is on a cluster whose nodes are not ready: that stops others only."""
         target = msgspec.structs.replace(current, unready="", outage="")
         found = mismatches(target, view.wanted, self.rules.constraint_value)
-        verdict = Verdict(target, target.measured.fault or next(found, ""))
+        verdict = CandidateVerdict(target, target.measured.fault or next(found, ""))
         verdicts = [verdict if each.target is current else each for each in view.verdicts]
         return _view(view.wanted, verdicts)
 
@@ -119,7 +121,7 @@ class Pass:
         return found
 
 
-def _view(wanted: Compiled, verdicts: Sequence[Verdict]) -> View:
+def _view(wanted: Compiled, verdicts: Sequence[CandidateVerdict]) -> View:
     matched = {each.target.name: each.target for each in verdicts if not each.reason}
     scores = {each.name: score(each.measured) for each in ranked(tuple(matched.values()))}
     return View(wanted, verdicts, matched, scores)

@@ -1,4 +1,4 @@
-"""What makes a metrics provider one that can be asked (krake-spec 1.4): pure."""
+"""Validation of metrics providers (krake-spec 1.4): pure."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _SCHEMES: Final = frozenset(("http", "https"))
 
 
 class Credentials(Struct, frozen=True, gc=False):
-    """A key of a Secret."""
+    """A key of a Secret; unlike Keptn's, it cannot be optional."""
 
     name: str = ""
     key: str = ""
 
 
 class Server(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """Who is asked, and by what right."""
+    """The URL and credentials of a provider."""
 
     url: str = ""
     secret_key_ref: Credentials | None = None
 
 
-class KafkaTable(Server, frozen=True, gc=False, rename="camel", kw_only=True):
+class KafkaServer(Server, frozen=True, gc=False, rename="camel", kw_only=True):
     """A KSQL server, and which table of it has the values."""
 
     table: str = ""
@@ -54,7 +54,7 @@ class SubmittedProviderSpec(ProviderSpec, frozen=True, kw_only=True):
     """With who is asked."""
 
     prometheus: Server | None = None
-    kafka: KafkaTable | None = None
+    kafka: KafkaServer | None = None
 
 
 class SubmittedProvider(MetricsProvider, frozen=True, kw_only=True):
@@ -84,14 +84,14 @@ def provider_faults(spec: SubmittedProviderSpec) -> Iterator[FieldError]:
             ("valueColumn", kafka.value_column),
         ):
             if not value:
-                yield required(f"spec.kafka.{field}", "the values can't be found without it")
+                yield required(f"spec.kafka.{field}", "required to find the values")
     if static is not None:
         yield from _static("spec.static.metrics", static)
 
 
 def _static(at: str, static: StaticValues) -> Iterator[FieldError]:
     if len(static.metrics) > MAX_VALUES:
-        yield invalid(at, len(static.metrics), f"there can be {MAX_VALUES} at most")
+        yield invalid(at, len(static.metrics), f"must have at most {MAX_VALUES} values")
         return
     for name, value in static.metrics.items():
         if not math.isfinite(value):
@@ -101,17 +101,18 @@ def _static(at: str, static: StaticValues) -> Iterator[FieldError]:
 def _server(at: str, server: Server) -> Iterator[FieldError]:
     field = f"{at}.url"
     if not server.url:
-        yield required(field, "where it is, as https://prometheus.example.com")
+        yield required(field, "give the URL, for example https://prometheus.example.com")
     else:
         url = _split(server.url)
         if "@" in server.url:
-            # Not shown: a refusal is read and kept by many.
-            yield forbidden(field, "credentials belong into a Secret, which secretKeyRef names")
+            # Not shown: messages are stored and widely readable.
+            text = "must not contain credentials: put them into a Secret, named by secretKeyRef"
+            yield forbidden(field, text)
         elif url is None or url.scheme not in _SCHEMES or not url.hostname:
-            text = "is no URL that can be asked: write for example https://prometheus.example.com"
+            text = "is not an http or https URL: write for example https://prometheus.example.com"
             yield invalid(field, server.url[:_SHOWN], text)
         elif "?" in server.url or "#" in server.url:
-            text = "has a query or a fragment: end it with its path"
+            text = "must not have a query or a fragment"
             yield invalid(field, server.url[:_SHOWN], text)
     secret = server.secret_key_ref
     if secret is not None:
@@ -128,7 +129,7 @@ def _split(text: str) -> SplitResult | None:
         return None
     try:
         url = urlsplit(text)
-        # Raises for what is no port.
+        # Raises for an invalid port.
         is_sound = url.port != 0
     except ValueError:
         return None

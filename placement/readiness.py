@@ -61,7 +61,7 @@ def readiness(obj: _Fields) -> Readiness:
     status, spec = _part(obj, "status"), _part(obj, "spec")
     observed, generation = status.get("observedGeneration"), metadata.get("generation")
     if isinstance(observed, int) and isinstance(generation, int) and observed < generation:
-        return Readiness(False, "its controller has not seen the latest change yet")
+        return Readiness(False, "its controller has not observed the latest change yet")
     rule = _RULES.get((group, kind), _other)
     return rule(spec, status)
 
@@ -196,7 +196,7 @@ def _other(_spec: _Fields, status: _Fields) -> Readiness:
     return READY
 
 
-_UNSEEN: Final = Readiness(False, "its controller has not seen it yet")
+_UNSEEN: Final = Readiness(False, "its controller has not observed it yet")
 _RULES: Final[dict[tuple[str, str], Callable[[_Fields, _Fields], Readiness]]] = {
     ("", "Namespace"): _namespace,
     ("", "PersistentVolumeClaim"): _claim,

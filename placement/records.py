@@ -1,4 +1,4 @@
-"""Why a decision is as it is, kept small enough for a status: nothing but what is shown.
+"""The record of a decision, small enough for a status: only what is shown.
 
 The candidates are cut to the ones that matter most: where it goes, where it is, and the best of
 the others; then those that are out.
@@ -11,17 +11,17 @@ from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.placement.course import stamp
+from harbourmaster.placement.application_status import stamp
 from harbourmaster.placement.model import CandidateRecord, DecisionRecord, RunnerUp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from harbourmaster.placement.candidates import Candidate
-    from harbourmaster.placement.decision import Decision, Verdict
+    from harbourmaster.placement.decision import CandidateVerdict, Decision
     from harbourmaster.placement.model import Term
     from harbourmaster.placement.passes import Pass
-    from harbourmaster.placement.world import Place
+    from harbourmaster.placement.snapshot import ObjectKey
 
 MOST_CANDIDATES: Final = 16
 MOST_TERMS: Final = 16
@@ -52,7 +52,7 @@ def record(decision: Decision, seen: Pass) -> DecisionRecord:
     )
 
 
-def _shown(decision: Decision) -> list[Verdict]:
+def _shown(decision: Decision) -> list[CandidateVerdict]:
     """Where it goes, where it is, those with the best scores, then others in their order."""
     scores = decision.scores
     names = [] if decision.target is None else [decision.target.label]
@@ -64,7 +64,7 @@ def _shown(decision: Decision) -> list[Verdict]:
     return [*first, *islice(others, MOST_CANDIDATES)][:MOST_CANDIDATES]
 
 
-def _candidate(verdict: Verdict, decision: Decision) -> CandidateRecord:
+def _candidate(verdict: CandidateVerdict, decision: Decision) -> CandidateRecord:
     target = verdict.target
     score = decision.scores.get(target.label)
     is_current = score is not None and target.label == decision.current
@@ -99,18 +99,18 @@ def _crossings(
 ) -> Iterator[tuple[float, str]]:
     """By how much and beyond what one metric alone must go for the second to be the first."""
     gap = decision.scores[first.label] - decision.scores[second.label]
-    terms: dict[Place, Term] = {}
-    ours: dict[Place, float] = {}
-    theirs: dict[Place, float] = {}
+    terms: dict[ObjectKey, Term] = {}
+    ours: dict[ObjectKey, float] = {}
+    theirs: dict[ObjectKey, float] = {}
     for target, slopes in ((first, ours), (second, theirs)):
-        for place, term in _placed(target):
-            terms[place] = term
+        for key, term in _placed(target):
+            terms[key] = term
             is_current = target.label == decision.current
             weight = target.measured.weight + (decision.stickiness if is_current else 0.0)
-            slopes[place] = slopes.get(place, 0.0) + (term.weight / weight if weight else 0.0)
-    for place, term in terms.items():
-        slope = theirs.get(place, 0.0) - ours.get(place, 0.0)
-        metric = seen.world.metrics.get(place)
+            slopes[key] = slopes.get(key, 0.0) + (term.weight / weight if weight else 0.0)
+    for key, term in terms.items():
+        slope = theirs.get(key, 0.0) - ours.get(key, 0.0)
+        metric = seen.snapshot.metrics.get(key)
         change = gap / slope if slope else math.inf
         if metric is None or not 0 <= term.normalised + change <= 1:
             continue
@@ -121,7 +121,7 @@ def _crossings(
         yield abs(change), text
 
 
-def _placed(target: Candidate) -> Iterator[tuple[Place, Term]]:
+def _placed(target: Candidate) -> Iterator[tuple[ObjectKey, Term]]:
     """The terms of a target by where their metrics are."""
     for term in target.measured.terms:
         yield (target.namespace if term.scope == "Namespaced" else "", term.metric), term

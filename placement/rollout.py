@@ -1,4 +1,4 @@
-"""What comes next for one application: a pure function of what is recorded, seen and done (7.5).
+"""The next action for one application: a pure function of record, state and outcomes (7.5).
 
 Whatever may come to be on a cluster is recorded before, so that a process that dies at any point
 leaves nothing behind that its successor does not know of: it asks here again and goes on. At rest
@@ -83,7 +83,7 @@ class Limits(Struct, frozen=True, gc=False):
 
 
 class Done(Enum):
-    """What became of an action in this pass."""
+    """How an action ended in this pass."""
 
     YES = "yes"
     PARTLY = "partly"
@@ -91,8 +91,8 @@ class Done(Enum):
     FAILED = "failed"
 
 
-class Outcome(Struct, frozen=True):
-    """What became of an action in this pass; ``reason`` is a CamelCase word for a condition."""
+class ActionOutcome(Struct, frozen=True):
+    """The result of an action in this pass; ``reason`` is a CamelCase word for a condition."""
 
     done: Done
     reason: str = ""
@@ -121,7 +121,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Why the manifests can't be applied there."""
     is_applied: bool = False
     is_ready: bool = False
-    outcomes: Mapping[tuple[str, str], Outcome] = {}
+    outcomes: Mapping[tuple[str, str], ActionOutcome] = {}
 
 
 class Write(Struct, frozen=True):
@@ -179,7 +179,7 @@ CLUSTER_UNKNOWN: Final = "ClusterUnknown"
 
 
 def next_action(seen: Situation) -> Action:
-    """The one thing to do next; ask again when it is done, with its outcome."""
+    """The next action; call again with its outcome when it is done."""
     if seen.is_ending:
         return _end(seen)
     main = _deploy(seen)
@@ -224,7 +224,7 @@ def _hindrance(seen: Situation, cluster: str) -> Rest | None:
     """Why nothing can be applied there now."""
     reach = seen.reach.get(cluster)
     if reach is None:
-        return Rest("ClusterNotFound", f"there is no Cluster {cluster}", _deadline(seen))
+        return Rest("ClusterNotFound", f"Cluster {cluster} not found", _deadline(seen))
     if reach is not Reach.YES:
         reason = "ClusterUnreachable" if reach is Reach.NO else CLUSTER_UNKNOWN
         return Rest(reason, f"cluster {cluster} does not answer", _deadline(seen))
@@ -333,7 +333,7 @@ def _settle(seen: Situation, *, runs_here: bool) -> Action:
 
 
 def _after(migration: Migration, cluster: str) -> Migration:
-    """What is left of a move when the application stays: one that was called off is no success."""
+    """What is left of a move when the application stays: a cancelled move is not a success."""
     return Migration() if migration.to == cluster else replace(migration, to="", since=0.0)
 
 

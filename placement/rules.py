@@ -35,7 +35,7 @@ class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="c
     ] = "Raw"
     on_metrics_loss: Annotated[
         OnMetricsLoss,
-        Meta(description="whether applications leave a cluster whose metrics cannot be had"),
+        Meta(description="whether applications leave a cluster whose metrics are not available"),
     ] = "Stay"
     on_unreachable: Annotated[
         OnUnreachable,
@@ -45,7 +45,7 @@ class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="c
         ),
     ] = "Stay"
     hold_off_on_update: Annotated[
-        bool, Meta(description="whether a changed application may not move before its time")
+        bool, Meta(description="whether the wait after a move also holds for a changed application")
     ] = True
     moves_per_application: Annotated[
         int, Meta(ge=0, le=MOST_MOVES, description="moves of one application in an hour; 0 is any")

@@ -1,4 +1,4 @@
-"""What makes placement objects ones that can work (krake-spec 1, 2, 7.2): pure.
+"""Validation of placement objects (krake-spec 1, 2, 7.2): pure.
 
 Much of it the schema says too; here it holds without an API server as well. Constraints are read
 by the very functions that read them for a decision.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from harbourmaster.placement.languages import Language
-    from harbourmaster.placement.model import Backoff, MetricReference, TargetConstraints
+    from harbourmaster.placement.model import MetricReference, RetryPolicy, TargetConstraints
 
 GLOBAL: Final = "Global"
 _LABELS: Final = "labels"
@@ -55,7 +55,7 @@ _MAX_ITEMS: Final = 256
 
 
 class ConstraintFieldError(FieldError, frozen=True, gc=False):
-    """A constraint that is none; ``pointer`` are two lines, its text and a caret at the place."""
+    """An invalid constraint; ``pointer`` has two lines, its text and a caret at the position."""
 
     pointer: str = ""
 
@@ -116,7 +116,7 @@ def _global_cloud(found: Cloud) -> Iterator[FieldError]:
     yield from _metrics(found.spec.metrics)
     for index, each in enumerate(found.spec.metrics or ()):
         if each.scope != GLOBAL:
-            text = "what is global can have global metrics only: a Metric is one of a namespace"
+            text = "a global object can use global metrics only: a Metric belongs to a namespace"
             yield forbidden(f"spec.metrics[{index}].scope", text)
 
 
@@ -164,7 +164,7 @@ def _provider(found: SubmittedProvider) -> Iterator[FieldError]:
 def _manifests(manifests: tuple[Any, ...]) -> Iterator[FieldError]:
     at = "spec.manifests"
     if not manifests:
-        yield required(at, "there is nothing to run: give one object or more")
+        yield required(at, "must have at least one object")
     yield from _too_many(at, manifests, _MAX_MANIFESTS)
     places: dict[tuple[str, ...], int] = {}
     for index, manifest in enumerate(manifests[:_MAX_MANIFESTS]):
@@ -178,17 +178,17 @@ def _manifests(manifests: tuple[Any, ...]) -> Iterator[FieldError]:
         key = (group, manifest["kind"], metadata.get("namespace") or "", metadata["name"])
         first = places.setdefault(key, index)
         if first != index:
-            text = f"is {at}[{first}] already: an object can be given once"
+            text = f"repeats {at}[{first}]"
             yield invalid(here, f"{manifest['kind']} {metadata['name']}", text)
 
 
 def _manifest(at: str, manifest: object) -> Iterator[FieldError]:
     """What of a manifest no cluster could ever take; kinds and values only a cluster knows."""
     if not isinstance(manifest, dict):
-        yield invalid(at, str(manifest)[:LONGEST_NAME], "is no object")
+        yield invalid(at, str(manifest)[:LONGEST_NAME], "is not an object")
         return
     for field in ("apiVersion", "kind"):
-        yield from _text(f"{at}.{field}", manifest.get(field), "as every object has")
+        yield from _text(f"{at}.{field}", manifest.get(field), "required for every object")
     metadata = manifest.get("metadata")
     at = f"{at}.metadata"
     if not isinstance(metadata, dict):
@@ -197,7 +197,7 @@ def _manifest(at: str, manifest: object) -> Iterator[FieldError]:
     yield from _text(f"{at}.name", metadata.get("name"), "each object has a name of its own")
     namespace = metadata.get("namespace") or ""
     if not isinstance(namespace, str):
-        yield invalid(f"{at}.namespace", str(namespace)[:LONGEST_NAME], "is no text")
+        yield invalid(f"{at}.namespace", str(namespace)[:LONGEST_NAME], "is not a string")
     elif namespace and (wrong := dns_label(namespace)):
         yield invalid(f"{at}.namespace", namespace, wrong[0])
     if is_too_deep(manifest):
@@ -209,7 +209,7 @@ def _text(field: str, value: object, text: str) -> Iterator[FieldError]:
     if value is None or value == "":
         yield required(field, text)
     elif not isinstance(value, str):
-        yield invalid(field, str(value)[:LONGEST_NAME], "is no text")
+        yield invalid(field, str(value)[:LONGEST_NAME], "is not a string")
 
 
 def _constraints(
@@ -226,7 +226,7 @@ def _constraints(
         if name in known:
             yield from _expressions(f"{at}.{name}", PARSED[name], texts or ())
         elif texts:
-            yield forbidden(f"{at}.{name}", "such targets are not chosen by these")
+            yield forbidden(f"{at}.{name}", "not supported for this kind of target")
 
 
 def _expressions(at: str, language: Language, texts: tuple[str, ...]) -> Iterator[FieldError]:
@@ -260,7 +260,7 @@ def _metrics(
         if not each.name:
             yield required(f"{here}.name", "name a Metric or a GlobalMetric")
         elif len(each.name) > LONGEST_NAME:
-            text = f"no metric has a name of more than {LONGEST_NAME} characters"
+            text = f"a metric's name has at most {LONGEST_NAME} characters"
             yield invalid(f"{here}.name", each.name, text)
         else:
             yield from invalid_name(f"{here}.name", each.name, same_namespace=False)
@@ -270,7 +270,7 @@ def _metrics(
             yield invalid(here, each.name, "is given twice with this scope")
         seen.add((each.name, each.scope))
     if references and not any(each.weight > 0 for each in references):
-        yield invalid(at, "0", "some weight must be above 0: without one there is no score")
+        yield invalid(at, "0", "at least one weight must be above 0")
 
 
 def _cloud_reference(kind: str, name: str) -> Iterator[FieldError]:
@@ -283,7 +283,7 @@ def _cloud_reference(kind: str, name: str) -> Iterator[FieldError]:
     yield from invalid_name(f"{at}.name", name, same_namespace=False)
 
 
-def _backoff(backoff: Backoff) -> Iterator[FieldError]:
+def _backoff(backoff: RetryPolicy) -> Iterator[FieldError]:
     at = "spec.backoff"
     for field, value, least in (
         ("delaySeconds", backoff.delay_seconds, 0),
@@ -296,7 +296,7 @@ def _backoff(backoff: Backoff) -> Iterator[FieldError]:
 
 def _too_many(at: str, items: tuple[object, ...], most: int) -> Iterator[FieldError]:
     if len(items) > most:
-        yield invalid(at, len(items), f"there can be {most} at most")
+        yield invalid(at, len(items), f"must have at most {most} values")
 
 
 PARSED: Final[dict[str, Language]] = {

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def say(line: str) -> None:
-    """Print a line for the reader, who may not be the reader of stdout."""
+    """Print a line to stderr, because stdout may be evaluated."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from harbourmaster.api.metadata import Condition, Metadata
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.telemetry.text import reason
 
@@ -21,23 +22,14 @@ if TYPE_CHECKING:
 REQUEST_SECONDS = 10.0
 # What is shown of an answer that says why something is not ready.
 REASON_CHARACTERS = 500
-# The annotation by which kwok knows the nodes that it plays.
+# The annotation by which kwok finds the nodes that it simulates.
 KWOK_NODE = "kwok.x-k8s.io/node"
 # The taint that a new node carries until the controller manager has seen it ready.
 NOT_READY = "node.kubernetes.io/not-ready"
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Condition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
-
-
 class _NodeStatus(msgspec.Struct, frozen=True):
-    conditions: list[_Condition] = []
+    conditions: list[Condition] = []
 
 
 class _Taint(msgspec.Struct, frozen=True):
@@ -49,7 +41,7 @@ class _NodeSpec(msgspec.Struct, frozen=True):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: Metadata = Metadata()
     spec: _NodeSpec = _NodeSpec()
     status: _NodeStatus = _NodeStatus()
 

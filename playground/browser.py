@@ -52,7 +52,7 @@ def ensure_browser(
     if named:
         found = shutil.which(named, path=environment.get("PATH", ""))
         if found is None:
-            raise PlaygroundError(f"CHROMIUM={named} is no program: correct or unset it")
+            raise PlaygroundError(f"CHROMIUM={named} is not a program: correct or unset it")
         return Path(found)
     for program in PROGRAMS:
         found = shutil.which(program, path=environment.get("PATH", ""))
@@ -93,7 +93,7 @@ def _ensure(folder: Path, make: Callable[[Path], None], progress: Callable[[str]
 
 
 def _system() -> str:
-    """What was missing in one system may not be all that is missing in another."""
+    """The missing packages, which differ between systems."""
     try:
         release = Path("/etc/os-release").read_text()
     except OSError:
@@ -215,4 +215,4 @@ def _run(command: Sequence[str], environment: Mapping[str, str], folder: Path | 
 
 
 def _advice(program: str) -> str:
-    return "is the registry of npm in reach?" if program == "npm" else _ADVICE
+    return "is the npm registry reachable?" if program == "npm" else _ADVICE

@@ -207,7 +207,7 @@ def _assets(needed: Sequence[str], environment: Mapping[str, str]) -> Path | Non
     if {"etcd", "kube-apiserver"} & set(missing):
         return None
     if missing:
-        # Building only these would mix versions of Kubernetes that may not work together.
+        # Building only these would mix versions of Kubernetes that do not work together.
         raise PlaygroundError(
             f"KUBEBUILDER_ASSETS={folder} has no {', '.join(missing)}: add them, "
             "leave them out (--without), or unset it to have all built"

@@ -193,7 +193,7 @@ def _etcd(layout: Layout, ports: Ports) -> Component:
         f"--peer-key-file={pki / 'serving.key'}",
         # What a killed process has written outlives it; only a crash of the machine loses it.
         "--unsafe-no-fsync",
-        # There is no second member to wait for before an election.
+        # A single member need not wait for others before an election.
         "--heartbeat-interval=20",
         "--election-timeout=200",
     ]
@@ -211,7 +211,7 @@ def _api_server(layout: Layout, ports: Ports, *, audit: bool, controllers: bool)
         "--authorization-mode=RBAC",
         "--allow-privileged=true",
         "--advertise-address=127.0.0.1",
-        # Endpoints may not hold a loopback address, which is all this server has.
+        # Endpoints must not contain a loopback address, the only one of this server.
         "--endpoint-reconciler-type=none",
         # A stop would otherwise wait a minute for the watches of clients that go on.
         "--shutdown-watch-termination-grace-period=1s",

@@ -205,7 +205,7 @@ class ControlPlane:
 
     def _spawn(self, name: str) -> None:
         if self._binaries is None or name not in self._components:
-            raise PlaygroundError(f"{name} is no component of {self.layout.directory}")
+            raise PlaygroundError(f"{name} is not a component of {self.layout.directory}")
         component = self._components[name]
         binary = self._binaries / (component.binary or name)
         if not os.access(binary, os.X_OK):

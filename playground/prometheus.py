@@ -107,7 +107,7 @@ class Prometheus:
             f"--storage.tsdb.path={self.directory / 'data'}",
             "--storage.tsdb.retention.time=1d",
             f"--web.listen-address=127.0.0.1:{self.port}",
-            # By default it looks only after five seconds what there is to fetch.
+            # By default it waits five seconds before it discovers targets.
             "--scrape.discovery-reload-interval=100ms",
         ]
         ready = f"{self.url}/-/ready"

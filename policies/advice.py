@@ -1,4 +1,4 @@
-"""Warnings about policies that are accepted and yet odd (kupid-spec 5.3)."""
+"""Warnings about valid policies that are probably mistakes (kupid-spec 5.3)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHOWN_CHARACTERS: Final = 40
 
 
 def warn(policy: Policy) -> tuple[str, ...]:
-    """Say what is odd, a line of at most MAX_LENGTH characters each, the gravest first.
+    """Warnings of one line, at most MAX_LENGTH characters each, the most severe first.
 
     After MAX_WARNINGS of them one more line counts the rest. Made for policies that are valid;
     what an invalid one breaks is not all told here.
@@ -45,7 +45,7 @@ def warn(policy: Policy) -> tuple[str, ...]:
     found = list(_oddities(spec, is_cluster_scoped=policy.is_cluster_scoped))
     shown = [_cut(text, MAX_LENGTH) for text in found[:MAX_WARNINGS]]
     if len(found) > MAX_WARNINGS:
-        shown.append(f"{len(found) - MAX_WARNINGS} more warnings are left out")
+        shown.append(f"{len(found) - MAX_WARNINGS} more warnings were omitted")
     return tuple(shown)
 
 
@@ -64,8 +64,8 @@ def _oddities(spec: PolicySpec, *, is_cluster_scoped: bool) -> Iterator[str]:
         )
     if spec.scheduler_name and dns_subdomain(spec.scheduler_name):
         yield (
-            f"spec.schedulerName: {_shown(spec.scheduler_name)} is hardly a scheduler's name;"
-            " without one of that name pods stay pending"
+            f"spec.schedulerName: {_shown(spec.scheduler_name)} is not a valid scheduler name;"
+            " without a scheduler of that name pods stay pending"
         )
     yield from _label_selector(spec.pod_selector, "spec.podSelector")
     if is_cluster_scoped:
@@ -123,10 +123,10 @@ def _node_term(term: NodeSelectorTerm, path: str) -> Iterator[str]:
 
 def _node_values(requirement: NodeSelectorRequirement, path: str) -> Iterator[str]:
     is_number = requirement.operator in {"Gt", "Lt"}
-    wanted = "integer" if is_number else "label value"
+    wanted = "an integer" if is_number else "a label value"
     for index, value in enumerate(requirement.values or ()):
         if label_value(value) or (is_number and integer(value) is None):
-            yield f"{path}[{index}]: {_shown(value)} is no {wanted} that schedulers take"
+            yield f"{path}[{index}]: {_shown(value)} is not {wanted} that schedulers accept"
 
 
 def _pod_affinity(affinity: PodAffinity, path: str) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _pod_term(term: PodAffinityTerm, path: str) -> Iterator[str]:
         *label_selector(term.namespace_selector, f"{path}.namespaceSelector"),
     )
     for error in refused:
-        yield f"{error.path}: pods that get this are refused: {error.detail}"
+        yield f"{error.path}: pods with this value are rejected: {error.detail}"
     yield from _label_selector(term.label_selector, f"{path}.labelSelector")
     yield from _label_selector(term.namespace_selector, f"{path}.namespaceSelector")
     yield from _repeats(term.namespaces or (), f"{path}.namespaces")

@@ -20,7 +20,7 @@ from harbourmaster.policies.merge import merge
 from harbourmaster.policies.model import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Policy
 from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import PodSpec
-from harbourmaster.policies.unmatched import Mismatch, Place, why_unmatched
+from harbourmaster.policies.unmatched import MatchSubject, Mismatch, why_unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -126,13 +126,13 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     matched = policy_set(compiled).match(namespace, namespace_labels, pod.labels)
     steps = _Steps(pod, pointer, options)
     reports = [steps.take(matched[: index + 1]) for index in range(len(matched))]
-    place = Place(namespace, namespace_labels, pod.labels, whose)
+    subject = MatchSubject(namespace, namespace_labels, pod.labels, whose)
     selecting = set(map(id, matched))
     others = sorted(
         (each for each in candidates if id(each.compiled) not in selecting),
         key=lambda each: each.compiled.rank,
     )
-    reports += [_unmatched(each, place) for each in others]
+    reports += [_unmatched(each, subject) for each in others]
     merged = merge(pod, pointer, matched, options)
     final = set(merged.notes)
     return Explanation(
@@ -146,9 +146,9 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     )
 
 
-def _unmatched(candidate: Candidate, place: Place) -> PolicyReport:
+def _unmatched(candidate: Candidate, subject: MatchSubject) -> PolicyReport:
     compiled = candidate.compiled
-    mismatch = why_unmatched(compiled, candidate.source, place)
+    mismatch = why_unmatched(compiled, candidate.source, subject)
     return PolicyReport(compiled.reference, False, compiled.fault or "", mismatch)
 
 
@@ -264,7 +264,7 @@ class _Steps:
         asked = policy.node_name_requirement
         if asked is None or not _is_there(asked, after):
             return Contribution(full, name, "left-out", why=_why_not(whys))
-        return Contribution(full, name, "as-affinity", why="a pod with a gate may name no node")
+        return Contribution(full, name, "as-affinity", why="a pod with a gate must not name a node")
 
     def _scheduler(
         self, reference: str, name: str, before: Fields, after: Fields, whys: dict[str, str]

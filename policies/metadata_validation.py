@@ -88,7 +88,7 @@ def _owner(owner: OwnerReference, path: str) -> Iterator[FieldError]:
         if not value:
             yield invalid(f"{path}.{field}", "", "must not be empty")
     if (api_version, owner.kind) == ("v1", "Event"):
-        yield invalid(path, owner, "an Event can own nothing")
+        yield invalid(path, owner, "an Event cannot own objects")
 
 
 def _managed_fields(entry: ManagedFieldsEntry, path: str) -> Iterator[FieldError]:

@@ -24,7 +24,7 @@ _SHOWN: Final = 5
 """Values of one expression that are written out."""
 ELSEWHERE: Final = "metadata.namespace"
 """The path where a policy is of another namespace."""
-_ABSENT: Final = "is absent, which selects nothing; an empty one selects everything"
+_ABSENT: Final = "is absent, so it selects nothing; an empty selector selects everything"
 
 
 class Mismatch(Struct, frozen=True, rename="camel"):
@@ -38,17 +38,19 @@ class Mismatch(Struct, frozen=True, rename="camel"):
         return f"{self.path} {self.wants}{', ' if self.found else ''}{self.found}"
 
 
-class Place(Struct, frozen=True):
+class MatchSubject(Struct, frozen=True):
     """Where a pod is, and the labels that selectors are asked about."""
 
     namespace: str
     namespace_labels: dict[str, str]
     labels: dict[str, str]
     whose: str = "the pod"
-    """How the object is called that has the labels: a template is no pod."""
+    """The object with the labels, in words: a template is not a pod."""
 
 
-def why_unmatched(compiled: CompiledPolicy, source: Policy | None, place: Place) -> Mismatch | None:
+def why_unmatched(
+    compiled: CompiledPolicy, source: Policy | None, subject: MatchSubject
+) -> Mismatch | None:
     """The first part that fails; None where there is none, so that the policy selects the pod.
 
     ``source`` is the policy as it stands in the API; without it the selector is named as a whole.
@@ -57,15 +59,15 @@ def why_unmatched(compiled: CompiledPolicy, source: Policy | None, place: Place)
     if compiled.namespace is None:
         selector = spec.namespace_selector, "spec.namespaceSelector"
         found = first_mismatch(
-            compiled.namespaces, *selector, place.namespace_labels, "the namespace"
+            compiled.namespaces, *selector, subject.namespace_labels, "the namespace"
         )
         if found is not None:
             return found
-    elif compiled.namespace != place.namespace:
+    elif compiled.namespace != subject.namespace:
         where = f"of the namespace {quoted(compiled.namespace)} only"
-        return Mismatch(ELSEWHERE, f"is {where}", f"{place.whose} is in {place.namespace}")
+        return Mismatch(ELSEWHERE, f"is {where}", f"{subject.whose} is in {subject.namespace}")
     return first_mismatch(
-        compiled.pods, spec.pod_selector, "spec.podSelector", place.labels, place.whose
+        compiled.pods, spec.pod_selector, "spec.podSelector", subject.labels, subject.whose
     )
 
 

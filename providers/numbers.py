@@ -71,7 +71,7 @@ def _finite_text(text: str) -> float:
     found = _NON_FINITE.fullmatch(text)
     if found is None:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-        raise BadAnswerError(f"the value '{clean(shown)}' is no number")
+        raise BadAnswerError(f"the value '{clean(shown)}' is not a number")
     return _checked(math.nan if found[2] else math.copysign(math.inf, -1 if found[1] == "-" else 1))
 
 

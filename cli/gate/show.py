@@ -40,7 +40,7 @@ from harbourmaster.kube.errors import (
 from harbourmaster.kube.lease import micro_time
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
-from harbourmaster.lifecycle.gate_verdict import Code, GateRules
+from harbourmaster.lifecycle.gate_verdict import Code, GateWaitRules
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod
@@ -132,7 +132,7 @@ def _waiting(pod: Pod, versions: dict[str, WorkloadVersion], now: datetime) -> W
     name = names_of_pod(described).version if described is not None else ""
     # One list of versions is enough for thousands of pods; ``why`` tells more of a single one.
     facts = Facts(version=versions.get(f"{pod.namespace}/{name}"), unread=_UNREAD)
-    found = gate_report(pod, facts, GateRules(), now)
+    found = gate_report(pod, facts, GateWaitRules(), now)
     return Waiting(
         namespace=pod.namespace,
         pod=pod.name,

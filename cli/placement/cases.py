@@ -15,14 +15,14 @@ from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import KINDS
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.rules import Rules
-from harbourmaster.placement.world import Fault, world_of
+from harbourmaster.placement.snapshot import MetricFault, snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harbourmaster.placement.decision import Decision
     from harbourmaster.placement.model import Object
-    from harbourmaster.placement.world import Place, Reading, World
+    from harbourmaster.placement.snapshot import ObjectKey, Reading, Snapshot
 
 _DEFAULT_NAMESPACE: Final = "default"
 _NUMBERS: Final = {"NaN", "Inf", "+Inf", "-Inf", "Infinity", "-Infinity"}
@@ -81,7 +81,7 @@ def decided(line: bytes) -> Decided:
     """Decide one case. Raises MalformedError."""
     case = decode(_cases, line, "")
     readings = dict(_reading(name, given) for name, given in case.samples.items())
-    world = world_of(_objects(case.objects), readings)
+    world = snapshot_of(_objects(case.objects), readings)
     seen = Pass(world, _moment(case.now), case.settings)
     return Decided(case.id, answer(_decision(case, world, seen)))
 
@@ -110,7 +110,7 @@ def answer(decision: Decision) -> Answer:
     )
 
 
-def _decision(case: Case, world: World, seen: Pass) -> Decision:
+def _decision(case: Case, world: Snapshot, seen: Pass) -> Decision:
     asked = [
         (field, text)
         for field, text in (
@@ -151,15 +151,15 @@ def _objects(given: Iterable[Raw]) -> Iterable[Object]:
         yield msgspec.structs.replace(found, metadata=metadata)
 
 
-def _reading(name: str, given: float | str | SampleFault) -> tuple[Place, Reading]:
+def _reading(name: str, given: float | str | SampleFault) -> tuple[ObjectKey, Reading]:
     namespace, slash, metric = name.rpartition("/")
     place = (namespace if slash else "", metric)
     if isinstance(given, SampleFault):
-        return place, Fault("UnreachableMetricsProvider", given.error)
+        return place, MetricFault("UnreachableMetricsProvider", given.error)
     if isinstance(given, str):
         # JSON has no other way to write them.
         if given not in _NUMBERS:
-            raise MalformedError(f"samples.{name}: '{given}' is no number")
+            raise MalformedError(f"samples.{name}: '{given}' is not a number")
         return place, float(given)
     return place, given
 
@@ -172,11 +172,11 @@ def _moment(given: str | float | None) -> datetime:
     except (ValueError, OverflowError, OSError):
         found = None
     if found is None or found.year not in _YEARS:
-        text = f"now: '{given}' is no time: write for example 2026-01-31T12:00:00Z"
+        text = f"now: '{given}' is not a time: write for example 2026-01-31T12:00:00Z"
         raise MalformedError(text)
     return found
 
 
-def _place(text: str) -> Place:
+def _place(text: str) -> ObjectKey:
     namespace, slash, name = text.rpartition("/")
     return (namespace if slash else _DEFAULT_NAMESPACE), name

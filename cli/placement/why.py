@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from harbourmaster.kube.client import Client
-    from harbourmaster.placement.model import CandidateRecord, Reference, Term
+    from harbourmaster.placement.model import CandidateRecord, TargetReference, Term
 
 
 class Shown(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -162,5 +162,5 @@ def _term(term: Term) -> str:
     return f"{term.metric} {term.normalised:.6g} x {term.weight:g} {read}"
 
 
-def _name(reference: Reference | None) -> str:
+def _name(reference: TargetReference | None) -> str:
     return reference.name if reference is not None else ""

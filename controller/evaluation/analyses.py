@@ -17,7 +17,7 @@ from harbourmaster.controller.evaluation.telemetry import AnalysisMeasures
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.evaluation.analysis import Measured, judge
-from harbourmaster.evaluation.analysis_course import (
+from harbourmaster.evaluation.analysis_progress import (
     LIMIT,
     delay,
     frozen,

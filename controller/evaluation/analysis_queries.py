@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.evaluation.analysis_course import bounds, step
+from harbourmaster.evaluation.analysis_progress import bounds, step
 from harbourmaster.evaluation.model import Provider
 from harbourmaster.evaluation.templates import parse_template, render
 from harbourmaster.providers.errors import NotFiniteError, NoValuesError

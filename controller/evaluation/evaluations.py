@@ -15,7 +15,9 @@ import msgspec
 from harbourmaster.api.resources import EVALUATIONS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.writes import write_status
-from harbourmaster.evaluation.course import (
+from harbourmaster.evaluation.freshness import read
+from harbourmaster.evaluation.objectives import Objective, missing
+from harbourmaster.evaluation.progress import (
     allowed,
     exhausted,
     measure,
@@ -23,10 +25,8 @@ from harbourmaster.evaluation.course import (
     time_left,
     undefined,
 )
-from harbourmaster.evaluation.freshness import read
-from harbourmaster.evaluation.objectives import Objective, missing
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
-from harbourmaster.lifecycle.evaluations import RETRIES, course_of, interval_of, written_at
+from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, progress_of, written_at
 from harbourmaster.lifecycle.model import EvaluationStatus, Measurement
 from harbourmaster.telemetry.logging import get_logger
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.evaluation.course import Course
     from harbourmaster.evaluation.objectives import Reading
+    from harbourmaster.evaluation.progress import Progress
     from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition
 
 _SECOND: Final = timedelta(seconds=1)
@@ -79,7 +79,7 @@ class Evaluations:
             if left > 0:
                 return left
             now = self._context.now()
-            before = course_of(found.status)
+            before = progress_of(found.status)
             after = self._advanced(found, before)
             if not await self._write(found, before, after, now):
                 return None
@@ -94,7 +94,7 @@ class Evaluations:
             )
         return None if after.is_over or after.tries == before.tries else seconds
 
-    def _advanced(self, found: Evaluation, before: Course) -> Course:
+    def _advanced(self, found: Evaluation, before: Progress) -> Progress:
         """What comes after ``before``, now that it is time."""
         retries = RETRIES if found.spec.retries is None else found.spec.retries
         if before.tries >= allowed(retries):
@@ -118,7 +118,9 @@ class Evaluations:
             is_sticky=self._context.settings.sticky_evaluations,
         )
 
-    async def _write(self, found: Evaluation, before: Course, after: Course, now: datetime) -> bool:
+    async def _write(
+        self, found: Evaluation, before: Progress, after: Progress, now: datetime
+    ) -> bool:
         """Write the status where it differs, and tell of what has changed; whether it did."""
         status = EvaluationStatus(
             retry_count=after.tries,
@@ -188,4 +190,4 @@ class Evaluations:
 
 def _is_over(found: Evaluation) -> bool:
     """A verdict stays whatever happens to its object; and what ends needs none."""
-    return bool(found.metadata.deletion_timestamp) or course_of(found.status).is_over
+    return bool(found.metadata.deletion_timestamp) or progress_of(found.status).is_over

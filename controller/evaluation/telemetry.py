@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from harbourmaster.evaluation.analysis import Told
+    from harbourmaster.evaluation.analysis import StoredAnalysis
     from harbourmaster.evaluation.model import Analysis
     from harbourmaster.kube.store import Store
 
@@ -145,7 +145,7 @@ class AnalysisMeasures:
 
     def __init__(self, store: Store[Analysis]) -> None:
         self._store = store
-        self._decoded: dict[str, Told | None] = {}
+        self._decoded: dict[str, StoredAnalysis | None] = {}
 
     def results(self) -> Results:
         """What there is at this moment."""
@@ -160,7 +160,7 @@ class AnalysisMeasures:
             values=dict(islice(objectives, SHOWN_OBJECTIVES)),
         )
 
-    def _told(self, found: Analysis) -> Told | None:
+    def _told(self, found: Analysis) -> StoredAnalysis | None:
         if found.metadata.uid in self._decoded:
             return self._decoded[found.metadata.uid]
         return decode_raw(found.status.raw)
@@ -175,7 +175,7 @@ def _labels(found: Analysis) -> tuple[str, ...]:
     return (found.metadata.name, found.metadata.namespace, timeframe.from_, timeframe.to)
 
 
-def _objectives(found: Analysis, told: Told) -> Iterator[tuple[tuple[str, ...], float]]:
+def _objectives(found: Analysis, told: StoredAnalysis) -> Iterator[tuple[tuple[str, ...], float]]:
     definition = found.spec.analysis_definition
     namespace = definition.namespace or found.metadata.namespace
     name, analysis_namespace, *timeframe = _labels(found)

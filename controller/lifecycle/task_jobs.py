@@ -7,18 +7,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.metadata import OwnerReference
+from harbourmaster.api.metadata import Condition, OwnerReference
 
 _TASK: Final = "KeptnTask"
-
-
-class Condition(Struct, frozen=True, gc=False, rename="camel"):
-    """A condition of a Job."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
 
 
 class _Metadata(Struct, frozen=True, gc=False, rename="camel"):

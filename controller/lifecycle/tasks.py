@@ -18,7 +18,7 @@ from harbourmaster.controller.lifecycle.task_starts import Started, Starter, Wai
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
-from harbourmaster.lifecycle.jobs import Outcome, outcome_of, ttl_of
+from harbourmaster.lifecycle.jobs import JobResult, result_of, ttl_of
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, PROGRESSING
 from harbourmaster.telemetry.logging import get_logger
 
@@ -68,7 +68,7 @@ class Tasks:
         job = await self._job_of(task)
         if job is None:
             return await self._start(task)
-        outcome = outcome_of(job.conditions)
+        outcome = result_of(job.conditions)
         if outcome is None:
             # One that is being deleted tells when it is gone.
             await self._run(task, job.name)
@@ -127,7 +127,7 @@ class Tasks:
             return None
         if isinstance(step, Wait):
             return await self._wait(task, step)
-        await self._finish(task, Outcome(FAILED, step.reason, step.text), task.status.job_name)
+        await self._finish(task, JobResult(FAILED, step.reason, step.text), task.status.job_name)
         self._signals.emit(task, "CreateTask", "Failed", one_line(step.text, _MAX_TEXT))
         return None
 
@@ -163,7 +163,7 @@ class Tasks:
             raise wait.error
         return wait.again
 
-    async def _finish(self, task: Task, outcome: Outcome, job: str) -> None:
+    async def _finish(self, task: Task, outcome: JobResult, job: str) -> None:
         now = self._stamp()
         status = replace(
             task.status,

@@ -25,7 +25,7 @@ from harbourmaster.lifecycle.evaluations import failure_text
 from harbourmaster.lifecycle.machine import advance
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.phases import TASK
-from harbourmaster.lifecycle.steps import Rules, Told, World
+from harbourmaster.lifecycle.steps import Inputs, PhaseNotice, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.model import WorkloadEntry
-    from harbourmaster.lifecycle.steps import Child, Creation, Outcome
+    from harbourmaster.lifecycle.steps import Child, Creation, VersionStep
 
 
 V = TypeVar("V", AppVersion, WorkloadVersion)
@@ -55,7 +55,7 @@ class Versions(Generic[V]):
         self._decode: Callable[[bytes], V] = msgspec.json.Decoder(kind).decode
         self._children = Children(context)
         self._own_writes = OwnWrites()
-        self._said: dict[str, dict[str, tuple[Told, str]]] = {}
+        self._said: dict[str, dict[str, tuple[PhaseNotice, str]]] = {}
 
     def unfinished(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys that need a look; None for: all. What is over costs nothing."""
@@ -77,18 +77,20 @@ class Versions(Generic[V]):
             return None
         return None if self._own_writes.hide(found.metadata) else found
 
-    def tell_once(self, version: V, topic: str, told: Told | None, cause: str = "") -> None:
+    def tell_once(
+        self, version: V, topic: str, notice: PhaseNotice | None, cause: str = ""
+    ) -> None:
         """Tell what is in no status, unless it was the last thing told of the topic.
 
         The same of another ``cause`` is news. None is nothing to tell, so that the next thing is.
         """
         key = version.metadata.key
         said = self._said.setdefault(key, {})
-        if told is None:
+        if notice is None:
             said.pop(topic, None)
-        elif said.get(topic) != (told, cause):
-            said[topic] = (told, cause)
-            self._tell(version, told)
+        elif said.get(topic) != (notice, cause):
+            said[topic] = (notice, cause)
+            self._tell(version, notice)
         if not said:
             del self._said[key]
 
@@ -99,7 +101,7 @@ class Versions(Generic[V]):
     async def advance(
         self,
         version: V,
-        world: World,
+        world: Inputs,
         look: Callable[[], Awaitable[bool]] | None = None,
     ) -> float | None:
         """Bring a version as far as it goes; seconds until time alone brings it further.
@@ -156,7 +158,7 @@ class Versions(Generic[V]):
     async def _create(
         self,
         version: V,
-        outcome: Outcome,
+        outcome: VersionStep,
         made: dict[Creation, Child],
         failures: dict[Creation, ApiError],
     ) -> None:
@@ -173,12 +175,12 @@ class Versions(Generic[V]):
             for creation in outcome.creations:
                 group.create_task(create(creation))
 
-    async def _write(self, version: V, outcome: Outcome) -> V:
+    async def _write(self, version: V, outcome: VersionStep) -> V:
         if outcome.status == version.status:
             return version
         written = await self._patched(version, "/status", outcome.status, "status")
-        for told in outcome.told:
-            self._tell(written, told)
+        for notice in outcome.notices:
+            self._tell(written, notice)
         if written.status.is_finished:
             self._context.signals.completed(written)
         return written
@@ -199,12 +201,14 @@ class Versions(Generic[V]):
             self._own_writes.note(metadata)
         return written
 
-    def _tell(self, version: V, told: Told) -> None:
+    def _tell(self, version: V, notice: PhaseNotice) -> None:
         signals = self._context.signals
-        if not told.about:
-            signals.emit(version, told.phase, told.state, told.text, warning=told.warning)
-        elif (found := self._children.evaluation(version, told.about)) is not None:
-            signals.emit(found, told.phase, told.state, failure_text(found), warning=told.warning)
+        if not notice.about:
+            signals.emit(version, notice.phase, notice.state, notice.text, warning=notice.warning)
+        elif (found := self._children.evaluation(version, notice.about)) is not None:
+            signals.emit(
+                found, notice.phase, notice.state, failure_text(found), warning=notice.warning
+            )
 
     def _rules(self) -> Rules:
         configuration = self._context.configuration.current
@@ -220,11 +224,11 @@ def _topic(creation: Creation) -> str:
     return f"{creation.phase.name}/{creation.definition}"
 
 
-def _refusal(creation: Creation, error: ApiError) -> Told:
+def _refusal(creation: Creation, error: ApiError) -> PhaseNotice:
     kind = creation.phase.kind
     word = "CreateTask" if kind == TASK else "CreateEvaluation"
     text = f"could not create a {kind} for {creation.definition}: {error}"
-    return Told(phase=word, state="Failed", text=text, warning=True)
+    return PhaseNotice(phase=word, state="Failed", text=text, warning=True)
 
 
 class AppVersions:
@@ -244,7 +248,7 @@ class AppVersions:
         version = self._versions.current(key)
         if version is None:
             return None
-        return await self._versions.advance(version, World(workloads=self._states(version)))
+        return await self._versions.advance(version, Inputs(workloads=self._states(version)))
 
     def _states(self, version: AppVersion) -> dict[WorkloadEntry, str]:
         """What the workloads that the app lists are in, if there are such."""

@@ -16,7 +16,7 @@ from harbourmaster.lifecycle.failed_nodes import inheriting
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
 from harbourmaster.lifecycle.readiness import Rollout, is_deployed
-from harbourmaster.lifecycle.steps import Told, World
+from harbourmaster.lifecycle.steps import Inputs, PhaseNotice
 from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
 from harbourmaster.lifecycle.workloads import recorded_owners
 
@@ -76,7 +76,8 @@ class Deployed:
                 owners = [found]
         if not owners:
             return Finding(
-                complaint=f"{reference.kind} {reference.name} is not found, and it is waited for"
+                complaint=f"{reference.kind} {reference.name} not found;"
+                " waiting for it to be created"
             )
         if not any(self._is_deployed(version, owner) for owner in owners):
             return Finding()
@@ -212,7 +213,7 @@ class WorkloadVersions:
                 await self._versions.note_waiting(version)
                 return None
             version = self._inheriting(begun(await self._traced(version, app), app))
-        return await self._versions.advance(version, World(), partial(self._look, version))
+        return await self._versions.advance(version, Inputs(), partial(self._look, version))
 
     def _app_version(self, version: WorkloadVersion) -> AppVersion | None:
         app = (version.metadata.namespace, version.spec.app)
@@ -244,7 +245,7 @@ class WorkloadVersions:
         )
         told = None
         if found.complaint:
-            told = Told(
+            told = PhaseNotice(
                 phase=WORKLOAD_DEPLOY.name,
                 state="ReconcileError",
                 text=found.complaint,

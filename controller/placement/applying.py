@@ -50,7 +50,7 @@ from harbourmaster.placement.ownership import (
     origin,
     released,
 )
-from harbourmaster.placement.rollout import Done, Outcome
+from harbourmaster.placement.rollout import ActionOutcome, Done
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -104,7 +104,7 @@ class Claim(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """What came of applying all; ``is_whole``: everything is there, whatever came of pruning."""
 
-    outcome: Outcome
+    outcome: ActionOutcome
     applied: tuple[Applied, ...] = ()
     pruned: Inventory = ()
     left: tuple[Refused, ...] = ()
@@ -117,7 +117,7 @@ class Cleared(Struct, frozen=True):
     Of these ``left`` are there still, and why.
     """
 
-    outcome: Outcome
+    outcome: ActionOutcome
     gone: Inventory = ()
     left: tuple[Refused, ...] = ()
 
@@ -150,7 +150,7 @@ async def prepared_for(
     )
 
 
-async def check(session: Session, prepared: Prepared, claim: Claim) -> Outcome:
+async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOutcome:
     """Whether somebody else holds what would be applied."""
 
     async def one(ref: ObjectRef) -> Refused | None:
@@ -184,7 +184,7 @@ async def apply(session: Session, prepared: Prepared, claim: Claim, prune: Inven
             waiting = [ref for ref in waiting if rank(ref) == DEFINITIONS]
             if waiting:
                 text = f"{waiting[0].text} is not established yet"
-                return Report(Outcome(Done.PARTLY, "Deploying", text), tuple(applied))
+                return Report(ActionOutcome(Done.PARTLY, "Deploying", text), tuple(applied))
     cleared = await delete(session, prune, claim.owner)
     return Report(cleared.outcome, tuple(applied), cleared.gone, cleared.left, is_whole=True)
 
@@ -212,9 +212,9 @@ async def delete(
         return Cleared(_outcome(failed), gone, left)
     if refused:
         text = _text([replace(each, text="") for each in refused])
-        waiting = Outcome(Done.PARTLY, "Deleting", f"waiting for the end of {text}")
+        waiting = ActionOutcome(Done.PARTLY, "Deleting", f"waiting for the end of {text}")
         return Cleared(waiting, gone, left)
-    return Cleared(Outcome(Done.YES), gone, left)
+    return Cleared(ActionOutcome(Done.YES), gone, left)
 
 
 async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Refused:
@@ -364,10 +364,10 @@ def _refused(ref: ObjectRef, error: ApiError) -> Refused:
     return Refused(ref, reason, error.message)
 
 
-def _outcome(refused: Sequence[Refused]) -> Outcome:
+def _outcome(refused: Sequence[Refused]) -> ActionOutcome:
     if not refused:
-        return Outcome(Done.YES)
-    return Outcome(Done.FAILED, refused[0].reason, _text(refused))
+        return ActionOutcome(Done.YES)
+    return ActionOutcome(Done.FAILED, refused[0].reason, _text(refused))
 
 
 def _text(refused: Sequence[Refused]) -> str:

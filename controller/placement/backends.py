@@ -18,6 +18,7 @@ from harbourmaster.api.times import stamp
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.controller.placement.scheduler import changes, is_news, write
 from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.placement.application_status import changed, moment
 from harbourmaster.placement.backends import (
     cluster_is_settled,
     decide_cluster,
@@ -27,7 +28,6 @@ from harbourmaster.placement.backends import (
     settled_magnum_cluster,
 )
 from harbourmaster.placement.cluster_state import METRICS_AVAILABLE
-from harbourmaster.placement.course import changed, moment
 from harbourmaster.placement.model import FALSE, TRUE, Condition, MetricReport, condition
 from harbourmaster.placement.records import record
 
@@ -212,7 +212,7 @@ class ProjectScheduler:
         seen = snapshot.seen
         began = time.perf_counter()
         decision = decide_magnum_cluster(found, seen)
-        projects = seen.world.projects
+        projects = seen.snapshot.projects
         status = settled_magnum_cluster(found, decision, projects, partial(record, seen=seen))
         if decision.outcome != "Waiting":
             context.metrics.decided("MagnumCluster", decision.outcome, time.perf_counter() - began)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         Cluster,
         MetricReference,
     )
-    from harbourmaster.placement.world import Place
+    from harbourmaster.placement.snapshot import ObjectKey
 
     Target: TypeAlias = Cluster | Cloud | Project
 
@@ -76,14 +76,14 @@ class PlacementCaches(Caches):
         self.providers = self.cache(PLACEMENT_PROVIDERS, decoder(SubmittedProvider))
         self.global_providers = self.cache(GLOBAL_PROVIDERS, decoder(SubmittedProvider))
 
-    def provider(self, place: Place) -> SubmittedProvider | None:
+    def provider(self, place: ObjectKey) -> SubmittedProvider | None:
         """A MetricsProvider; a GlobalMetricsProvider for a place without a namespace."""
         namespace, name = place
         if namespace:
             return self.providers.store.get(f"{namespace}/{name}")
         return self.global_providers.store.get(name)
 
-    def users(self, place: Place) -> Iterator[Target]:
+    def users(self, place: ObjectKey) -> Iterator[Target]:
         """The targets that name a metric."""
         yield from self.clusters.store.by_index(BY_METRIC, place)
         yield from self.clouds.store.by_index(BY_METRIC, place)
@@ -91,7 +91,7 @@ class PlacementCaches(Caches):
         yield from self.projects.store.by_index(BY_METRIC, place)
 
 
-def metrics_of(target: Target) -> Iterator[Place]:
+def metrics_of(target: Target) -> Iterator[ObjectKey]:
     """Where the metrics are that a target names."""
     for each in target.spec.metrics or ():
         yield place_of_metric(each, target.metadata.namespace)
@@ -101,6 +101,6 @@ def _namespace(found: Application | Cluster) -> list[str]:
     return [found.metadata.namespace]
 
 
-def place_of_metric(reference: MetricReference, namespace: str) -> Place:
+def place_of_metric(reference: MetricReference, namespace: str) -> ObjectKey:
     """Where a metric is that something in this namespace names."""
     return namespace if reference.scope == "Namespaced" else "", reference.name

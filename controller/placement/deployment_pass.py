@@ -22,12 +22,12 @@ from harbourmaster.placement.rollout import (
     CHECK,
     CLUSTER_UNKNOWN,
     DELETE,
+    ActionOutcome,
     Apply,
     Check,
     Delete,
     Done,
     Limits,
-    Outcome,
     Reach,
     Rest,
     SetFinalizer,
@@ -98,7 +98,7 @@ class DeploymentPass:
         )
         self._is_ending = bool(found.metadata.deletion_timestamp)
         self._is_released = found.status.scheduled_generation == found.metadata.generation
-        self._outcomes: dict[tuple[str, str], Outcome] = {}
+        self._outcomes: dict[tuple[str, str], ActionOutcome] = {}
         self._silent: set[str] = set()
         self._target: Session | None = None
         """The cluster that ``_prepared`` is for; None where nothing is prepared."""
@@ -257,7 +257,7 @@ class DeploymentPass:
             except UnreachableError:
                 self._note_silence(cluster)
             except ApiError as error:
-                outcome = Outcome(Done.FAILED, "CheckFailed", str(error))
+                outcome = ActionOutcome(Done.FAILED, "CheckFailed", str(error))
         self._finish((CHECK, cluster), outcome)
 
     async def _apply(self, action: Apply) -> None:
@@ -321,13 +321,13 @@ class DeploymentPass:
         others = [each for name, each in self.writer.record.inventory.items() if name != cluster]
         return frozenset(ref.uid for each in others for ref in each if ref.uid)
 
-    def _finish(self, action: tuple[str, str], outcome: Outcome) -> None:
+    def _finish(self, action: tuple[str, str], outcome: ActionOutcome) -> None:
         self._outcomes[action] = outcome
         if outcome.done is not Done.YES:
             self.is_unfinished = True
 
-    def _no_answer(self, cluster: str) -> Outcome:
-        return Outcome(Done.FAILED, CLUSTER_UNKNOWN, f"cluster {cluster} is unreachable")
+    def _no_answer(self, cluster: str) -> ActionOutcome:
+        return ActionOutcome(Done.FAILED, CLUSTER_UNKNOWN, f"cluster {cluster} is unreachable")
 
     def _note_silence(self, cluster: str) -> None:
         """A call had no answer: until that is looked into, nothing more is asked there."""

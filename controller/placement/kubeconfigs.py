@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from harbourmaster.kube.client import Client
-    from harbourmaster.placement.model import SecretKey
+    from harbourmaster.placement.model import KubeconfigKey
 
 READS: Final = 8
 """Secrets that are read at the same time."""
@@ -55,7 +55,7 @@ class Kubeconfig:
         self,
         client: Client,
         namespace: str,
-        reference: SecretKey,
+        reference: KubeconfigKey,
         *,
         seconds: float,
         turns: asyncio.Semaphore,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.evaluation.model import KafkaTable, Provider, ProviderSpec, SecretKey
 from harbourmaster.placement.provider_validation import KAFKA, PROMETHEUS, STATIC
-from harbourmaster.placement.world import Fault
+from harbourmaster.placement.snapshot import MetricFault
 from harbourmaster.providers.errors import BadAnswerError, ProviderError
 from harbourmaster.providers.model import Question
 from harbourmaster.telemetry.logging import get_logger
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.evaluation.questions import Questions
     from harbourmaster.controller.placement.caches import PlacementCaches
     from harbourmaster.placement.provider_validation import SubmittedProvider, SubmittedProviderSpec
-    from harbourmaster.placement.world import Place, Reading
+    from harbourmaster.placement.snapshot import ObjectKey, Reading
 
 FIRST_WAIT: Final = 2.0
 """Seconds that a decision waits for the first value of a metric, and never again."""
@@ -35,7 +35,7 @@ _SOON: Final = 0.01
 class Query(NamedTuple):
     """What is asked of whom; metrics that ask the same share the answer."""
 
-    provider: Place
+    provider: ObjectKey
     metric: str
 
 
@@ -50,7 +50,7 @@ class Sample:
         self.task: asyncio.Task[None] | None = None
         self.value: float | None = None
         self.at = -math.inf
-        self.trouble: Fault | None = None
+        self.trouble: MetricFault | None = None
         """Why the last question has no answer; None where it has one."""
         self.told: Reading | None = None
 
@@ -64,7 +64,7 @@ class Sample:
         if trouble is not None or self.value is None:
             return trouble
         text = f"no answer for {max_age:g} s"
-        return Fault("UnreachableMetricsProvider", text)
+        return MetricFault("UnreachableMetricsProvider", text)
 
 
 class Samples:
@@ -85,9 +85,9 @@ class Samples:
         self.held.clear()
         self._since.clear()
 
-    def wanted(self) -> dict[Query, list[Place]]:
+    def wanted(self) -> dict[Query, list[ObjectKey]]:
         """What is to be asked, and for which metrics: those that some target names."""
-        found: dict[Query, list[Place]] = {}
+        found: dict[Query, list[ObjectKey]] = {}
         caches = self._caches
         for mirror in (caches.metrics, caches.global_metrics):
             for each in mirror.store.values():
@@ -101,13 +101,13 @@ class Samples:
                     found.setdefault(query, []).append(place)
         return found
 
-    def readings(self) -> tuple[dict[Place, Reading], dict[str, float]]:
+    def readings(self) -> tuple[dict[ObjectKey, Reading], dict[str, float]]:
         """The readings, and until when decisions of a namespace wait for the first ones.
 
         Who waits for what all may use stands under an empty namespace.
         """
         now = self._clock()
-        readings: dict[Place, Reading] = {}
+        readings: dict[ObjectKey, Reading] = {}
         waits: dict[str, float] = {}
         wanted = self.wanted()
         self._since = {query: self._since.get(query, now) for query in wanted}
@@ -129,7 +129,7 @@ class Samples:
         readings = (each.reading(now, self._max_age) for each in self.held.values())
         return sum(not isinstance(each, float) for each in readings)
 
-    def namespaces(self, places: Iterable[Place]) -> set[str]:
+    def namespaces(self, places: Iterable[ObjectKey]) -> set[str]:
         """Where a change of these metrics matters; empty for: everywhere."""
         caches = self._caches
         return {each.metadata.namespace for place in places for each in caches.users(place)}
@@ -161,7 +161,7 @@ class Sampler:
         self._clock = clock
         self._wake = wake
         self._tell = tell
-        self._wanted: dict[Query, list[Place]] = {}
+        self._wanted: dict[Query, list[ObjectKey]] = {}
         self._queries: dict[str, Query] = {}
         self._log = get_logger("sampler")
         samples.clear()
@@ -240,11 +240,11 @@ class Sampler:
             sample.task.cancel()
 
 
-def fault_of(error: ProviderError, query: Query) -> Fault:
+def fault_of(error: ProviderError, query: Query) -> MetricFault:
     """What matters of an error (krake-spec 3.9)."""
     away = error.is_unreachable or error.reason in {"BadCredentials", "BadProvider"}
     text = f"'{query.provider[1]}' has no value '{query.metric}': {error}"
-    return Fault("UnreachableMetricsProvider" if away else "InvalidMetric", text)
+    return MetricFault("UnreachableMetricsProvider" if away else "InvalidMetric", text)
 
 
 def as_asked(provider: SubmittedProvider, home: str) -> Provider:

@@ -20,7 +20,7 @@ from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.placement.course import moment, next_time, settled
+from harbourmaster.placement.application_status import moment, next_time, settled
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import (
     FALSE,

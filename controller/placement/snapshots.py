@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.placement.decisions import Herd
 from harbourmaster.placement.passes import Pass
-from harbourmaster.placement.world import world_of
+from harbourmaster.placement.snapshot import snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.placement.settings import PlacementSettings
     from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.model import Object
-    from harbourmaster.placement.world import World
+    from harbourmaster.placement.snapshot import Snapshot
 
 LASTS: Final = 0.25
 """Seconds for which a pass has the right time."""
@@ -56,7 +56,7 @@ class _Herd(Herd):
         self._crowd.arrivals.setdefault(where, set()).add(self._key)
 
 
-class Snapshot:
+class TimedPass:
     """One pass, and what it waits for: seconds by the clock, by namespace."""
 
     def __init__(self, seen: Pass, crowd: Crowd, waits: dict[str, float], at: float) -> None:
@@ -89,9 +89,9 @@ class Snapshots:
         self._settings = settings
         self._now = now
         self._clock = clock
-        self._world: World | None = None
+        self._world: Snapshot | None = None
         self._waits: dict[str, float] = {}
-        self._snapshot: Snapshot | None = None
+        self._snapshot: TimedPass | None = None
         self._crowd = Crowd(settings.moves_per_target)
         self._crowded = -float("inf")
 
@@ -99,7 +99,7 @@ class Snapshots:
         """Something has changed that decisions see."""
         self._world = self._snapshot = None
 
-    def current(self) -> Snapshot:
+    def current(self) -> TimedPass:
         """The world as it is now."""
         at = self._clock()
         found = self._snapshot
@@ -110,10 +110,10 @@ class Snapshots:
         if self._world is None:
             self._world, self._waits = self._built()
         seen = Pass(self._world, self._now(), self._settings)
-        self._snapshot = Snapshot(seen, self._crowd, self._waits, at)
+        self._snapshot = TimedPass(seen, self._crowd, self._waits, at)
         return self._snapshot
 
-    def _built(self) -> tuple[World, dict[str, float]]:
+    def _built(self) -> tuple[Snapshot, dict[str, float]]:
         caches = self._caches
         readings, waits = self._samples.readings()
         objects: tuple[Iterable[Object], ...] = (
@@ -126,4 +126,4 @@ class Snapshots:
             caches.providers.store.values(),
             caches.global_providers.store.values(),
         )
-        return world_of(chain.from_iterable(objects), readings), waits
+        return snapshot_of(chain.from_iterable(objects), readings), waits

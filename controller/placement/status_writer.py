@@ -14,7 +14,7 @@ from harbourmaster.api.times import stamp
 from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.placement.cluster_state import UNKNOWN, updated
 from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
-from harbourmaster.placement.model import FALSE, TRUE, Condition, Reference
+from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference
 from harbourmaster.placement.readiness import summary
 
 if TYPE_CHECKING:
@@ -254,13 +254,13 @@ class StatusWriter:
     def _precondition(self) -> dict[str, str]:
         return {"uid": self._metadata.uid, "resourceVersion": self._version}
 
-    def _references(self) -> dict[str, Reference]:
+    def _references(self) -> dict[str, TargetReference]:
         """The clusters of the record that there are now."""
         clusters = self._context.caches.clusters.store
         names = {self.record.scheduled_to, self.record.running_on} - {""}
         found = {name: clusters.get(f"{self._metadata.namespace}/{name}") for name in names}
         return {
-            name: Reference(name=name, uid=each.metadata.uid)
+            name: TargetReference(name=name, uid=each.metadata.uid)
             for name, each in found.items()
             if each is not None
         }

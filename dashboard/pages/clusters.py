@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.query import Query
     from harbourmaster.dashboard.sources import Sources
     from harbourmaster.dashboard.visibility import Visibility
-    from harbourmaster.placement.model import Application, Reference, ReportedCluster
+    from harbourmaster.placement.model import Application, ReportedCluster, TargetReference
 
 PATH: Final = "/clusters"
 PLACED: Final = "placed"
@@ -293,5 +293,5 @@ def _found_by(application: Application) -> str:
     return urlencode({"namespace": metadata.namespace, "q": metadata.name})
 
 
-def _name(reference: Reference | None) -> str:
+def _name(reference: TargetReference | None) -> str:
     return reference.name if reference is not None else ""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.turns import Course
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.lifecycle.check_facts import Facts
-    from harbourmaster.lifecycle.gate_verdict import Verdict
+    from harbourmaster.lifecycle.gate_verdict import GateVerdict
     from harbourmaster.lifecycle.gated_pods import Pod
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class _Waiting(NamedTuple):
     pod: Pod
     workload: str
     facts: Facts
-    verdict: Verdict
+    verdict: GateVerdict
     tone: Tone
     is_overdue: bool
 

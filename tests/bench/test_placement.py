@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harbourmaster.placement.course import settled
+from harbourmaster.placement.application_status import settled
 from harbourmaster.placement.decisions import decide_all
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.records import record

@@ -285,7 +285,7 @@ def test_a_task_definition_that_can_run_is_accepted(kinds, spec):
         ({"container": {"name": "a"}, "deno": CODE, "python": CODE}, "container, python, deno"),
         ({"deno": {}}, "spec.deno: Required value: nothing to run"),
         ({"deno": {"functionRef": {"name": "seed"}}}, "a definition cannot run itself"),
-        ({"deno": CODE, "timeout": "0x"}, '"0x" is no duration'),
+        ({"deno": CODE, "timeout": "0x"}, '"0x" is not a duration'),
         ({"deno": {"configMapRef": {"name": "other/scripts"}}}, "in the same namespace"),
     ],
 )

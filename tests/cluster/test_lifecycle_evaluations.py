@@ -404,6 +404,6 @@ async def test_a_duration_that_the_schema_lets_pass_is_told_in_the_status(world)
     store = running.caches.configs.store
     key = f"{own}/config"
     status = await running.until(lambda: key in store and store.get(key).status)
-    assert status.startswith('in force, but observabilityTimeout: "0 days" is no duration')
+    assert status.startswith('in force, but observabilityTimeout: "0 days" is not a duration')
     assert running.holder.current == Configuration()
     await world.told("ReconcileConfigFailed")

@@ -142,8 +142,8 @@ def result(kind, found):
         pytest.param(vector("NaN"), "the value is NaN, expected a finite number", id="nan"),
         pytest.param(vector("+Inf"), "the value is +Inf, expected a finite number", id="inf"),
         pytest.param(vector("-Inf"), "the value is -Inf, expected a finite number", id="minus-inf"),
-        pytest.param(vector("much"), "'much' is no number", id="string"),
-        pytest.param(vector(""), "is no number", id="empty-string"),
+        pytest.param(vector("much"), "'much' is not a number", id="string"),
+        pytest.param(vector(""), "is not a number", id="empty-string"),
         pytest.param(result("scalar", [1, "4"]), "could not cast result", id="scalar"),
         pytest.param(result("matrix", [SERIES]), "could not cast result", id="matrix"),
         pytest.param(result("vector", {}), "could not cast result", id="shape"),
@@ -234,12 +234,12 @@ async def test_a_type_that_is_none(controlled, server):
     [
         ({"fetchIntervalSeconds": 0}, "fetchIntervalSeconds is 0, and must be at least 1"),
         ({"fetchIntervalSeconds": -1}, "fetchIntervalSeconds is -1, and must be at least 1"),
-        ({"range": {"interval": "5mins"}}, 'range.interval "5mins" is no duration'),
+        ({"range": {"interval": "5mins"}}, 'range.interval "5mins" is not a duration'),
         ({"range": {"step": "1m"}}, "range.step and range.aggregation belong together"),
         ({"range": {"aggregation": "p90"}}, "range.step and range.aggregation belong together"),
         (
             {"range": {"step": "soon", "aggregation": "p90"}},
-            'range.step "soon" is no duration',
+            'range.step "soon" is not a duration',
         ),
     ],
 )

@@ -345,7 +345,7 @@ def test_the_caret_stands_below_the_place(refusal):
     told = refusal("Application", FAULTY)
     *_, shown, caret = told.rstrip("\n").splitlines()
     assert shown[caret.index("^") :] == "IS DE"
-    assert "operators are written in small letters" in told
+    assert "operators are lower case" in told
 
 
 def test_custom_resources_are_judged_too(refusal):

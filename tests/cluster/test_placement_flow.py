@@ -10,7 +10,7 @@ import pytest
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, NODES, SECRETS
 from harbourmaster.cli import main as cli
-from harbourmaster.placement.course import moment
+from harbourmaster.placement.application_status import moment
 from helpers.cluster import fresh_namespace
 from helpers.controller import Controller, connected
 from helpers.member_planes import leave, members_of, two_planes

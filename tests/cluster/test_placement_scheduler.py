@@ -16,7 +16,7 @@ from harbourmaster.api.resources import (
     MAGNUM_CLUSTERS,
     PROJECTS,
 )
-from harbourmaster.placement.course import moment
+from harbourmaster.placement.application_status import moment
 from helpers.choosing import Choosing, refs
 from helpers.cluster import (
     delete_namespace,

@@ -108,7 +108,7 @@ async def test_checks_that_failed_are_a_fault_with_what_may_be_done(flow, why):
     await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0", "Failed")
     text, gate = await why(pod)
     assert (gate["state"], gate["code"]) == ("fault", "checks-failed")
-    assert "nothing any more: pre-deployment evaluations failed (room)" in text
+    assert "nothing: pre-deployment evaluations failed (room)" in text
     assert "capacity → 1 (>5): Failed" in text
     assert f"harbourmaster gate release {flow.namespace}/" in text
     (check,) = report(gate)["checks"]
@@ -116,7 +116,7 @@ async def test_checks_that_failed_are_a_fault_with_what_may_be_done(flow, why):
     assert check["ended"] >= check["since"]
     text, gate = await why(above)
     assert (gate["state"], gate["code"]) == ("fault", "checks-failed")
-    assert "its pods wait for nothing any more: pre-deployment evaluations failed (room)" in text
+    assert "its pods wait for nothing: pre-deployment evaluations failed (room)" in text
 
 
 async def test_a_task_that_runs_and_gates_of_others(harbour, flow, why):
@@ -134,7 +134,7 @@ async def test_a_task_that_runs_and_gates_of_others(harbour, flow, why):
     assert checks["migrate"]["state"] == "Progressing"
     assert checks["migrate"]["object"].startswith("pre-migrate-")
     assert checks["absent"]["message"] == (
-        "no KeptnTaskDefinition absent is found, and it is waited for"
+        "KeptnTaskDefinition absent not found; waiting for it to be created"
     )
     assert report(gate)["foreignGates"] == [FOREIGN]
     assert FOREIGN in text
@@ -171,7 +171,7 @@ async def test_a_pod_whose_app_comes_first(flow, why):
     assert "the checks of the app shop: pre-deployment tasks" in text
     (check,) = report(gate)["checks"]
     assert (check["phase"], check["name"]) == ("AppPreDeployTasks", "approve")
-    assert check["message"] == "no KeptnTaskDefinition approve is found, and it is waited for"
+    assert check["message"] == "KeptnTaskDefinition approve not found; waiting for it to be created"
 
 
 async def test_an_orphan_and_one_that_was_let_go(flow, why):
@@ -180,7 +180,7 @@ async def test_an_orphan_and_one_that_was_let_go(flow, why):
     await flow.until_told("GateOrphaned", "lone")
     text, gate = await why(pod)
     assert (gate["state"], gate["code"]) == ("fault", "orphaned")
-    assert "nothing: it carries no workload any more" in text
+    assert "nothing: it no longer names a workload" in text
     assert "GateOrphaned" in text
     await flow.create(deployment("ledger", keptn("ledger")))
     (pod,) = await flow.until_released("ledger")

@@ -9,12 +9,12 @@ from harbourmaster.placement.rollout import (
     APPLY,
     CHECK,
     DELETE,
+    ActionOutcome,
     Apply,
     Check,
     Delete,
     Done,
     Limits,
-    Outcome,
     Reach,
     Record,
     Rest,
@@ -152,7 +152,7 @@ class Berths:
             return outcome
         if cluster in self.stuck:
             prune = ()
-            outcome = Outcome(Done.PARTLY, "Deleting", "it takes its time")
+            outcome = ActionOutcome(Done.PARTLY, "Deleting", "it takes its time")
         for each in prune:
             self._may_die()
             self.objects[cluster].pop(each.key, None)
@@ -166,7 +166,7 @@ class Berths:
         if self.reach[cluster] is not Reach.YES:
             return outcome
         if cluster in self.stuck:
-            return Outcome(Done.PARTLY, "Deleting", "it takes its time")
+            return ActionOutcome(Done.PARTLY, "Deleting", "it takes its time")
         gone = []
         for each in refs:
             self._may_die()
@@ -181,10 +181,12 @@ class Berths:
 
     def _outcome(self, cluster):
         if self.reach[cluster] is not Reach.YES:
-            return Outcome(Done.FAILED, "ClusterUnreachable", "no answer")
+            return ActionOutcome(Done.FAILED, "ClusterUnreachable", "no answer")
         if self._goes_wrong():
-            return Outcome(Done.PARTLY if self._goes_wrong() else Done.FAILED, "Wrong", "wrong")
-        return Outcome(Done.YES)
+            return ActionOutcome(
+                Done.PARTLY if self._goes_wrong() else Done.FAILED, "Wrong", "wrong"
+            )
+        return ActionOutcome(Done.YES)
 
     def _goes_wrong(self):
         return self._chance is not None and self._chance() < 0.2

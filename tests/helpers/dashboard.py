@@ -29,7 +29,7 @@ from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
 from harbourmaster.kube.access import User
 from harbourmaster.kube.store import Store
-from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import (
     AppVersion,
@@ -112,7 +112,7 @@ class Filled:
         self.now = now or utc_now()
         self.sources = {each: StaticSource() for each in self.SOURCES}
         self.pods = Store()
-        self.rules = GateRules(max_age_seconds=max_age)
+        self.rules = GateWaitRules(max_age_seconds=max_age)
         self.dashboard = None
         self.counter = Counter(
             lambda: [

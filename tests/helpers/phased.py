@@ -19,7 +19,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersionStatus,
 )
 from harbourmaster.lifecycle.phases import phases_of
-from harbourmaster.lifecycle.steps import Child, Rules, World
+from harbourmaster.lifecycle.steps import Child, Inputs, Rules
 
 NOW = datetime(2026, 11, 21, 18, 0, 0, tzinfo=UTC)
 STAMP = "2026-11-21T18:00:00Z"
@@ -120,7 +120,7 @@ class Walk:
         made = {}
         is_deployed = None
         for _ in range(50):
-            world = World(
+            world = Inputs(
                 children=dict(self.children),
                 definitions=self._definitions(),
                 made=made,
@@ -142,7 +142,7 @@ class Walk:
         if not crash and outcome.status != self.status:
             self.version = replace(self.version, status=outcome.status)
             self.statuses.append(outcome.status)
-            self.told += outcome.told
+            self.told += outcome.notices
         return outcome
 
     def _create(self, creation):

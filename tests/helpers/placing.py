@@ -12,7 +12,7 @@ from harbourmaster.placement.decisions import decide, decide_all
 from harbourmaster.placement.model import KINDS
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.rules import Rules
-from harbourmaster.placement.world import Fault, world_of
+from harbourmaster.placement.snapshot import MetricFault, snapshot_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMESPACE = "ns"
@@ -119,10 +119,10 @@ def world(*objects, **values):
     more = [metric(name) for name in values if name not in known]
     readings = {}
     for name, value in values.items():
-        read = Fault("UnreachableMetricsProvider", value) if isinstance(value, str) else value
+        read = MetricFault("UnreachableMetricsProvider", value) if isinstance(value, str) else value
         for namespace in ("", NAMESPACE):
             readings[namespace, name] = read
-    return world_of([*objects, *more], readings)
+    return snapshot_of([*objects, *more], readings)
 
 
 def seen(*objects, now=NOW, rules=None, **values):

@@ -10,16 +10,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.evaluation.course import (
+from harbourmaster.evaluation.objectives import Objective, Reading, keyed, missing
+from harbourmaster.evaluation.progress import (
     FAILED,
     SUCCEEDED,
-    Course,
+    Progress,
     allowed,
     exhausted,
     measure,
     time_left,
 )
-from harbourmaster.evaluation.objectives import Objective, Reading, keyed, missing
 from harbourmaster.evaluation.targets import is_met, parse_number, parse_target
 from harbourmaster.lifecycle.model import EvaluationStatus, Measurement
 
@@ -43,15 +43,15 @@ def reader(world):
 
 def run(objectives, worlds, retries):
     """All states of an evaluation that finds one world after the other."""
-    course, states = Course(), []
+    progress, states = Progress(), []
     for world in worlds:
-        if course.is_over:
+        if progress.is_over:
             break
-        if course.tries >= allowed(retries):
-            course = exhausted(course)
+        if progress.tries >= allowed(retries):
+            progress = exhausted(progress)
         else:
-            course = measure(course, objectives, reader(world))
-        states.append(course)
+            progress = measure(progress, objectives, reader(world))
+        states.append(progress)
     return states
 
 
@@ -63,15 +63,15 @@ def test_a_success_is_never_lost(inputs):
     met = {}
     states = run(*inputs)
     assert states
-    for course in states:
-        assert met.items() <= course.results.items()
-        met = {key: each for key, each in course.results.items() if each.status == SUCCEEDED}
+    for progress in states:
+        assert met.items() <= progress.results.items()
+        met = {key: each for key, each in progress.results.items() if each.status == SUCCEEDED}
 
 
 @given(RUNS)
 def test_tries_never_exceed_what_is_allowed_and_grow_by_one(inputs):
     states, retries = run(*inputs), inputs[2]
-    tries = [course.tries for course in states]
+    tries = [progress.tries for progress in states]
     assert tries == sorted(tries)
     assert max(tries) <= allowed(retries)
     for before, after in itertools.pairwise(tries):
@@ -82,10 +82,10 @@ def test_tries_never_exceed_what_is_allowed_and_grow_by_one(inputs):
 def test_it_succeeds_exactly_when_all_results_do(inputs):
     states = run(*inputs)
     assert states
-    for course in states:
-        good = all(each.status == SUCCEEDED for each in course.results.values())
-        assert (course.state == SUCCEEDED) is good
-        assert (course.state == FAILED) <= (course.tries >= allowed(inputs[2]))
+    for progress in states:
+        good = all(each.status == SUCCEEDED for each in progress.results.values())
+        assert (progress.state == SUCCEEDED) is good
+        assert (progress.state == FAILED) <= (progress.tries >= allowed(inputs[2]))
 
 
 @given(RUNS, st.randoms(use_true_random=False))
@@ -107,14 +107,14 @@ def test_every_objective_has_a_key_of_its_own(objectives):
 def test_a_status_comes_back_as_it_was_written(inputs):
     states = run(*inputs)
     assert states
-    for course in states:
+    for progress in states:
         status = EvaluationStatus(
-            retry_count=course.tries,
+            retry_count=progress.tries,
             evaluation_status={
                 key: Measurement(value=each.value, status=each.status, message=each.message)
-                for key, each in course.results.items()
+                for key, each in progress.results.items()
             },
-            overall_status=course.state,
+            overall_status=progress.state,
         )
         raw = msgspec.json.encode(status)
         assert msgspec.json.decode(raw, type=EvaluationStatus) == status

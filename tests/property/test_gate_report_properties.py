@@ -1,4 +1,4 @@
-"""A report says that a pod goes where the controller lets it go, and nowhere else, in any world."""
+"""A report says that a pod goes where the controller releases it, and only there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.release import may_go
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
-from harbourmaster.lifecycle.gate_verdict import A_NODE, Code, GateRules
+from harbourmaster.lifecycle.gate_verdict import A_NODE, Code, GateWaitRules
 from harbourmaster.lifecycle.gate_waits import waits_for
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import (
@@ -182,7 +182,7 @@ def facts_in(other, tasks, evaluations):
 
 
 RULES = st.builds(
-    GateRules,
+    GateWaitRules,
     max_age_seconds=st.sampled_from([0.0, 60.0, 500.0]),
     on_expiry=st.sampled_from(["Keep", "Release"]),
 )
@@ -248,7 +248,7 @@ def test_one_reason_wins_and_its_text_is_what_the_version_says(world, rules):
     if (
         not report.place
         or report.code in {"ending", "orphaned"}
-        or "to be found out" in report.text
+        or "to be determined" in report.text
     ):
         return
     if report.text.startswith("its release without its checks"):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.placement.course import settled
+from harbourmaster.placement.application_status import settled
 from harbourmaster.placement.decisions import decide, decide_all
 from harbourmaster.placement.errors import ConstraintError
 from harbourmaster.placement.labels import LabelConstraint, parse_label

@@ -18,7 +18,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
-from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import decode_pod, decode_whole
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ async def section(context: WhyContext) -> Section | None:
         return Section(name="gate", title="Gate", state="unknown", summary=unreadable(error, what))
     if not context.is_pod:
         return _of_template(pod, facts, reader, context)
-    rules = GateRules(
+    rules = GateWaitRules(
         max_age_seconds=0.0 if unknown else lifecycle.max_gate_age_seconds,
         on_expiry=lifecycle.on_expiry,
         stale_after_intervals=lifecycle.stale_after_intervals,
@@ -102,7 +102,7 @@ def _of_template(pod: Pod, facts: Facts, reader: GateFacts, context: WhyContext)
     """Of the pods that a workload makes now; there is a version where they are gated."""
     if facts.version is None:
         return None
-    report = gate_report(owned(pod, facts.version), facts, GateRules(), context.now)
+    report = gate_report(owned(pod, facts.version), facts, GateWaitRules(), context.now)
     detail = GateDetail(report=report, unread=tuple(reader.notes.values()))
     if report.code == "released":
         return _section(detail, "fine", "its pods may go: their checks passed", context)

@@ -34,7 +34,7 @@ def test_what_go_parses(text, seconds):
     "text", ["", "5", "m", "5mins", "5 m", "five minutes", "0x", "5m-3s", ".s", "1e3s", "5\n"]
 )
 def test_what_go_refuses(text):
-    with pytest.raises(ValueError, match="is no duration: write for example 30s, 5m or 1h30m"):
+    with pytest.raises(ValueError, match="is not a duration: write for example 30s, 5m or 1h30m"):
         parse_duration(text)
 
 
@@ -44,7 +44,7 @@ def test_a_longer_duration_than_go_knows_is_refused():
 
 
 def test_an_error_shows_no_more_than_a_line():
-    with pytest.raises(ValueError, match=r"xxx\.\.\." + '" is no duration') as caught:
+    with pytest.raises(ValueError, match=r"xxx\.\.\." + '" is not a duration') as caught:
         parse_duration("x" * 10_000)
     assert len(str(caught.value)) < 150
 

@@ -271,4 +271,5 @@ FAULTS = [
     ("found", "text", "break_it"), FAULTS, ids=[f"{one[0]}: {one[1][:60]}" for one in FAULTS]
 )
 async def test_each_fault_is_named_with_what_to_do(world, found, text, break_it):
-    await finds(world, found, text, break_it)
+    report = await finds(world, found, text, break_it)
+    assert report.healthy is found.endswith("note")

@@ -84,7 +84,7 @@ def shown(obj, *versions):
                     },
                 )
             ],
-            "nothing any more: pre-deployment tasks failed (warm)",
+            "nothing: pre-deployment tasks failed (warm)",
         ),
         (
             [
@@ -98,7 +98,7 @@ def shown(obj, *versions):
                     }
                 )
             ],
-            "nothing any more: pre-deployment evaluations failed (no details)",
+            "nothing: pre-deployment evaluations failed (no details)",
         ),
         ([version(CHECKED)], "its release, which is due"),
         ([version(CHECKED, owner="rs-9")], "its owner to be recorded, which is due"),
@@ -115,7 +115,7 @@ def test_what_a_pod_waits_for(versions, text):
 @pytest.mark.parametrize(
     ("obj", "text", "orphaned"),
     [
-        (pod(annotations={"a": "b"}), "nothing: it carries no workload any more", True),
+        (pod(annotations={"a": "b"}), "nothing: it no longer names a workload", True),
         (
             pod(owners=[owned("Job", "j", "j")]),
             "nothing: no ReplicaSet, StatefulSet or DaemonSet owns it",
@@ -123,7 +123,7 @@ def test_what_a_pod_waits_for(versions, text):
         ),
         (
             pod(annotations={"gates.harbourmaster.dev/parent": "unresolved"}),
-            "its owner to be found out",
+            "its owner to be determined",
             False,
         ),
     ],
@@ -177,7 +177,7 @@ async def test_the_list(api, run):
     assert (code, err, len(lines)) == (0, "", 3)
     assert lines[0].split() == ["POD", "AGE", "WORKLOAD", "WAITS", "FOR"]
     assert lines[1].startswith("prod/orphan-1")
-    assert "ORPHANED, nothing: it carries no workload any more" in lines[1]
+    assert "ORPHANED, nothing: it no longer names a workload" in lines[1]
     assert "waiter@1.0" in lines[2]
     assert lines[2].endswith("the checks of the app shop")
 
@@ -316,7 +316,7 @@ def in_scheduler(name="waiter-1", annotations=None, scheduler=SCHEDULER, **more)
     ("versions", "text"),
     [
         ([], "its workload version, which is not there yet"),
-        ([version({**FAILED, "currentPhase": "WorkloadPreDeployTasks"})], "nothing any more: "),
+        ([version({**FAILED, "currentPhase": "WorkloadPreDeployTasks"})], "nothing: "),
         ([version(CHECKED)], "a node: its checks passed, and its scheduler has none for it yet"),
     ],
 )

@@ -144,7 +144,7 @@ async def test_no_command_lets_go_a_pod_whose_check_failed(
     found = await waiting(world)
     assert set(found) == (set() if place == "gate" and leads else {GATED})
     for one in found.values():
-        assert " failed, and it waits for nothing any more" in one.why
+        assert " failed, and it waits for nothing: " in one.why
         assert text in one.why
         assert f"harbourmaster why pod {PROD}/waiter-1" in one.why
 

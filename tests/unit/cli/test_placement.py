@@ -117,7 +117,7 @@ def test_a_decision_by_names(run):
             "candidates": ["a", "b", "c"],
             "matched": ["a", "b"],
             "excluded": {
-                "c": "label constraint 'x is y': there is no such label",
+                "c": "label constraint 'x is y': the label is missing",
                 "d": "it is Offline, not Online",
                 "e": "UnknownMetric: there is no GlobalMetric 'gone'",
             },
@@ -215,12 +215,12 @@ def test_times_may_be_written_in_several_ways(run, now):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"now": "noon"}, "now: 'noon' is no time: write for example 2026-01-31T12:00:00Z"),
-        ({"now": 1e300}, "now: '1e+300' is no time"),
-        ({"now": "9999-12-31T23:59:59Z"}, "now: '9999-12-31T23:59:59Z' is no time"),
+        ({"now": "noon"}, "now: 'noon' is not a time: write for example 2026-01-31T12:00:00Z"),
+        ({"now": 1e300}, "now: '1e+300' is not a time"),
+        ({"now": "9999-12-31T23:59:59Z"}, "now: '9999-12-31T23:59:59Z' is not a time"),
         ({"settings": {"sticky": 1}}, "settings.sticky: unknown field"),
         ({"settings": {"stickiness": -1}}, "settings.stickiness: expected number >= 0.0"),
-        ({"samples": {"cost": "many"}}, "samples.cost: 'many' is no number"),
+        ({"samples": {"cost": "many"}}, "samples.cost: 'many' is not a number"),
         ({"application": "ns/other"}, "application: 'ns/other' is not among the objects"),
         ({"cluster": "ns/x"}, "one of application, cluster and magnumCluster says what is decided"),
         ({"objects": [{"kind": "Pod"}]}, "objects[0].kind: 'Pod' is none of Application, "),

@@ -141,7 +141,7 @@ def test_the_kinds_of_openstack(new):
         (["application", "_", "-f", "FILE"], "name _: nothing of it may stand in a name"),
         (["cluster", "a", "--kubeconfig", "/nowhere.yaml"], "/nowhere.yaml: No such file"),
         (["cluster", "a", "--metric", "b", "-1"], "spec.metrics[0].weight"),
-        (["project", "a", "--metric", "b", "0"], "some weight must be above 0"),
+        (["project", "a", "--metric", "b", "0"], "at least one weight must be above 0"),
     ],
 )
 def test_what_could_not_work_is_one_line_and_nothing_is_printed(new, options, text):

@@ -133,7 +133,7 @@ def test_namespaces_are_looked_at_where_they_are_given():
             b'{"id": 7, "node": {"status": {"allocatable": {"cpu": "x"}}}, "pod": {}}',
             7,
             (
-                "node: status.allocatable.cpu: 'x' is no quantity: "
+                "node: status.allocatable.cpu: 'x' is not a quantity: "
                 "write for example 5, 0.5, 500m or 1Gi"
             ),
         ),

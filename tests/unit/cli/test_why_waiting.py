@@ -345,9 +345,7 @@ async def test_a_workload_tells_what_its_pods_wait_for(api, ask, obj, owners):
     kind = "ReplicaSet" if owners else "Deployment"
     found = await ask(gate, obj, kind=kind, owners=owners)
     assert (found.state, found.code) == ("fault", "checks-failed")
-    assert found.summary == (
-        "its pods wait for nothing any more: pre-deployment tasks failed (no details)"
-    )
+    assert found.summary == ("its pods wait for nothing: pre-deployment tasks failed (no details)")
     assert "deadline" not in text(found)
     assert "harbourmaster gate release prod/POD --reason" in text(found)
 

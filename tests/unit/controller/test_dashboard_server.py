@@ -27,7 +27,7 @@ from harbourmaster.controller.validation import validate
 from harbourmaster.dashboard.caches import DashboardCaches, known_policy
 from harbourmaster.dashboard.server import DashboardServer
 from harbourmaster.dashboard.settings import DashboardSettings
-from harbourmaster.lifecycle.gate_verdict import GateRules
+from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.controller import server_of
 from helpers.handshakes import strict_client
@@ -157,7 +157,7 @@ def test_no_port_that_others_reach_is_without_a_certificate(client):
             settings.dashboard,
             DashboardCaches(client),
             certificate=None,
-            rules=GateRules(),
+            rules=GateWaitRules(),
             definition_namespaces=(),
             note_crash=print,
         )

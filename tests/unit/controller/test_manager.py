@@ -260,7 +260,7 @@ async def test_pods_of_a_scheduler_of_another_name_are_told_so(start, api):
     answer = await asked(found.manager, authority, TRACKED)
     (text,) = set(answer["FailedAndUnresolvableNodes"].values())
     assert text.startswith(
-        "waits in keptn-scheduler, but the controller sees to pods of gatekeeper"
+        "waits in keptn-scheduler, but the controller handles pods of gatekeeper"
     )
 
 

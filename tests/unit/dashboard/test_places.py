@@ -48,7 +48,7 @@ async def test_what_is_missing_is_told_to_who_may_list_it_and_to_nobody_else(pla
     found = definitions.store.get("shop/latency")
     for each in ("latency", "errors"):
         filled.remove("evaluation_definitions", f"shop/{each}")
-    missing = "no KeptnEvaluationDefinition latency is found"
+    missing = "KeptnEvaluationDefinition latency not found"
     assert missing in await place.page("/gates")
     assert missing in await place.page("/gates", "sailor")
     # It may be in the namespace for all, which the sailor can't see.

@@ -131,10 +131,10 @@ def test_points(value, target, expected):
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        ("abc", "value 'abc' is no number"),
-        ("", "value '' is no number"),
-        ("NaN", "value 'NaN' is no measurement"),
-        ("+Inf", "value '+Inf' is no measurement"),
+        ("abc", "value 'abc' is not a number"),
+        ("", "value '' is not a number"),
+        ("NaN", "value 'NaN' is not a finite number"),
+        ("+Inf", "value '+Inf' is not a finite number"),
         ("1e999", "value '1e999' is out of range"),
     ],
 )

@@ -83,14 +83,14 @@ def test_quantities_are_printed_as_strings_in_their_canonical_form():
         (
             {"failure": {"equalTo": fixed("x")}},
             (
-                "target.failure.equalTo.fixedValue: 'x' is no quantity: "
+                "target.failure.equalTo.fixedValue: 'x' is not a quantity: "
                 "write for example 5, 0.5, 500m or 1Gi"
             ),
         ),
         (
             {"failure": {"below": fixed(1)}},
             (
-                "target.failure.below: no such operator: use lessThanOrEqual, lessThan, "
+                "target.failure.below: unknown operator: use lessThanOrEqual, lessThan, "
                 "greaterThan, greaterThanOrEqual, equalTo, inRange, notInRange"
             ),
         ),

@@ -69,7 +69,7 @@ def test_c74_what_is_not_there_is_named(found, fault):
 def test_a_value_counts_for_its_intervals_and_ten_seconds():
     assert age_limit(metric(every=30), INTERVALS) == 70
     assert read(metric(age=70), INTERVALS, NOW) == Reading("10")
-    fault = "the value of cpus is 1m11s old, and counts for 1m10s"
+    fault = "the value of cpus is 1m11s old, longer than 1m10s"
     assert read(metric(age=71), INTERVALS, NOW) == Reading(fault=fault)
     assert read(metric(age=71), 3.0, NOW) == Reading("10")
 
@@ -77,19 +77,19 @@ def test_a_value_counts_for_its_intervals_and_ten_seconds():
 def test_a_failed_query_is_no_harm_while_the_value_is_fresh():
     assert read(metric(age=40, fault="timed out"), INTERVALS, NOW) == Reading("10")
     found = read(metric(age=100, fault="timed out\nat once"), INTERVALS, NOW)
-    assert found.fault.endswith("counts for 1m10s: timed out at once")
+    assert found.fault.endswith("longer than 1m10s: timed out at once")
     assert found.value == ""
 
 
 @pytest.mark.parametrize("stamped", ["", "yesterday", "2026-13-01T00:00:00Z"])
 def test_a_value_without_a_time_does_not_count(stamped):
     found = read(metric(age=stamped), INTERVALS, NOW)
-    assert found == Reading(fault="the age of the value of cpus is not known")
+    assert found == Reading(fault="the age of the value of cpus is unknown")
 
 
 def test_a_value_of_a_time_to_come_does_not_count_for_ever():
     assert read(metric(age=-60), INTERVALS, NOW) == Reading("10")
-    fault = "the value of cpus is of a time to come, 2099-01-01T00:00:00Z"
+    fault = "the value of cpus has a time in the future, 2099-01-01T00:00:00Z"
     assert read(metric(age="2099-01-01T00:00:00Z"), INTERVALS, NOW) == Reading(fault=fault)
 
 

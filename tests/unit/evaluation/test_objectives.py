@@ -46,13 +46,13 @@ def test_c73_at_least_is_supported():
 
 @pytest.mark.parametrize("value", ["abc", "5%", " 5", "1,000"])
 def test_a_value_that_is_no_number_is_inconclusive(value):
-    message = f"inconclusive: value '{value}' is no number"
+    message = f"inconclusive: value '{value}' is not a number"
     assert judged(value, ">5") == Result(value, FAILED, message)
 
 
 @pytest.mark.parametrize("value", ["NaN", "Inf", "+Inf", "-Inf"])
 def test_a_value_that_is_not_finite_is_inconclusive(value):
-    message = f"inconclusive: value '{value}' is no measurement"
+    message = f"inconclusive: value '{value}' is not a finite number"
     assert judged(value, ">-Inf") == Result(value, FAILED, message)
     assert judged(value, "!=0") == Result(value, FAILED, message)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from harbourmaster.evaluation.targets import Condition, is_met, parse_number, parse_target
+from harbourmaster.evaluation.targets import Comparison, is_met, parse_number, parse_target
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_not_a_number_can_be_written(text):
     ],
 )
 def test_what_go_takes_for_none_is_none(text):
-    with pytest.raises(ValueError, match=r"^'.*' is no number$"):
+    with pytest.raises(ValueError, match=r"^'.*' is not a number$"):
         parse_number(text)
 
 
@@ -132,14 +132,14 @@ def test_an_operator_is_needed(target):
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        (">", "'' is no number"),
-        ("> 5", "' 5' is no number"),
-        (">==5", "'=5' is no number"),
-        ("<>5", "'>5' is no number"),
-        (">5%", "'5%' is no number"),
-        (">500m", "'500m' is no number"),
+        (">", "'' is not a number"),
+        ("> 5", "' 5' is not a number"),
+        (">==5", "'=5' is not a number"),
+        ("<>5", "'>5' is not a number"),
+        (">5%", "'5%' is not a number"),
+        (">500m", "'500m' is not a number"),
         (">1e999", "'1e999' is out of range"),
-        (">5,<x", "'x' is no number"),
+        (">5,<x", "'x' is not a number"),
     ],
 )
 def test_a_number_is_needed_after_it(target, problem):
@@ -149,10 +149,10 @@ def test_a_number_is_needed_after_it(target, problem):
 
 
 def test_long_texts_are_cut_in_messages_and_stay_one_line():
-    with pytest.raises(ValueError, match="is no number") as caught:
+    with pytest.raises(ValueError, match="is not a number") as caught:
         parse_number("a\n" * 100_000)
-    assert str(caught.value) == f"'{('a ' * 63)[:125]}...' is no number"
+    assert str(caught.value) == f"'{('a ' * 63)[:125]}...' is not a number"
 
 
 def test_a_target_is_conditions_in_order():
-    assert parse_target(">=1,<2") == (Condition(">=", 1.0), Condition("<", 2.0))
+    assert parse_target(">=1,<2") == (Comparison(">=", 1.0), Comparison("<", 2.0))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.evaluation.templates import LONGEST, Place, parse_template, render
+from harbourmaster.evaluation.templates import LONGEST, Placeholder, parse_template, render
 
 HOSTILE = ['"', "'", "`", "\\", "}", "{", '"}) or vector(1) #', '\\"', "a\\", "~", '~"', "$(x)"]
 PROVIDERS = ["prometheus", "thanos", "cortex", "datadog", "dynatrace", "dql", "elastic", "other"]
@@ -50,7 +50,7 @@ def test_what_is_rendered(text, rendered):
 
 
 def test_the_parts():
-    assert parse_template("a{{.x}}b").parts == ("a", Place("x"), "b")
+    assert parse_template("a{{.x}}b").parts == ("a", Placeholder("x"), "b")
 
 
 def test_an_argument_that_is_missing_is_named():
@@ -122,12 +122,12 @@ def test_a_value_is_escaped_as_its_place_wants_it(provider, text, value, rendere
     ],
 )
 def test_outside_of_quotes_it_must_be_a_word_or_a_number(provider, text, value):
-    with pytest.raises(ValueError, match=r"^the argument 'x' stands"):
+    with pytest.raises(ValueError, match=r"^the argument 'x' is "):
         query(text, provider, x=value, y="up")
 
 
 def test_a_value_behind_an_escape_of_the_query_is_refused():
-    with pytest.raises(ValueError, match=r"^the argument 'x' stands behind a '\\' of the query$"):
+    with pytest.raises(ValueError, match=r"^the argument 'x' follows a '\\' of the query$"):
         query('up{a="\\{{.x}}"}', x='"')
 
 

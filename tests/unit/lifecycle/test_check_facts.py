@@ -156,7 +156,7 @@ def test_the_first_objective_that_is_not_met_is_the_one_that_is_shown():
 @pytest.mark.parametrize(
     ("unread", "text"),
     [
-        ((), "no KeptnEvaluationDefinition rate is found, and it is waited for"),
+        ((), "KeptnEvaluationDefinition rate not found; waiting for it to be created"),
         (("KeptnEvaluationDefinition",), ""),
     ],
 )
@@ -186,13 +186,13 @@ def test_results_are_shown_also_where_nothing_says_what_they_had_to_be():
 @pytest.mark.parametrize(
     ("metrics", "unread", "fault"),
     [
-        ({}, (), "no KeptnMetric errors is found"),
+        ({}, (), "KeptnMetric errors not found"),
         ({}, ("KeptnMetric",), ""),
         ({REFERENCE: metric(value="")}, (), "empty value for: errors"),
         (
             {REFERENCE: metric(updated="2026-11-21T17:00:00Z")},
             (),
-            "the value of errors is 1h0m30s old, and counts for 30s",
+            "the value of errors is 1h0m30s old, longer than 30s",
         ),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_metric_of_another_namespace_is_that_of_its_reference():
         (
             ItemStatus(definition_name="warm"),
             None,
-            "no KeptnTaskDefinition warm is found, and it is waited for",
+            "KeptnTaskDefinition warm not found; waiting for it to be created",
             None,
         ),
         (ItemStatus(definition_name="warm", status="Succeeded"), None, "", None),

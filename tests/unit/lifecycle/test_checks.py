@@ -137,7 +137,7 @@ def test_a_missing_definition_keeps_only_its_own_item_waiting():
     assert item(walk, "here").status == "Succeeded"
     assert walk.status.pre_deployment_status == "Pending"
     assert texts(walk, "CreateTaskNotFound") == [
-        'no KeptnTaskDefinition "gone" is found, and it is waited for'
+        'KeptnTaskDefinition "gone" not found; waiting for it to be created'
     ]
     assert [each.warning for each in walk.told if each.state == "NotFound"] == [True]
     walk.undefined.clear()
@@ -152,7 +152,7 @@ def test_a_missing_definition_of_an_evaluation_is_told_as_such():
     walk = Walk(app_version(pre_deployment_evaluations=("load",)), undefined=["load"])
     walk.go()
     assert texts(walk, "CreateEvaluationNotFound") == [
-        'no KeptnEvaluationDefinition "load" is found, and it is waited for'
+        'KeptnEvaluationDefinition "load" not found; waiting for it to be created'
     ]
 
 

@@ -228,7 +228,7 @@ def test_a_forged_mark_of_something_missing_keeps_nobody_from_reading():
     [
         (5, "the object: expected an object, got 5"),
         ({"kind": "KeptnApp"}, "null is not converted here"),
-        ({**app(), "kind": "KeptnWorkload"}, 'objects of kind "KeptnWorkload" are not converted'),
+        ({**app(), "kind": "KeptnWorkload"}, 'objects of kind "KeptnWorkload" cannot be converted'),
         ({**app(), "kind": ["KeptnApp"]}, "objects of kind"),
         ({**app(), "apiVersion": "lifecycle.keptn.sh/v2"}, "lifecycle.keptn.sh/v2"),
         ({**app(), "apiVersion": "apps/v1"}, "is not converted here: lifecycle.keptn.sh has v1,"),

@@ -11,7 +11,7 @@ import pytest
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
-from harbourmaster.lifecycle.gate_verdict import Code, GateRules
+from harbourmaster.lifecycle.gate_verdict import Code, GateWaitRules
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
@@ -67,7 +67,7 @@ def app(**status):
 
 def told(obj, found=None, *, of=None, max_age=0.0, on_expiry="Keep", **facts):
     given = decode_whole(msgspec.json.encode(obj), SCHEDULER)
-    rules = GateRules(max_age_seconds=max_age, on_expiry=on_expiry)
+    rules = GateWaitRules(max_age_seconds=max_age, on_expiry=on_expiry)
     return gate_report(given, Facts(version=found, app=of, **facts), rules, NOW)
 
 
@@ -113,9 +113,9 @@ def test_each_reason(code):
         (pod(gates=(), annotations=BY_HAND), "jo released it without its checks: incident 4711"),
         (
             pod(gates=(), annotations={"gates.harbourmaster.dev/released": "expired"}),
-            "it waited too long, and went without its checks",
+            "it waited too long and was released unchecked",
         ),
-        (pod(gates=(), annotations={REMOVED: "true"}), "its gate was taken away"),
+        (pod(gates=(), annotations={REMOVED: "true"}), "its gate was removed"),
         (
             pod(gates=(), annotations={"gates.harbourmaster.dev/released": "by-hand"}),
             "somebody released it without its checks: no reason is given",
@@ -131,9 +131,9 @@ def test_how_a_pod_was_let_go(obj, text):
 @pytest.mark.parametrize(
     ("annotations", "text"),
     [
-        ({**keptn(), "gates.harbourmaster.dev/parent": "unresolved"}, "its owner to be found out"),
-        ({"gates.harbourmaster.dev/parent": "unresolved"}, "its owner to be found out"),
-        (keptn(version=""), "its version to be found out"),
+        ({**keptn(), "gates.harbourmaster.dev/parent": "unresolved"}, "its owner to be determined"),
+        ({"gates.harbourmaster.dev/parent": "unresolved"}, "its owner to be determined"),
+        (keptn(version=""), "its version to be determined"),
     ],
 )
 def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
@@ -157,7 +157,7 @@ def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
             ),
             (),
             "app-failed",
-            "shop: nothing any more: pre-deployment tasks failed (approve)",
+            "shop: nothing: pre-deployment tasks failed (approve)",
         ),
         (app(**PASSED), (), "waits-for-app", "shop, which passed: its own are about to begin"),
     ],
@@ -252,12 +252,12 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        ("orphaned", f"{RELEASE} lets it go"),
+        ("orphaned", f"to release it, run {RELEASE}"),
         (
             "checks-failed",
-            f"another version of the workload is checked anew; {RELEASE} lets this pod go",
+            f"a new version of the workload is checked again; to release this pod, run {RELEASE}",
         ),
-        ("foreign-gates-only", "whoever set these gates takes them away"),
+        ("foreign-gates-only", "what set these gates must remove them"),
         ("checks-pending", ""),
     ],
 )

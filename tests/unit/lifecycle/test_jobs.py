@@ -157,7 +157,7 @@ def test_c61_time_outs_are_the_jobs_deadline(timeout, seconds):
 
 
 def test_a_time_out_that_is_none_is_told_in_one_line():
-    with pytest.raises(ValueError, match=r'^"0five" is no duration: write for example'):
+    with pytest.raises(ValueError, match=r'^"0five" is not a duration: write for example'):
         active_deadline("0five")
 
 

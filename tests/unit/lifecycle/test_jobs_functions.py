@@ -113,14 +113,14 @@ def test_a_circle_of_references_is_no_function(definitions, chain):
 
 def test_a_reference_to_nothing_says_who_wants_it():
     found = program_of(refers("a", "b"))
-    assert found == Missing("b", "KeptnTaskDefinition b, to which a refers, is not found")
+    assert found == Missing("b", "KeptnTaskDefinition b, which a refers to, is not found")
 
 
 def test_a_reference_to_a_container_is_no_function():
     found = program_of(refers("a", "b"), definition("b", container={"name": "x"}))
     assert isinstance(found, Unusable)
     assert found.text == (
-        "KeptnTaskDefinition b, to which a refers, has no function: give it deno or python"
+        "KeptnTaskDefinition b, which a refers to, has no function: give it deno or python"
     )
 
 

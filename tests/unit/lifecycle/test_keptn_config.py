@@ -91,29 +91,29 @@ def test_no_time_for_apps_is_a_time(seconds):
         (
             {"observabilityTimeout": "0 days"},
             (
-                'observabilityTimeout: "0 days" is no duration: write for example 30s, 5m or '
+                'observabilityTimeout: "0 days" is not a duration: write for example 30s, 5m or '
                 "1h30m; 5m0s is used instead"
             ),
         ),
         (
             {"observabilityTimeout": "0"},
-            'observabilityTimeout: "0" leaves no time; 5m0s is used instead',
+            'observabilityTimeout: "0" is not above zero; 5m0s is used instead',
         ),
         (
             {"observabilityTimeout": "-5s"},
-            'observabilityTimeout: "-5s" leaves no time; 5m0s is used instead',
+            'observabilityTimeout: "-5s" is not above zero; 5m0s is used instead',
         ),
         (
             {"cloudEventsEndpoint": "events.example.com"},
-            "cloudEventsEndpoint is no http or https URL; no CloudEvents are sent",
+            "cloudEventsEndpoint is not an http or https URL; no CloudEvents are sent",
         ),
         (
             {"cloudEventsEndpoint": "http://events.example.com:99999"},
-            "cloudEventsEndpoint is no http or https URL; no CloudEvents are sent",
+            "cloudEventsEndpoint is not an http or https URL; no CloudEvents are sent",
         ),
         (
             {"cloudEventsEndpoint": "file:///etc/passwd"},
-            "cloudEventsEndpoint is no http or https URL; no CloudEvents are sent",
+            "cloudEventsEndpoint is not an http or https URL; no CloudEvents are sent",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from harbourmaster.lifecycle.machine import advance
 from harbourmaster.lifecycle.model import AppVersionStatus, ItemStatus, WorkloadEntry
-from harbourmaster.lifecycle.steps import Rules, World
+from harbourmaster.lifecycle.steps import Inputs, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
 from helpers.phased import CHECKS, STAMP, Walk, app_version, workload_version
 
@@ -229,9 +229,9 @@ def test_a_phase_that_ended_with_a_warning_stays_passed_when_blocking_again():
 def test_what_is_over_is_never_touched(state):
     status = AppVersionStatus(status=state, current_phase="AppDeploy")
     version = app_version(status=status, **CHECKS)
-    outcome = advance(version, World(), Rules(), Walk(version).now)
+    outcome = advance(version, Inputs(), Rules(), Walk(version).now)
     assert outcome.status is status
-    assert outcome.told == outcome.creations == ()
+    assert outcome.notices == outcome.creations == ()
 
 
 def test_times_of_a_version_stay_as_they_are():

@@ -113,7 +113,7 @@ def test_who_waits_in_a_scheduler_that_is_not_ours_hears_so(found):
     answer = permission(pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler")
     assert answer.is_foreign
     assert answer.refusal.startswith(
-        "waits in gatekeeper, but the controller sees to pods of keptn-scheduler: "
+        "waits in gatekeeper, but the controller handles pods of keptn-scheduler: "
     )
     assert not permission(pod, stored.get, deadline=300, now=NOW, scheduler="gatekeeper").is_foreign
 

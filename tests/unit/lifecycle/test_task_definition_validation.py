@@ -93,8 +93,8 @@ def test_a_definition_that_runs_itself_is_refused():
 def test_a_timeout_that_is_no_duration_is_refused(timeout):
     (text,) = texts(deno=CODE, timeout=timeout)
     assert text == (
-        f'spec.timeout: Invalid value: "{timeout}": "{timeout}" is no duration: write for example '
-        "30s, 5m or 1h30m"
+        f'spec.timeout: Invalid value: "{timeout}": "{timeout}" is not a duration: write for '
+        "example 30s, 5m or 1h30m"
     )
 
 

@@ -14,7 +14,7 @@ from harbourmaster.placement.backends import (
     settled_cluster,
     settled_magnum_cluster,
 )
-from harbourmaster.placement.model import Reference, condition
+from harbourmaster.placement.model import TargetReference, condition
 from harbourmaster.placement.records import record
 from helpers.placing import (
     NOW,
@@ -91,7 +91,7 @@ def test_k4_without_a_cloud_it_is_tried_again():
     assert after(found, cloud("os")).status is found.status
     later = NOW + timedelta(seconds=30)
     placed = after(found, cloud("os"), now=later)
-    assert placed.status.scheduled_to == Reference(kind="Cloud", name="os", uid="uid-os")
+    assert placed.status.scheduled_to == TargetReference(kind="Cloud", name="os", uid="uid-os")
     assert (placed.status.state, placed.status.retries_left) == ("Pending", None)
     assert placed.status.last_decision.chosen == "os"
     failed = after(found, now=later)
@@ -139,7 +139,7 @@ def test_k7_a_metric_constraint_needs_a_value():
 def test_k9_where_projects_have_metrics_the_others_do_not_count():
     found = project_for(magnum(), project("f", {"m": 1}), project("n"), m="no answer")
     assert found.outcome == "NoSuitableTarget"
-    assert reason(found, "ns/n") == "it has no metrics, which others have"
+    assert reason(found, "ns/n") == "it has no metrics, but other projects do"
     assert reason(found, "ns/f") == "UnreachableMetricsProvider: no answer"
 
 
@@ -168,13 +168,13 @@ def magnum_after(found, *projects):
     view = seen(*projects)
     decision = decide_magnum_cluster(found, view)
     return settled_magnum_cluster(
-        found, decision, view.world.projects, lambda each: record(each, view)
+        found, decision, view.snapshot.projects, lambda each: record(each, view)
     )
 
 
 def test_a_magnum_cluster_is_placed_with_the_template_of_its_project():
     found = magnum_after(magnum(), project("p", template="big"))
-    assert found.project == Reference(namespace="ns", name="p", uid="uid-p")
+    assert found.project == TargetReference(namespace="ns", name="p", uid="uid-p")
     assert (found.template, found.state) == ("big", "Pending")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.passes import Pass
-from harbourmaster.placement.world import world_of
+from harbourmaster.placement.snapshot import snapshot_of
 from helpers.placing import (
     NOW,
     ONLINE,
@@ -105,7 +105,7 @@ def test_c18_a_cluster_without_metrics_fails_a_metric_constraint_alone():
     found = decided(app, cluster("plain"), cluster("good", {"load": 1}), load=0.5)
     assert found.chosen == ["good"]
     assert reason(found, "plain") == (
-        "metric constraint 'load greater than 0.4': there is no such metric here"
+        "metric constraint 'load greater than 0.4': the metric is missing"
     )
 
 
@@ -332,7 +332,7 @@ def test_metrics_of_a_namespace_and_global_ones_are_two():
         made("Cluster", "y", spec={"metrics": refs({"/m": 1})}, status=ONLINE),
     )
     readings = {("", "m"): 0.2, ("ns", "m"): 0.8}
-    found = decide(app, Pass(world_of([*objects, metric("m"), metric("/m")], readings), NOW))
+    found = decide(app, Pass(snapshot_of([*objects, metric("m"), metric("/m")], readings), NOW))
     assert found.scores == {"x": 0.2, "y": 0.8}
 
 
@@ -459,7 +459,7 @@ def test_r1_r2_nobody_moves_to_a_better_cluster_before_its_time(seconds, on):
     assert list(found.chosen) == [on]
     if on == "a":
         assert found.scores == {}
-        assert found.reason == f"it may not move again until {ago(-1)}"
+        assert found.reason == f"it must not move again until {ago(-1)}"
     else:
         assert found.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
 
@@ -486,7 +486,7 @@ def test_an_unreachable_cluster_keeps_its_applications(status):
     found = decided(application(on="a"), cluster("a", status=status), cluster("b"))
     assert found.stays
     assert found.outcome == "Stayed"
-    assert found.reason.startswith("'a' is out, it is ")
+    assert found.reason.startswith("'a' is excluded (it is ")
     assert found.reason.endswith("; it stays there (placement.onUnreachable: Stay)")
     assert decided(application(), cluster("a", status=status), cluster("b")).chosen == ["b"]
 
@@ -496,7 +496,7 @@ def test_r3_an_unreachable_cluster_is_left_at_once_where_that_is_set(status):
     clusters = (cluster("a", status=status), cluster("b"))
     found = decided(application(on="a", scheduled=5), *clusters, rules=MOVE)
     assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
-    assert found.reason.startswith("'a' is out, it is ")
+    assert found.reason.startswith("'a' is excluded (it is ")
 
 
 @pytest.mark.parametrize("rules", [{}, MOVE])
@@ -622,7 +622,7 @@ def test_r4_a_cluster_that_does_not_match_any_more_is_left_at_once():
 def test_a_cluster_that_is_gone_is_left_at_once():
     found = decided(application(on="gone", scheduled=5), cluster("b"))
     assert found.chosen == ["b"]
-    assert found.reason.startswith("'gone' is out, it is not there any more")
+    assert found.reason.startswith("'gone' is excluded (it no longer exists)")
 
 
 def test_r9_who_may_not_move_stays():
@@ -679,7 +679,7 @@ def test_only_so_many_move_to_one_cluster_in_a_pass():
     apps = [application(f"app-{number}", on="a") for number in range(8)]
     found = decided_all(apps, *AB, rules={"moves_per_target": 3}, m=0.1, n=0.9)
     assert [each.outcome for each in found] == ["Moved"] * 3 + ["Stayed"] * 5
-    assert found[3].reason.endswith("but enough move there in this pass")
+    assert found[3].reason.endswith("but this pass allows no more moves there")
     free = decided_all(apps, *AB, rules={"moves_per_target": 0}, m=0.1, n=0.9)
     assert [each.outcome for each in free] == ["Moved"] * 8
 
@@ -789,7 +789,7 @@ def test_a_cluster_that_is_to_be_made_says_so():
         found = decided(
             application(), cluster("x", status=status, spec={"kubeconfigSecretRef": None})
         )
-        assert reason(found, "x") == "it has no kubeconfig: it is still to be made"
+        assert reason(found, "x") == "it has no kubeconfig yet"
     assert (
         reason(decided(application(), cluster("x", status={})), "x") == "it is Pending, not Online"
     )
@@ -802,7 +802,7 @@ def test_the_most_frequent_reasons_come_first():
     ]
     found = decided(application(), *clusters)
     assert found.error.startswith(
-        "NoSuitableTarget: no cluster of 5 suits: 2 times it is Offline, not Online; 1 times "
+        "NoSuitableTarget: no suitable cluster among 5: 2 times it is Offline, not Online; 1 times "
     )
     assert found.error.endswith("; 1 more reasons")
 
@@ -826,5 +826,5 @@ def test_of_two_metrics_of_one_name_a_constraint_means_the_own_one():
     objects = (found, cloud("os", {"m": 1}), metric("m"), metric("/m"))
     readings = {("", "m"): 0.2, ("ns", "m"): 0.8}
     for text, matches in (("m > 0.5", ["x"]), ("m < 0.5", [])):
-        view = Pass(world_of(objects, readings), NOW)
+        view = Pass(snapshot_of(objects, readings), NOW)
         assert matched(decide(application(metrics=[text]), view)) == matches

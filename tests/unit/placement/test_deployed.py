@@ -8,7 +8,7 @@ from harbourmaster.placement.deployed import (
     fields_of,
     record_of,
 )
-from harbourmaster.placement.model import Reference
+from harbourmaster.placement.model import TargetReference
 from harbourmaster.placement.rollout import Migration, Record
 from helpers.berths import ref
 
@@ -44,11 +44,11 @@ def test_an_origin_is_written_where_there_is_one():
 
 
 def test_where_it_is_scheduled_is_written_only_where_that_changes():
-    status = DeployedStatus(scheduled_to=Reference(name="a", uid="1"))
+    status = DeployedStatus(scheduled_to=TargetReference(name="a", uid="1"))
     assert "scheduledTo" not in fields_of(RECORD, status, {})
     back = msgspec.structs.replace(RECORD, scheduled_to="b")
-    found = fields_of(back, status, {"b": Reference(name="b", uid="2")})
-    assert found["scheduledTo"] == Reference(name="b", uid="2")
+    found = fields_of(back, status, {"b": TargetReference(name="b", uid="2")})
+    assert found["scheduledTo"] == TargetReference(name="b", uid="2")
 
 
 def test_an_application_as_people_write_it():

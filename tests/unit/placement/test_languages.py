@@ -365,7 +365,7 @@ def test_capital_operators_get_a_hint():
     for text, is_hinted in (("a IS b", True), ("a has b", False)):
         with pytest.raises(ConstraintError) as caught:
             parse_label(text)
-        assert caught.value.message.endswith("small letters") is is_hinted
+        assert caught.value.message.endswith("lower case") is is_hinted
 
 
 def test_long_words_are_cut_in_messages():
@@ -427,4 +427,4 @@ def test_values_are_compared(text, expected):
     constraint = parse_metric(text)
     assert [constraint.holds(value) for value in (4.9, 5.0, 5.1)] == expected
     assert not constraint.holds(None)
-    assert "no such metric" in constraint.mismatch(None)
+    assert "the metric is missing" in constraint.mismatch(None)

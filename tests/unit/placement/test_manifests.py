@@ -127,23 +127,23 @@ def test_all_faults_are_told_at_once():
         manifest(namespace="team"),
         manifest("Namespace", "shop"),
     ) == (
-        "manifests[0]: is no object",
+        "manifests[0]: is not an object",
         "manifests[1]: apiVersion is missing",
         "manifests[2]: kind is missing",
         "manifests[3]: ConfigMap: metadata is missing",
         "manifests[4]: metadata.name is missing",
-        "manifests[5]: ConfigMap one: metadata.namespace is no text",
-        "manifests[6]: ConfigMap one: metadata.labels are no mapping",
+        "manifests[5]: ConfigMap one: metadata.namespace is not a string",
+        "manifests[6]: ConfigMap one: metadata.labels is not a mapping",
         "manifests[7]: Boat tug: " + UNKNOWN,
-        "manifests[8]: List all: write its items as manifests of their own",
-        "manifests[10]: ConfigMap team/one is manifests[9] already",
+        "manifests[8]: List all: give its items as separate manifests",
+        "manifests[10]: ConfigMap team/one repeats manifests[9]",
         "manifests[11]: Namespace shop: " + FORBIDDEN,
     )
 
 
 def test_a_cluster_scoped_object_has_no_namespace():
     (fault,) = faults(manifest("Namespace", "shop", namespace="x"), target=FREE)
-    assert fault.endswith("is cluster-scoped and can have no namespace")
+    assert fault.endswith("is cluster-scoped and cannot have a namespace")
 
 
 def test_two_versions_of_a_kind_are_one_object():
@@ -153,7 +153,7 @@ def test_two_versions_of_a_kind_are_one_object():
         OWNER,
         Target(scopes),
     )
-    assert found.faults == ("manifests[1]: Deployment default/one is manifests[0] already",)
+    assert found.faults == ("manifests[1]: Deployment default/one repeats manifests[0]",)
 
 
 def test_kinds_of_whatever_stands_there():

@@ -69,7 +69,10 @@ def test_the_origin_of_an_object(found, ref, expected):
 
 
 def owned(api_version, kind):
-    return {"owner_references": (OwnerReference(api_version, kind),), "labels": None}
+    return {
+        "owner_references": (OwnerReference(api_version=api_version, kind=kind),),
+        "labels": None,
+    }
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,8 @@ def test_ready(found):
 @pytest.mark.parametrize(
     ("found", "text", "failed"),
     [
-        (deployment(observed=1), "its controller has not seen the latest change yet", False),
-        (obj("Deployment", "apps/v1"), "its controller has not seen it yet", False),
+        (deployment(observed=1), "its controller has not observed the latest change yet", False),
+        (obj("Deployment", "apps/v1"), "its controller has not observed it yet", False),
         (deployment(updated=1), "1 of 3 are updated", False),
         (deployment(available=2), "2 of 3 are available", False),
         (deployment(total=4), "1 old ones are still there", False),
@@ -159,7 +159,7 @@ def test_ready(found):
         ),
         (
             obj("Boat", "example.com/v1", observedGeneration=1, **condition("Ready")),
-            "its controller has not seen the latest change yet",
+            "its controller has not observed the latest change yet",
             False,
         ),
         (

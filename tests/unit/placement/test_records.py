@@ -42,7 +42,7 @@ def test_a_record_says_who_was_filtered_by_what():
         "other": "label constraint 'x is y': the label is 'z'",
     }
     assert (found.considered, found.matched) == (3, 1)
-    assert found.reason == "'good' is the only one that suits"
+    assert found.reason == "'good' is the only suitable one"
 
 
 def crossing(found):
@@ -88,7 +88,7 @@ def test_a_metric_of_both_counts_for_both():
 def test_a_hold_off_is_told():
     found = recorded(application(on="a", scheduled=5), *AB, m=0.1, n=0.9)
     assert found.chosen == "a"
-    assert found.would_change == (f"another time: it may not move again until {ago(-55)}",)
+    assert found.would_change == (f"another time: it must not move again until {ago(-55)}",)
 
 
 def test_a_limit_is_told():
@@ -96,7 +96,7 @@ def test_a_limit_is_told():
     app = application(on="a", status={"recentMoves": [ago(9)]})
     found = recorded(app, *AB, rules=rules, m=0.1, n=0.9)
     assert (found.chosen, found.runner_up.cluster) == ("a", "b")
-    text = "a later pass: 'b' has the best score, 0.9, but its 1 moves an hour are used up"
+    text = "a later pass: 'b' has the best score, 0.9, but it moved 1 times in the last hour"
     assert found.would_change == (text,)
 
 
@@ -104,7 +104,7 @@ def test_nothing_that_suits_says_what_is_in_the_way():
     found = recorded(application(labels=["x is y"]), cluster("a"))
     assert found.outcome == "NoSuitableTarget"
     assert found.chosen == ""
-    assert found.would_change == ("'a' if not: label constraint 'x is y': there is no such label",)
+    assert found.would_change == ("'a' if not: label constraint 'x is y': the label is missing",)
 
 
 def test_a_record_is_bounded():

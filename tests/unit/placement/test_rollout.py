@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from harbourmaster.placement.rollout import (
     CLUSTER_UNKNOWN,
+    ActionOutcome,
     Apply,
     Check,
     Delete,
     Done,
     Migration,
-    Outcome,
     Reach,
     Record,
     Rest,
@@ -92,7 +92,7 @@ def test_delete_first_checks_then_deletes_then_applies():
 
 def test_what_the_new_cluster_refuses_stays_on_the_old_one():
     moving = Record("b", "a", inventory={"a": ONE}, migration=Migration(to="b"))
-    refused = Outcome(Done.FAILED, "Refused", "no such kind")
+    refused = ActionOutcome(Done.FAILED, "Refused", "no such kind")
     seen = Situation(
         record=moving,
         reach={"a": Reach.YES, "b": Reach.YES},

@@ -97,7 +97,7 @@ def test_custom_resources_are_plural_and_group():
 
 def test_constraints_that_a_target_does_not_have_are_refused():
     assert told("Cluster", constrained("Cluster", customResources=["a.b"])) == [
-        "spec.constraints.cloud.customResources: Forbidden: such targets are not chosen by these"
+        "spec.constraints.cloud.customResources: Forbidden: not supported for this kind of target"
     ]
     (text,) = told("MagnumCluster", constrained("MagnumCluster", metrics=["load > 5"]))
     assert text.startswith("spec.constraints.project.metrics: Forbidden")
@@ -110,18 +110,18 @@ def test_nulls_at_every_level_are_no_constraints():
 
 def test_too_many_constraints_are_one_fault():
     (text,) = told("Application", constrained("Application", labels=["is DE"] * 33))[:1]
-    assert text == "spec.constraints.cluster.labels: Invalid value: 33: there can be 32 at most"
+    assert text == "spec.constraints.cluster.labels: Invalid value: 33: must have at most 32 values"
 
 
 @pytest.mark.parametrize(
     ("manifest", "field", "text"),
     [
         ({**MANIFEST, "apiVersion": ""}, "apiVersion", "Required value"),
-        ({**MANIFEST, "kind": 5}, "kind", "is no text"),
+        ({**MANIFEST, "kind": 5}, "kind", "is not a string"),
         ({**MANIFEST, "metadata": None}, "metadata.name", "Required value"),
         ({**MANIFEST, "metadata": {"generateName": "a-"}}, "metadata.name", "Required value"),
         ({**MANIFEST, "metadata": {"name": "a", "namespace": "A"}}, "metadata.namespace", '"A"'),
-        ({**MANIFEST, "metadata": {"name": "a", "namespace": 5}}, "metadata.namespace", "no text"),
+        ({**MANIFEST, "metadata": {"name": "a", "namespace": 5}}, "metadata.namespace", "string"),
     ],
 )
 def test_a_manifest_that_no_cluster_could_take_is_refused(manifest, field, text):
@@ -134,7 +134,9 @@ def test_an_object_is_given_once_in_whatever_version_of_its_group():
     first = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}
     again = {**first, "apiVersion": "apps/v1beta1"}
     (text,) = told("Application", {"manifests": [first, MANIFEST, again]})
-    assert text.startswith('spec.manifests[2]: Invalid value: "Deployment a": is spec.manifests[0]')
+    assert text.startswith(
+        'spec.manifests[2]: Invalid value: "Deployment a": repeats spec.manifests[0]'
+    )
     other = {**first, "metadata": {"name": "a", "namespace": "b"}}
     assert faults("Application", {"manifests": [first, other]}) == []
     assert told("Application", {"manifests": []})[0].startswith("spec.manifests: Required value")
@@ -159,7 +161,7 @@ def test_weights_are_finite_not_negative_and_not_all_zero(kind):
     assert told(kind, metrics(float("inf")))[0].startswith("spec.metrics[0].weight: ")
     (text,) = told(kind, metrics(0, 0))
     assert text.startswith("spec.metrics: ")
-    assert "some weight must be above 0" in text
+    assert "at least one weight must be above 0" in text
 
 
 @pytest.mark.parametrize("kind", WITH_METRICS)
@@ -168,7 +170,7 @@ def test_there_are_not_too_many_metrics(kind):
     metrics = [{"name": f"m{n}", "weight": 1} for n in range(most + 1)]
     assert faults(kind, {"metrics": metrics[:-1]}) == []
     assert told(kind, {"metrics": metrics}) == [
-        f"spec.metrics: Invalid value: {most + 1}: there can be {most} at most"
+        f"spec.metrics: Invalid value: {most + 1}: must have at most {most} values"
     ]
 
 

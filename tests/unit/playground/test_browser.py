@@ -96,7 +96,7 @@ def test_the_users_own_browser_comes_first(environment, tmp_path):
 def test_a_named_browser_that_is_not_there_is_one_line(environment):
     with pytest.raises(PlaygroundError) as raised:
         found({**environment, "CHROMIUM": "/nowhere/browser"})
-    assert str(raised.value) == "CHROMIUM=/nowhere/browser is no program: correct or unset it"
+    assert str(raised.value) == "CHROMIUM=/nowhere/browser is not a program: correct or unset it"
 
 
 @pytest.mark.parametrize("name", browser.PROGRAMS)
@@ -229,7 +229,7 @@ def test_an_npm_that_fails_is_one_line_and_leaves_nothing(environment, tmp_path)
     with pytest.raises(PlaygroundError) as raised:
         axe({**environment, "NPM_FAILS": "network timeout"})
     assert str(raised.value) == (
-        "npm failed: npm error network timeout: is the registry of npm in reach?"
+        "npm failed: npm error network timeout: is the npm registry reachable?"
     )
     assert left(tmp_path) == {"browser.lock"}
 

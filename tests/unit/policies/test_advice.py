@@ -65,12 +65,12 @@ ODDITIES = [
     (
         near({**VALID_POD_TERM, "namespaceSelector": expressions(requirement(operator="zzz"))}),
         f"{POD_TERM}.namespaceSelector.matchExpressions[0].operator: ",
-        "refused",
+        "rejected",
     ),
     (
         near({**VALID_POD_TERM, "labelSelector": expressions(requirement(values=["b c"]))}),
         f"{POD_TERM}.labelSelector.matchExpressions[0].values[0]: ",
-        "refused",
+        "rejected",
     ),
     (
         apart(
@@ -83,7 +83,7 @@ ODDITIES = [
             }
         ),
         f"{APART}[0].podAffinityTerm.namespaceSelector.matchLabels: ",
-        "refused",
+        "rejected",
     ),
     (
         tolerations({"key": "a"}, {"key": "b"}, {"key": "a", "operator": None}),
@@ -274,7 +274,7 @@ def test_a_warning_is_one_line_of_bounded_length():
 def test_warnings_beyond_a_dozen_are_only_counted():
     warnings = warn(ready(tolerations(*[{"key": "a"}] * 21)))
     assert len(warnings) == 13
-    assert warnings[-1] == "8 more warnings are left out"
+    assert warnings[-1] == "8 more warnings were omitted"
 
 
 def test_ten_thousand_requirements_on_one_key_are_no_trouble():

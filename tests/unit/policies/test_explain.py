@@ -183,7 +183,7 @@ def test_one_that_cant_be_decoded_needs_no_source():
     assert found.policies[0].fault == "spec: expected object"
 
 
-ABSENT = "is absent, which selects nothing; an empty one selects everything"
+ABSENT = "is absent, so it selects nothing; an empty selector selects everything"
 EXPRESSIONS = [
     {"key": "app", "operator": "Exists"},
     {"key": "tier", "operator": "NotIn", "values": ["back"]},

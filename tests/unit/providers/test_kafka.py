@@ -71,7 +71,7 @@ async def test_a_user_is_sent_as_basic_authorization():
         ("no-columns", NoValuesError, "no values in query result"),
         ("several", TooManyValuesError, "too many values in query result"),
         ("null", BadAnswerError, "no value instead of a number"),
-        ("text", BadAnswerError, "'abc' is no number"),
+        ("text", BadAnswerError, "'abc' is not a number"),
         ("failed", BadAnswerError, "Unable to execute pull query"),
         ("refused", BadQueryError, "HTTP 400: HEAT_DEMAND does not exist."),
         ("unauthorized", UnauthorizedError, "HTTP 401"),

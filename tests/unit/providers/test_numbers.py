@@ -95,7 +95,7 @@ def test_quantities_are_those_of_kubernetes(text, number):
 
 @pytest.mark.parametrize("text", ["", "m", "1 m", "1K", "1ki", "1mi", "1e3m", "1Kii", "abc"])
 def test_all_else_is_no_quantity(text):
-    with pytest.raises(BadAnswerError, match="is no number"):
+    with pytest.raises(BadAnswerError, match="is not a number"):
         quantity(text)
 
 

@@ -122,7 +122,7 @@ async def test_a_range_without_a_step_gives_the_first_sample_as_with_keptn():
         ("string", BadAnswerError, "could not cast result"),
         ("matrix", BadAnswerError, "could not cast result"),
         ("histogram", BadAnswerError, "could not cast result"),
-        ("text", BadAnswerError, "the value 'abc' is no number"),
+        ("text", BadAnswerError, "the value 'abc' is not a number"),
         ("error", BadAnswerError, "the provider reports an error: without saying why"),
         (
             "unparsable",

@@ -87,13 +87,13 @@ def test_resources_are_in_order_and_unknown_ones_left_out():
 @pytest.mark.parametrize(
     ("quantity", "fault"),
     [
-        ("", "'' is no quantity"),
-        ("much", "'much' is no quantity"),
-        ("1 Gi", "'1 Gi' is no quantity"),
-        ("0x10", "'0x10' is no quantity"),
+        ("", "'' is not a quantity"),
+        ("much", "'much' is not a quantity"),
+        ("1 Gi", "'1 Gi' is not a quantity"),
+        ("0x10", "'0x10' is not a quantity"),
         ("1e999999", "'1e999999' is out of range"),
         ("9" * 5000, "'999"),
-        (float("inf"), "'inf' is no quantity"),
+        (float("inf"), "'inf' is not a quantity"),
         pytest.param(10**5000, "", id="an integer without end"),
         ("-1", "must not be negative"),
         ("-1m", "must not be negative"),

@@ -390,12 +390,12 @@ def test_a_namespace_has_its_name_among_its_labels():
         (
             decode_pod,
             pod(spec={"containers": [{}, {"resources": {"requests": {"cpu": "much"}}}]}),
-            "spec.containers[1].resources.requests.cpu: 'much' is no quantity",
+            "spec.containers[1].resources.requests.cpu: 'much' is not a quantity",
         ),
         (
             decode_node,
             b'{"status": {"allocatable": {"memory": ""}}}',
-            "status.allocatable.memory: '' is no quantity",
+            "status.allocatable.memory: '' is not a quantity",
         ),
         (
             decode_budget,

@@ -289,7 +289,7 @@ async def test_a_time_that_is_none_is_told_once(ready):
     assert await ready.settle() is None
     assert ready.status == {"timeframe": {}, "state": "Pending"}
     (text,) = ready.events.of("AnalysisTimeframeInvalid")
-    assert text.startswith('timeframe.recent "five minutes" is no duration')
+    assert text.startswith('timeframe.recent "five minutes" is not a duration')
     ready.analysis(timeframe={"recent": "5m"}, status=ready.status)
     await ready.settle()
     assert ready.status["state"] == "Completed"
@@ -546,7 +546,7 @@ async def test_a_value_that_is_not_finite_has_no_points(ready):
     status = ready.status
     assert (status["state"], status.get("pass"), status.get("warning")) == ("Completed", None, None)
     (result,) = json.loads(status["raw"])["objectiveResults"]
-    assert (result["value"], result["error"]) == (0, "value '+Inf' is no measurement")
+    assert (result["value"], result["error"]) == (0, "value '+Inf' is not a finite number")
 
 
 @pytest.mark.parametrize("first", [answer("9", END), NoValuesError("no values in query result")])

@@ -418,7 +418,7 @@ async def test_an_interval_that_is_none_is_told_once_and_replaced(world):
     assert await world.look(5) == 5.0
     (told,) = world.signals.kept
     assert (told.reason, told.warning) == ("ReconcileEvaluationReconcileError", True)
-    assert told.text.startswith('retryInterval "0 days" is no duration')
+    assert told.text.startswith('retryInterval "0 days" is not a duration')
     assert told.text.endswith("5s is used instead")
 
 
@@ -498,7 +498,7 @@ async def test_a_stale_value_never_passes(world):
     world.definition(("cpus", ">5"))
     world.metric("cpus", "10")
     await world.look(131)
-    text = "inconclusive: the value of cpus is 2m11s old, and counts for 2m10s"
+    text = "inconclusive: the value of cpus is 2m11s old, longer than 2m10s"
     assert world.message == text
     assert world.status["overallStatus"] == "Progressing"
     world.metric("cpus", "10")

@@ -79,7 +79,7 @@ def test_a_pod_of_a_scheduler_that_settings_do_not_name_waits_and_says_why():
     (text,) = set(told["FailedAndUnresolvableNodes"].values())
     assert (found.outcome, found.fault, told["NodeNames"]) == (FOREIGN, text, [])
     assert text == (
-        "waits in keptn-scheduler, but the controller sees to pods of gatekeeper: "
+        "waits in keptn-scheduler, but the controller handles pods of gatekeeper: "
         "scheduler.schedulerName must name the scheduler that asks it"
     )
     assert filtered(Mirror(), filter_body(annotations={}), scheduler="x")[0].outcome == FREE
@@ -128,11 +128,11 @@ def test_a_malformed_question_is_one_line_and_lets_nothing_pass():
     found, told = filtered(Mirror(), b'{"Pod": 1}')
     assert found.outcome == MALFORMED
     assert list(told) == ["Error"]
-    assert told["Error"].startswith("harbourmaster: the body is no ExtenderArgs: ")
+    assert told["Error"].startswith("harbourmaster: the body is not a valid ExtenderArgs: ")
     assert "\n" not in told["Error"]
     assert found.fault in told["Error"]
     found, victims = preempted(Mirror(), b"[]")
     assert (found.outcome, victims) == (MALFORMED, {})
-    assert found.fault.startswith("the body is no ExtenderPreemptionArgs: ")
+    assert found.fault.startswith("the body is not a valid ExtenderPreemptionArgs: ")
     found, told = filtered(Mirror(version(**CHECKED)), filter_body(NodeNames=[1]))
     assert (found.outcome, list(told)) == (MALFORMED, ["Error"])

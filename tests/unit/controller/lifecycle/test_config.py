@@ -125,7 +125,7 @@ async def test_a_change_that_changes_nothing_is_not_told(api, controlled, lead):
 
 async def test_what_makes_no_sense_is_said_in_the_status_and_by_one_event(api, controlled, lead):
     problem = (
-        'observabilityTimeout: "0 days" is no duration: write for example 30s, 5m or 1h30m; '
+        'observabilityTimeout: "0 days" is not a duration: write for example 30s, 5m or 1h30m; '
         "5m0s is used instead"
     )
     api.put(KEPTN_CONFIGS, config(observabilityTimeout="0 days", blockDeployment=False))

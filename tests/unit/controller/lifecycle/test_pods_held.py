@@ -48,7 +48,7 @@ def _staged(api, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"annotations": {"example.com/a": "b"}}, "carries no workload"),
+        ({"annotations": {"example.com/a": "b"}}, "no longer names a workload"),
         ({"owners": []}, "owns it"),
         ({"owners": [owned("Job", "j", "j")]}, "owns it"),
     ],

@@ -344,7 +344,7 @@ async def test_a_referenced_definition_is_waited_for(api, controllers):
     api.put(TASK_DEFINITIONS, definition("child", deno=refers))
     give(api, deno={"functionRef": {"name": "child"}})
     found = await controllers.until_reason(KEY, "TaskDefinitionNotFound")
-    assert found.message == "KeptnTaskDefinition parent, to which child refers, is not found"
+    assert found.message == "KeptnTaskDefinition parent, which child refers to, is not found"
     api.put(TASK_DEFINITIONS, definition("parent"))
     await controllers.until_status(KEY, "Progressing")
     await controllers.until_told("CreateTaskNotFound")

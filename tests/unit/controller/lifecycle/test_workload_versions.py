@@ -242,7 +242,7 @@ async def test_an_owner_that_is_missing_is_waited_for_and_told_once(begin, serve
     for _ in range(3):
         await life.sweep()
     (told,) = [each for each in life.signals.kept if each.reason == "WorkloadDeployReconcileError"]
-    assert told.text == "ReplicaSet cart-1 is not found, and it is waited for"
+    assert told.text == "ReplicaSet cart-1 not found; waiting for it to be created"
     assert server.seen("get") == ["cart-1"]
     assert status_of(life).deployment_status == "Progressing"
     server.put(REPLICA_SETS, owner("cart-1", **READY))

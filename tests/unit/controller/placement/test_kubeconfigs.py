@@ -11,12 +11,12 @@ import pytest
 from harbourmaster.api.resources import SECRETS
 from harbourmaster.controller.placement.kubeconfigs import READS, Kubeconfig
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError, UnreachableError
-from harbourmaster.placement.model import SecretKey
+from harbourmaster.placement.model import KubeconfigKey
 from harbourmaster.serving.background import running
 from helpers.fake_store import encode, status
 from helpers.virtual_time import virtual
 
-REFERENCE = SecretKey(name="one")
+REFERENCE = KubeconfigKey(name="one")
 SOURCE = "Secret team/one, key kubeconfig"
 
 

@@ -7,7 +7,7 @@ import pytest
 from harbourmaster.controller.placement.members import Members
 from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.placement.deployed import MemberCluster, MemberSpec, OwnedMetadata
-from harbourmaster.placement.model import SecretKey
+from harbourmaster.placement.model import KubeconfigKey
 from harbourmaster.placement.rollout import Reach
 from helpers.fake_api import FakeApi
 
@@ -27,7 +27,7 @@ async def members():
 
 
 def cluster(*, secret=""):
-    reference = SecretKey(name=secret) if secret else None
+    reference = KubeconfigKey(name=secret) if secret else None
     metadata = OwnedMetadata(name="one", namespace="team")
     return MemberCluster(metadata=metadata, spec=MemberSpec(kubeconfig_secret_ref=reference))
 

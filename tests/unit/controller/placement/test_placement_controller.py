@@ -122,7 +122,7 @@ def test_a_pass_has_the_right_time(stage):
     stage.time = 1
     after = stage.controller._snapshots.current()
     assert (after.seen.now - before.seen.now).total_seconds() == 1
-    assert after.seen.world is before.seen.world
+    assert after.seen.snapshot is before.seen.snapshot
 
 
 def test_a_magnum_cluster_wakes_itself(stage):

@@ -8,7 +8,7 @@ import pytest
 
 from harbourmaster.api.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDERS
 from harbourmaster.controller.placement.samples import FIRST_WAIT, Query, as_asked
-from harbourmaster.placement.world import Fault
+from harbourmaster.placement.snapshot import MetricFault
 from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
 from helpers.choosing import HOME
 from helpers.staging import Stage, weights
@@ -121,7 +121,7 @@ async def test_a_value_counts_until_it_is_too_old(stage):
     assert reading(stage) == 0.5
     stage.told.clear()
     stage.time = 30
-    assert reading(stage) == Fault("UnreachableMetricsProvider", "no answer for 30 s")
+    assert reading(stage) == MetricFault("UnreachableMetricsProvider", "no answer for 30 s")
     await stage.sample()
     # Whom it concerns is told, once.
     await stage.sample()
@@ -161,7 +161,7 @@ async def test_a_provider_that_says_there_is_none_is_believed_at_once(stage, err
         assert reading(stage).reason == "UnreachableMetricsProvider"
         assert str(error) in reading(stage).message
     else:
-        assert found == Fault("InvalidMetric", f"'prom' has no value 'green': {error}")
+        assert found == MetricFault("InvalidMetric", f"'prom' has no value 'green': {error}")
     stage.answers.values[GREEN] = 0.7
     stage.time = 40
     await stage.sample()

@@ -165,7 +165,7 @@ async def test_endless_tries_in_vain_are_not_written_each():
     # What is new is written at once.
     stage.berth("one")
     await stage.look()
-    assert "no cluster of 1 suits" in stage.condition()["message"]
+    assert "no suitable cluster among 1" in stage.condition()["message"]
 
 
 async def test_another_leader_goes_on_by_what_is_stored():

@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from harbourmaster.evaluation.course import (
+from harbourmaster.evaluation.objectives import Objective, Reading, Result, missing
+from harbourmaster.evaluation.progress import (
     FAILED,
     PENDING,
     PROGRESSING,
     SUCCEEDED,
-    Course,
+    Progress,
     allowed,
     exhausted,
     measure,
@@ -18,7 +19,6 @@ from harbourmaster.evaluation.course import (
     time_left,
     undefined,
 )
-from harbourmaster.evaluation.objectives import Objective, Reading, Result, missing
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CPUS = Objective("cpus", ">5")
@@ -39,67 +39,67 @@ class Metrics:
 
 
 def test_without_objectives_it_succeeds_at_once():
-    assert measure(Course(), [], Metrics()) == Course(1, {}, SUCCEEDED)
+    assert measure(Progress(), [], Metrics()) == Progress(1, {}, SUCCEEDED)
 
 
 def test_it_goes_on_until_all_objectives_are_met():
     metrics = Metrics(cpus="3", errors="0")
-    course = measure(Course(), [CPUS, ERRORS], metrics)
-    assert (course.tries, course.state, course.is_over) == (1, PROGRESSING, False)
+    progress = measure(Progress(), [CPUS, ERRORS], metrics)
+    assert (progress.tries, progress.state, progress.is_over) == (1, PROGRESSING, False)
     metrics.values["cpus"] = "6"
-    course = measure(course, [CPUS, ERRORS], metrics)
-    assert (course.tries, course.state, course.is_over) == (2, SUCCEEDED, True)
+    progress = measure(progress, [CPUS, ERRORS], metrics)
+    assert (progress.tries, progress.state, progress.is_over) == (2, SUCCEEDED, True)
 
 
 def test_c76_an_objective_once_met_stays_met_and_is_not_read_again():
     metrics = Metrics(cpus="6", errors="7")
-    course = measure(Course(), [CPUS, ERRORS], metrics)
+    progress = measure(Progress(), [CPUS, ERRORS], metrics)
     metrics.values = {"cpus": "0", "errors": "7"}
-    course = measure(course, [CPUS, ERRORS], metrics)
+    progress = measure(progress, [CPUS, ERRORS], metrics)
     metrics.values = {"errors": "0"}
-    course = measure(course, [CPUS, ERRORS], metrics)
-    assert (course.tries, course.state) == (3, SUCCEEDED)
-    assert course.results["cpus"] == Result("6", SUCCEEDED, "value '6' met objective '>5'")
+    progress = measure(progress, [CPUS, ERRORS], metrics)
+    assert (progress.tries, progress.state) == (3, SUCCEEDED)
+    assert progress.results["cpus"] == Result("6", SUCCEEDED, "value '6' met objective '>5'")
     assert metrics.asked == ["cpus", "errors", "errors", "errors"]
 
 
 def test_a_success_is_measured_again_where_the_target_has_changed():
-    course = measure(Course(), [CPUS, ERRORS], Metrics(cpus="6", errors="7"))
+    progress = measure(Progress(), [CPUS, ERRORS], Metrics(cpus="6", errors="7"))
     stricter = msgspec.structs.replace(CPUS, target=">50")
-    course = measure(course, [stricter, ERRORS], Metrics(cpus="6", errors="0"))
-    assert (course.state, course.results["cpus"].status) == (PROGRESSING, FAILED)
+    progress = measure(progress, [stricter, ERRORS], Metrics(cpus="6", errors="0"))
+    assert (progress.state, progress.results["cpus"].status) == (PROGRESSING, FAILED)
 
 
 def test_without_stickiness_all_are_met_by_the_same_measurement():
-    course = measure(Course(), [CPUS, ERRORS], Metrics(cpus="6", errors="7"), is_sticky=False)
-    course = measure(course, [CPUS, ERRORS], Metrics(cpus="0", errors="0"), is_sticky=False)
-    assert (course.state, course.results["cpus"].status) == (PROGRESSING, FAILED)
-    course = measure(course, [CPUS, ERRORS], Metrics(cpus="6", errors="0"), is_sticky=False)
-    assert course.state == SUCCEEDED
+    progress = measure(Progress(), [CPUS, ERRORS], Metrics(cpus="6", errors="7"), is_sticky=False)
+    progress = measure(progress, [CPUS, ERRORS], Metrics(cpus="0", errors="0"), is_sticky=False)
+    assert (progress.state, progress.results["cpus"].status) == (PROGRESSING, FAILED)
+    progress = measure(progress, [CPUS, ERRORS], Metrics(cpus="6", errors="0"), is_sticky=False)
+    assert progress.state == SUCCEEDED
 
 
 def test_a_summary_keeps_what_was_not_met_and_what_is_inconclusive_apart():
     third = Objective("time", "<1")
-    course = measure(Course(), [CPUS, ERRORS, third], Metrics(cpus="6", errors="7"))
-    assert summary(course) == "not met: errors; inconclusive: time"
-    assert summary(measure(Course(), [CPUS], Metrics(cpus="6"))) == ""
+    progress = measure(Progress(), [CPUS, ERRORS, third], Metrics(cpus="6", errors="7"))
+    assert summary(progress) == "not met: errors; inconclusive: time"
+    assert summary(measure(Progress(), [CPUS], Metrics(cpus="6"))) == ""
 
 
 def test_an_objective_that_is_gone_is_forgotten():
-    course = measure(Course(), [CPUS, ERRORS], Metrics(errors="0"))
-    course = measure(course, [ERRORS], Metrics())
-    assert (course.state, list(course.results)) == (SUCCEEDED, ["errors"])
+    progress = measure(Progress(), [CPUS, ERRORS], Metrics(errors="0"))
+    progress = measure(progress, [ERRORS], Metrics())
+    assert (progress.state, list(progress.results)) == (SUCCEEDED, ["errors"])
 
 
 def test_two_objectives_for_one_metric_are_both_needed():
-    course = measure(Course(), [CPUS, Objective("cpus", "<10")], Metrics(cpus="20"))
-    assert course.state == PROGRESSING
-    assert {each.status for each in course.results.values()} == {SUCCEEDED, FAILED}
+    progress = measure(Progress(), [CPUS, Objective("cpus", "<10")], Metrics(cpus="20"))
+    assert progress.state == PROGRESSING
+    assert {each.status for each in progress.results.values()} == {SUCCEEDED, FAILED}
 
 
 def test_the_verdict_after_the_last_try_keeps_what_was_measured():
-    course = measure(Course(), [CPUS], Metrics(cpus="3"))
-    assert exhausted(course) == Course(1, course.results, FAILED)
+    progress = measure(Progress(), [CPUS], Metrics(cpus="3"))
+    assert exhausted(progress) == Progress(1, progress.results, FAILED)
 
 
 @pytest.mark.parametrize(("retries", "tries"), [(-1, 1), (0, 1), (1, 1), (10, 10)])
@@ -108,15 +108,15 @@ def test_there_are_as_many_measurements_as_retries_and_one_at_least(retries, tri
 
 
 def test_without_its_definition_it_waits_and_says_so():
-    course = undefined(Course(), "checks")
+    progress = undefined(Progress(), "checks")
     waiting = Result("", PENDING, "keptnevaluationdefinition 'checks' not found")
-    assert course == Course(0, {"checks": waiting}, PENDING)
-    assert undefined(course, "checks") == course
+    assert progress == Progress(0, {"checks": waiting}, PENDING)
+    assert undefined(progress, "checks") == progress
 
 
 def test_what_was_measured_outlives_the_loss_of_the_definition():
     named = Objective("checks", ">5")
-    before = measure(Course(), [named, ERRORS], Metrics(checks="6"))
+    before = measure(Progress(), [named, ERRORS], Metrics(checks="6"))
     after = undefined(before, "checks")
     assert after.results == before.results
     assert measure(after, [named, ERRORS], Metrics(errors="0")).state == SUCCEEDED

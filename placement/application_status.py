@@ -1,4 +1,4 @@
-"""When an application is decided about, and what a decision makes of its status (krake-spec 3.1).
+"""When to decide about an application, and its status after a decision (krake-spec 3.1).
 
 The protocol of generations (7.3): the deployer acts where ``scheduledGeneration`` is the object's
 generation. The Scheduled condition carries the generation that was tried last, so a new one leaves
@@ -26,7 +26,7 @@ from harbourmaster.placement.model import (
     SCHEDULED,
     TRUE,
     Condition,
-    Reference,
+    TargetReference,
     condition,
 )
 from harbourmaster.placement.rules import MOST_MOVES, MOVE_WINDOW
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from harbourmaster.placement.model import (
         Application,
         ApplicationStatus,
-        Backoff,
         DecisionRecord,
+        RetryPolicy,
     )
     from harbourmaster.placement.rules import Rules
 
@@ -57,7 +57,7 @@ stamp: Final = lru_cache(maxsize=256)(stamped)
 
 
 def moment(text: str) -> datetime | None:
-    """The time in a status; None where there is none, or nothing that could be one."""
+    """The time in a status; None where it is missing or invalid."""
     try:
         return parse(text) if text else None
     except ValueError:
@@ -65,7 +65,7 @@ def moment(text: str) -> datetime | None:
 
 
 def is_handed_over(application: Application) -> bool:
-    """Whether the deployer may act: this very generation has a place (krake-spec 7.3)."""
+    """Whether the deployer may act: this generation is scheduled (krake-spec 7.3)."""
     status = application.status
     return (
         status.scheduled_to is not None
@@ -98,7 +98,7 @@ def not_now(application: Application, now: datetime) -> str:
     if application.metadata.deletion_timestamp:
         return "it is being deleted"
     if has_failed(application):
-        return "it has failed: nothing is tried until its spec changes"
+        return "it has failed and is not retried until its spec changes"
     again = moment(application.status.next_retry_time)
     if again is not None and again > now and not is_new(application):
         return f"the next try is at {stamp(again)}"
@@ -106,9 +106,9 @@ def not_now(application: Application, now: datetime) -> str:
 
 
 def held_until(application: Application, rules: Rules, now: datetime) -> datetime | None:
-    """Until when it may not move to a better cluster; None where it may.
+    """Until when it must not move to a better cluster; None where it can.
 
-    A time of the last move that is to come by more than a hold-off is a broken clock's.
+    A last move further in the future than one hold-off comes from a wrong clock and is ignored.
     """
     status = application.status
     if not rules.hold_off_on_update and is_new(application):
@@ -130,7 +130,7 @@ def recent_times(moves: tuple[str, ...], now: datetime) -> tuple[str, ...]:
 
 
 def next_time(application: Application, rules: Rules, now: datetime) -> datetime | None:
-    """When to decide again though nothing happens; None where only a change can matter.
+    """When to decide again without any change; None where only a change matters.
 
     Periodic times have a fixed distance from the last move, so no event puts them off.
     """
@@ -162,7 +162,7 @@ def settled(
     rules: Rules,
     record: Callable[[Decision], DecisionRecord],
 ) -> ApplicationStatus:
-    """The status after a decision; the very same one where there is nothing to write."""
+    """The status after a decision; the same object where there is nothing to write."""
     before = application.status
     match decision.outcome:
         case "Waiting":
@@ -180,7 +180,7 @@ def settled(
     return msgspec.structs.replace(after, last_decision=record(decision))
 
 
-def tries_left(backoff: Backoff, left: int | None) -> int | None:
+def tries_left(backoff: RetryPolicy, left: int | None) -> int | None:
     """How many tries there are after one more has failed; None where there was none left.
 
     Without a limit they stay -1.
@@ -191,7 +191,7 @@ def tries_left(backoff: Backoff, left: int | None) -> int | None:
     return left - 1 if left > 0 else None
 
 
-def next_try(backoff: Backoff, now: datetime) -> str:
+def next_try(backoff: RetryPolicy, now: datetime) -> str:
     """The stamp of the next try: always the same time later, whole seconds and never early."""
     wait = backoff.delay_seconds * backoff.factor
     wait = min(max(wait, LEAST_WAIT), LONGEST_WAIT) if math.isfinite(wait) else LONGEST_WAIT
@@ -254,7 +254,7 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
         moves = (*recent_times(moves, decision.time), time)[-MOST_MOVES:]
     return msgspec.structs.replace(
         _with_condition(before, decision, TRUE, phase=phase),
-        scheduled_to=Reference(name=target.name, uid=target.uid),
+        scheduled_to=TargetReference(name=target.name, uid=target.uid),
         scheduled_time=time,
         scheduled_generation=decision.generation,
         next_reschedule_time=stamp(decision.time + timedelta(seconds=rules.reschedule_after)),

@@ -27,67 +27,67 @@ if TYPE_CHECKING:
 
     Held = TypeVar("Held", Cluster, Cloud)
 
-Place: TypeAlias = tuple[str, str]
+ObjectKey: TypeAlias = tuple[str, str]
 """Namespace and name; what is global has an empty namespace."""
-FaultReason = Literal[
+MetricFaultReason = Literal[
     "UnknownMetric", "UnknownMetricsProvider", "UnreachableMetricsProvider", "InvalidMetric"
 ]
 
 
-class Fault(Struct, frozen=True, gc=False):
+class MetricFault(Struct, frozen=True, gc=False):
     """Why a metric has no value."""
 
-    reason: FaultReason
+    reason: MetricFaultReason
     message: str
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"
 
 
-Reading: TypeAlias = float | Fault
+Reading: TypeAlias = float | MetricFault
 
 
-class World(Struct, frozen=True):
+class Snapshot(Struct, frozen=True):
     """Objects by where they are, and the newest raw values of metrics."""
 
-    applications: Mapping[Place, Application] = {}
+    applications: Mapping[ObjectKey, Application] = {}
     clusters: Mapping[str, Mapping[str, Cluster]] = {}
     """By namespace and name, in the order of names."""
     clouds: Mapping[str, Mapping[str, Cloud]] = {}
     """Likewise; the global ones have no namespace."""
-    projects: Mapping[Place, Project] = {}
-    magnum_clusters: Mapping[Place, MagnumCluster] = {}
-    metrics: Mapping[Place, Metric] = {}
-    providers: Mapping[Place, MetricsProvider] = {}
-    readings: Mapping[Place, Reading] = {}
+    projects: Mapping[ObjectKey, Project] = {}
+    magnum_clusters: Mapping[ObjectKey, MagnumCluster] = {}
+    metrics: Mapping[ObjectKey, Metric] = {}
+    providers: Mapping[ObjectKey, MetricsProvider] = {}
+    readings: Mapping[ObjectKey, Reading] = {}
 
 
-def world_of(objects: Iterable[Object], readings: Mapping[Place, Reading]) -> World:
-    """The world of these objects; of two with one name the last one counts."""
+def snapshot_of(objects: Iterable[Object], readings: Mapping[ObjectKey, Reading]) -> Snapshot:
+    """The snapshot of these objects; of two with one name the last one counts."""
     applications, clusters, clouds, projects = {}, {}, {}, {}
     magnum_clusters, metrics, providers = {}, {}, {}
     for each in objects:
-        place = place_of(each.metadata)
+        key = key_of(each.metadata)
         match each:
             case Application():
-                applications[place] = each
+                applications[key] = each
             case Cluster():
-                clusters[place] = each
+                clusters[key] = each
             case Cloud():
-                clouds[place] = each
+                clouds[key] = each
             case Project():
-                projects[place] = each
+                projects[key] = each
             case MagnumCluster():
-                magnum_clusters[place] = each
+                magnum_clusters[key] = each
             case Metric():
-                metrics[place] = each
+                metrics[key] = each
             case MetricsProvider():
-                providers[place] = each
-    return World(
+                providers[key] = each
+    return Snapshot(
         applications=applications,
         clusters=_by_namespace(clusters),
         clouds=_by_namespace(clouds),
-        projects=dict(sorted(projects.items(), key=_place)),
+        projects=dict(sorted(projects.items(), key=_key)),
         magnum_clusters=magnum_clusters,
         metrics=metrics,
         providers=providers,
@@ -95,17 +95,17 @@ def world_of(objects: Iterable[Object], readings: Mapping[Place, Reading]) -> Wo
     )
 
 
-def place_of(metadata: Metadata) -> Place:
+def key_of(metadata: Metadata) -> ObjectKey:
     """Where an object is."""
     return metadata.namespace, metadata.name
 
 
-def _by_namespace(found: Mapping[Place, Held]) -> Mapping[str, Mapping[str, Held]]:
+def _by_namespace(found: Mapping[ObjectKey, Held]) -> Mapping[str, Mapping[str, Held]]:
     grouped: dict[str, dict[str, Held]] = {}
-    for (namespace, name), each in sorted(found.items(), key=_place):
+    for (namespace, name), each in sorted(found.items(), key=_key):
         grouped.setdefault(namespace, {})[name] = each
     return grouped
 
 
-def _place(item: tuple[Place, object]) -> Place:
+def _key(item: tuple[ObjectKey, object]) -> ObjectKey:
     return item[0]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harbourmaster.evaluation.analysis_course import (
+from harbourmaster.evaluation.analysis_progress import (
     bounds,
     delay,
     frozen,
@@ -57,11 +57,11 @@ def test_the_time_is_frozen_in_whole_seconds(wanted, begin, end):
         ),
         (
             Timeframe(from_="yesterday", to="2026-01-01T00:00:00Z"),
-            "timeframe.from is no time: write for example 2026-01-31T12:00:00Z",
+            "timeframe.from is not a time: write for example 2026-01-31T12:00:00Z",
         ),
         (
             Timeframe(recent="five minutes"),
-            'timeframe.recent "five minutes" is no duration: write for example 30s, 5m or 1h30m',
+            'timeframe.recent "five minutes" is not a duration: write for example 30s, 5m or 1h30m',
         ),
         (Timeframe(recent="-5m"), "timeframe.recent must not be negative"),
     ],

@@ -1,6 +1,6 @@
-"""The course of an Analysis: over which time, what is known so far, and when to try again.
+"""Progress of an Analysis: its timeframe, the values so far, and when to retry.
 
-All that must outlive a restart is in the object's status.
+Everything that must survive a restart is in the object's status.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FIRST: Final = 10.0
 LIMIT: Final = 300.0
 _SECOND: Final = timedelta(seconds=1)
 _STEP: Final = 60.0
-"""Seconds between the values that are asked for, of which the first one counts."""
+"""Seconds between the queried values, of which the first one counts."""
 _VALUES: Final = 5_000
-"""No more of them than this: providers give up at 10,000."""
+"""At most this many: providers refuse more than 10,000."""
 
 
 def frozen(wanted: Timeframe, now: datetime) -> Timeframe:
-    """The time that is looked at, whole seconds in UTC. Raises ValueError with one line."""
+    """The analysed timeframe, whole seconds in UTC. Raises ValueError with one line."""
     recent = _seconds(wanted.recent)
     if recent:
         if wanted.from_ or wanted.to:
@@ -41,7 +41,7 @@ def frozen(wanted: Timeframe, now: datetime) -> Timeframe:
             raise ValueError(f"timeframe.to must be after from, which is {wanted.from_}")
     else:
         raise ValueError("timeframe: give recent, or both from and to")
-    # Cut to their seconds, both may be the same one.
+    # Truncated to seconds, both can be equal.
     end = end.replace(microsecond=0)
     return Timeframe(from_=stamp(min(begin, end - _SECOND)), to=stamp(end))
 
@@ -58,7 +58,7 @@ def step(begin: float, end: float) -> float:
 
 
 def delay(attempt: int) -> float:
-    """Seconds to wait after try number ``attempt``, from 0, which failed in passing."""
+    """Seconds to wait after try number ``attempt``, from 0, that failed temporarily."""
     return min(FIRST * 2.0 ** min(attempt, 10), LIMIT)
 
 
@@ -93,7 +93,7 @@ def recalled(stored: Mapping[str, StoredValue]) -> dict[ObjectReference, StoredV
 
 
 def _seconds(recent: str) -> float:
-    """Go programs write a duration that nobody gave as ``0s``."""
+    """Go programs write an unset duration as ``0s``."""
     if not recent:
         return 0.0
     try:
@@ -110,5 +110,5 @@ def _moment(name: str, text: str) -> datetime:
         return parse(text)
     except ValueError:
         raise ValueError(
-            f"timeframe.{name} is no time: write for example 2026-01-31T12:00:00Z"
+            f"timeframe.{name} is not a time: write for example 2026-01-31T12:00:00Z"
         ) from None

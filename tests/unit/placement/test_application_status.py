@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from harbourmaster.api.times import parse
-from harbourmaster.placement.course import is_handed_over, next_time, settled
+from harbourmaster.placement.application_status import is_handed_over, next_time, settled
 from harbourmaster.placement.decisions import decide
-from harbourmaster.placement.model import DecisionRecord, Reference, condition
+from harbourmaster.placement.model import DecisionRecord, TargetReference, condition
 from harbourmaster.placement.records import record
 from harbourmaster.placement.rules import Rules
 from helpers.placing import NOW, ago, application, cluster, seen
@@ -46,7 +46,7 @@ def scheduled(app):
 def test_a_binding_says_all_at_one_instant():
     app = after(application(), cluster("a"))
     status = app.status
-    assert status.scheduled_to == Reference(name="a", uid="uid-a")
+    assert status.scheduled_to == TargetReference(name="a", uid="uid-a")
     assert (status.scheduled_time, status.scheduled_generation) == (ago(0), 1)
     assert status.next_reschedule_time == ago(-60)
     assert status.phase == "Pending"

@@ -1,6 +1,6 @@
-"""The course of an evaluation: measured again and again until all objectives are met, or enough is.
+"""Progress of an evaluation: it is measured until all objectives are met or retries run out.
 
-All of it is in the object's status, so a controller that is started again goes on where it was.
+All of it is in the object's status, so a restarted controller continues where it stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PENDING: Final = "Pending"
 PROGRESSING: Final = "Progressing"
 
 
-class Course(Struct, frozen=True, gc=False):
+class Progress(Struct, frozen=True, gc=False):
     """How far an evaluation is; ``tries`` are its measurements, ``results`` those of the last."""
 
     tries: int = 0
@@ -40,22 +40,22 @@ class Course(Struct, frozen=True, gc=False):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is a verdict, which nothing changes any more."""
+        """Whether the result is final."""
         return self.state in {SUCCEEDED, FAILED}
 
 
 def allowed(retries: int) -> int:
-    """Measurements before an evaluation fails: one even where no retries are wanted."""
+    """Measurements before an evaluation fails: at least one."""
     return max(retries, 1)
 
 
 def measure(
-    course: Course,
+    progress: Progress,
     objectives: Iterable[Objective],
     read: Callable[[Objective], Reading],
     *,
     is_sticky: bool = True,
-) -> Course:
+) -> Progress:
     """One more try.
 
     Objectives that were met are not read again, whatever their metric is now; without
@@ -63,33 +63,33 @@ def measure(
     """
     results = {}
     for key, objective in keyed(objectives).items():
-        before = course.results.get(key)
+        before = progress.results.get(key)
         if is_sticky and before is not None and still_holds(objective, before):
             results[key] = before
         else:
             results[key] = judge(objective, read(objective))
     is_met = all(result.status == SUCCEEDED for result in results.values())
-    return Course(course.tries + 1, results, SUCCEEDED if is_met else PROGRESSING)
+    return Progress(progress.tries + 1, results, SUCCEEDED if is_met else PROGRESSING)
 
 
-def exhausted(course: Course) -> Course:
+def exhausted(progress: Progress) -> Progress:
     """The verdict after the last try, one interval later."""
-    return msgspec.structs.replace(course, state=FAILED)
+    return msgspec.structs.replace(progress, state=FAILED)
 
 
-def summary(course: Course) -> str:
+def summary(progress: Progress) -> str:
     """What kept an evaluation from succeeding: its last results, the inconclusive ones apart."""
-    unmet = {key: each for key, each in course.results.items() if each.status != SUCCEEDED}
+    unmet = {key: each for key, each in progress.results.items() if each.status != SUCCEEDED}
     unjudged = sorted(key for key, each in unmet.items() if is_inconclusive(each))
     failed = sorted(unmet.keys() - set(unjudged))
     parts = (("not met", failed), ("inconclusive", unjudged))
     return "; ".join(f"{word}: {', '.join(keys)}" for word, keys in parts if keys)
 
 
-def undefined(course: Course, definition: str) -> Course:
-    """Without its definition it waits, and says for what; that is no try."""
+def undefined(progress: Progress, definition: str) -> Progress:
+    """Waiting for its definition; this does not count as a try."""
     waiting = Result("", PENDING, f"keptnevaluationdefinition '{definition}' not found")
-    return msgspec.structs.replace(course, results={definition: waiting, **course.results})
+    return msgspec.structs.replace(progress, results={definition: waiting, **progress.results})
 
 
 def time_left(last: datetime, interval: float, now: datetime) -> float:
