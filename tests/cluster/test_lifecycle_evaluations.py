@@ -220,44 +220,6 @@ async def test_a_value_of_5_is_below_10(world):
     }
 
 
-async def test_c79_the_definition_may_stand_in_our_own_namespace_and_the_metric_in_the_apps(world):
-    await world.metric()
-    await world.measured("5")
-    await world.definition(("available-cpus", "<10"), namespace=world.own_namespace)
-    await world.evaluation()
-    assert (await world.verdict(SOON)).overall_status == "Succeeded"
-
-
-async def test_c79_the_metric_may_stand_in_our_own_namespace_and_the_definition_in_the_apps(world):
-    await world.metric(namespace=world.own_namespace)
-    await world.measured("5", namespace=world.own_namespace)
-    await world.definition(("available-cpus", "<10"))
-    await world.evaluation()
-    assert (await world.verdict(SOON)).overall_status == "Succeeded"
-
-
-async def test_c74_a_metric_without_status_is_empty_until_it_has_one(world):
-    await world.metric()
-    await world.definition(("available-cpus", "<10"))
-    await world.evaluation(retryInterval="1s")
-    status = await world.tries(1)
-    assert status.overall_status == "Progressing"
-    message = status.evaluation_status["available-cpus"].message
-    assert message == "inconclusive: empty value for: available-cpus"
-    await world.measured("5")
-    assert (await world.verdict()).overall_status == "Succeeded"
-
-
-async def test_c74_a_metric_that_is_missing_is_named(world):
-    await world.definition(("available-cpus", "<10"))
-    await world.evaluation()
-    status = await world.tries(1)
-    assert status.overall_status == "Progressing"
-    assert status.evaluation_status["available-cpus"].message == (
-        'inconclusive: keptnmetrics.metrics.keptn.sh "available-cpus" not found'
-    )
-
-
 async def test_c75_two_retries_every_three_seconds_fail_after_six(world):
     """As the evaluation that fails with retries of the component and chainsaw tests."""
     await world.metric()
@@ -279,60 +241,6 @@ async def test_c75_two_retries_every_three_seconds_fail_after_six(world):
     )
     assert parse(status.start_time) < parse(status.end_time)
     await world.told("ReconcileEvaluationReconcileTimeout", "completed")
-
-
-async def test_c76_what_was_met_once_stays_met(world):
-    for name, value in (("available-cpus", "6"), ("errors", "9")):
-        await world.metric(name)
-        await world.measured(value, name)
-    await world.definition(("available-cpus", ">5"), ("errors", "<1"))
-    await world.evaluation(retryInterval="1s")
-    await world.tries(1)
-    await world.measured("0")
-    await world.tries(2)
-    await world.measured("0.5", "errors")
-    status = await world.verdict()
-    assert (status.retry_count, status.overall_status) == (3, "Succeeded")
-    assert status.evaluation_status["available-cpus"].value == "6"
-
-
-async def test_c77_success_on_the_last_try_outlives_a_restart_and_a_touch(world):
-    await world.metric()
-    await world.measured("0")
-    await world.definition(("available-cpus", ">5"))
-    await world.evaluation(retries=2, retryInterval="1s")
-    await world.tries(1)
-    await world.measured("6")
-    status = await world.verdict()
-    assert (status.retry_count, status.overall_status) == (2, "Succeeded")
-    await world.restart()
-    labels = MergePatch({"metadata": {"labels": {"touched": "yes"}}})
-    await world.client.patch(EVALUATIONS, NAME, labels, world.namespace)
-    await world.measured("0")
-    # Another one is judged meanwhile, so the first has been looked at.
-    other = {"metadata": {"name": "other", "namespace": world.namespace}}
-    spec = {"evaluationDefinition": "checks", "workloadVersion": "", "retries": 1}
-    await world.create(EVALUATIONS, {**other, "spec": spec}, world.namespace)
-    store = world.running.caches.evaluations.store
-    key = f"{world.namespace}/other"
-    await world.running.until(lambda: key in store and store.get(key).status.retry_count == 1)
-    assert store.get(f"{world.namespace}/{NAME}").status == status
-
-
-async def test_c78_without_its_definition_it_is_pending_until_one_comes(world):
-    await world.evaluation()
-    status = await world.until(lambda status: status.start_time)
-    assert (status.retry_count, status.overall_status) == (0, "Pending")
-    assert status.evaluation_status["checks"].message == (
-        "keptnevaluationdefinition 'checks' not found"
-    )
-    await world.metric()
-    await world.measured("5")
-    await world.definition(("available-cpus", "<10"))
-    status = await world.verdict(SOON)
-    assert (status.retry_count, status.overall_status) == (1, "Succeeded")
-    assert list(status.evaluation_status) == ["available-cpus"]
-    await world.told("CreateEvaluationNotFound", "completed")
 
 
 async def test_two_objectives_for_one_metric_fit_the_schema(world):
