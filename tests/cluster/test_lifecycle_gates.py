@@ -142,23 +142,6 @@ async def test_a_pod_with_labels_alone_is_let_go(place, client):
         assert pod["metadata"]["annotations"] == {"keptn.sh/scheduling-gate-removed": "true"}
 
 
-async def test_names_that_the_api_refuses_are_told_and_nothing_is_let_go(place, client):
-    async with running(client, *MINE) as world:
-        await place.deploy("blank", annotations("no name!", app=None))
-        await place.deploy("plus", annotations("plus", "1.0+b", None))
-        long = "a" * 300
-        await place.deploy("long", annotations("w", app=long))
-        versions = world.caches.workload_versions
-        await world.until(lambda: len(place.gated(world)) == 3)
-        await world.until(lambda: place.all(versions))
-        failed = await world.until(
-            lambda: len(found := place.told(world, "CreateWorkloadFailed")) == 2 and found
-        )
-        assert {one.about.split()[0] for one in failed} == {"Pod"}
-        assert len(place.gated(world)) == 3
-        assert [len(name) for name in place.all(versions)] == [253]
-
-
 async def test_many_pods_of_one_version_make_one_workload(place, client):
     """As many pods as the control plane starts in a moment: one workload, one version."""
     async with running(client, *MINE) as world:

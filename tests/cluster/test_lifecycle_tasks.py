@@ -25,7 +25,7 @@ from helpers.cluster import (
 from helpers.controller import connected
 from helpers.patience import COLLECTED, PATIENCE, WAIT
 from helpers.task_controllers import TaskControllers
-from helpers.task_objects import WORKLOAD_CONTEXT, definition, task
+from helpers.task_objects import definition, task
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
@@ -194,23 +194,6 @@ async def test_s29_functions_run_where_pods_are_restricted(here, runtime):
     assert "limits" in pod["spec"]["containers"][0]["resources"]
     (owner,) = pod["metadata"]["ownerReferences"]
     assert owner["kind"] == "Job"
-
-
-async def test_s28_hostile_text_is_stored_as_it_was_written(here):
-    text = "$(id) `id` {{ ''.__class__ }} ${HOME} <&>\n'\""
-    await here.define(deno={**CODE, "parameters": {"map": {"text": text}}, "cmdParameters": text})
-    await here.run(
-        annotations={"example.com/text": text},
-        context={**WORKLOAD_CONTEXT, "appName": text, "metadata": {text: text}},
-    )
-    await here.until("Succeeded")
-    (job,) = await here.all(JOBS)
-    assert job["metadata"]["annotations"]["keptn.sh/app"] == text
-    env = job["spec"]["template"]["spec"]["containers"][0]["env"]
-    values = {each["name"]: each["value"].replace("$$(", "$(") for each in env}
-    assert json.loads(values["DATA"]) == {"text": text}
-    assert json.loads(values["KEPTN_CONTEXT"])["metadata"] == {text: text}
-    assert values["CMD_ARGS"] == text
 
 
 async def test_a_quota_is_told_and_waited_for(here, plane):

@@ -29,12 +29,12 @@ from helpers.placed import (
     Placed,
     changed_kubeconfig,
     config_map,
-    definition,
     deployment,
     ensure_definitions,
     is_true,
     reason_of,
 )
+from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -234,33 +234,6 @@ async def test_create_first_goes_back_where_the_new_one_is_not_ready_in_time(
         assert (status.migration_retries, status.suspended_until) == (0, "")
 
 
-async def test_a_cluster_that_is_down_is_left_and_cleaned_when_it_returns(
-    world, control_plane, planes, members, throwaway_control_plane
-):
-    _, two = members
-    plane = throwaway_control_plane(optional=())
-    async with connected(plane.kubeconfig) as client, world.deploying():
-        lost = Member(client, "default")
-        await world.cluster("lost", plane)
-        await world.cluster("two", planes[1])
-        name = f"left-{uuid.uuid4().hex[:8]}"
-        await world.application(config_map(name, "default"), to="lost")
-        await world.until_running("lost")
-        await asyncio.to_thread(plane.kill, "kube-apiserver")
-        status = await world.until_cluster(lambda status: status.state == "Offline", "lost")
-        assert reason_of(status, "Reachable") == "NoAnswer"
-        await world.schedule("two")
-        status = await world.until_running("two")
-        assert [each.cluster for each in status.pending_cleanup] == ["lost"]
-        assert await two.get(CONFIG_MAPS, name, "default") is not None
-        await asyncio.to_thread(plane.restart, "kube-apiserver")
-        await world.until_online("lost")
-        await world.until(lambda status: not status.pending_cleanup)
-        assert await lost.get(CONFIG_MAPS, name) is None
-        assert await two.get(CONFIG_MAPS, name, "default") is not None
-        await two.client.delete(CONFIG_MAPS, name, "default")
-
-
 async def test_what_others_change_or_delete_is_mended(both, members):
     one, _ = members
     await both.application(config_map("kept", one.namespace, a="1"), to="one")
@@ -304,18 +277,6 @@ async def test_a_deleted_application_leaves_nothing_and_goes_last(both, members)
     assert await one.names() == set()
 
 
-async def test_a_cluster_in_use_does_not_go_before_its_applications(both, members):
-    one, _ = members
-    await both.application(config_map("first", one.namespace), to="one")
-    await both.until_running("one")
-    await both.delete(CLUSTERS, "one")
-    await both.until_found(lambda: "InUse" in both.told("one"))
-    await both.schedule("two")
-    await both.until_running("two")
-    await both.until_gone(CLUSTERS, "one")
-    assert await one.names() == set()
-
-
 async def test_an_unknown_kind_is_told_and_nothing_is_applied(both, members):
     one, _ = members
     boat = {"apiVersion": "example.com/v1", "kind": "Boat", "metadata": {"name": "tug"}}
@@ -342,7 +303,7 @@ async def test_cluster_scoped_objects_need_the_cluster_s_consent(world, planes, 
     async with world.deploying():
         await world.cluster("one", planes[0])
         # The object comes before its kind: the order is ours to find.
-        await world.application(boat, definition(boats), to="one")
+        await world.application(boat, open_definition(boats), to="one")
         message = await world.until_fault("InvalidManifests")
         assert "spec.allowClusterScoped" in message
         patch = {"spec": {"allowClusterScoped": True}}
@@ -610,7 +571,7 @@ async def test_a_namespace_of_ours_that_holds_nothing_else_is_deleted(wide, memb
 async def test_a_definition_of_ours_is_kept_while_others_have_objects_of_it(wide, members):
     one, _ = members
     boats = Resource(f"{one.namespace}.example.com", "v1", "boats", "Boat")
-    await wide.application(definition(boats), to="one")
+    await wide.application(open_definition(boats), to="one")
     await wide.until_running("one")
     boat = {
         "apiVersion": boats.api_version,

@@ -16,7 +16,7 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import CONFIG_MAPS, LEASES, PODS
 from harbourmaster.kube.errors import ApiError
 from helpers.meddling import Meddling, is_dry, overloaded
-from helpers.rescheduling import HOME, Cases, outcomes_of
+from helpers.rescheduling import HOME, Cases
 from helpers.rescheduling_objects import (
     CASE,
     IMPORTANT,
@@ -196,29 +196,6 @@ async def a_budget_that_changes_under_an_eviction_is_given_its_time(place):
     assert await place.metric('rescheduler_pdb_violations_total{dry_run="false"}') == 0
 
 
-@case("C48", proxied=True)
-async def an_api_server_that_is_too_busy_is_no_budget(place):
-    on = await place.node()
-    await place.full(on, "v0", cpu=4, labels=APP)
-    begun = []
-
-    async def meddle(method, path, body):
-        if method == "POST" and path.endswith("/eviction") and not is_dry(body):
-            begun.append(time.monotonic())
-            if time.monotonic() - begun[0] < 5:
-                return overloaded()
-        return None
-
-    place.proxy.meddle(meddle)
-    uid = await place.critical()
-    await place.helped(uid, on, {"v0"})
-    # As often as it was asked to, and not in a hurry.
-    assert 2 <= len(begun) <= 12
-    asked = {each["verb"] for each in place.requests(f"case-{place.label}/pods")}
-    assert "delete" not in asked
-    assert await place.metric('rescheduler_pdb_violations_total{dry_run="false"}') == 0
-
-
 @case("C49", victimGoneTimeoutSeconds=3, bindTimeoutSeconds=2)
 async def who_does_not_go_is_not_waited_for_for_ever(place):
     n1, n2 = await place.node("n1", 1), await place.node("n2", 1)
@@ -280,11 +257,6 @@ async def it_stops_at_once_when_it_is_told_to(place):
     await place.client.delete(CONFIG_MAPS, KILL_SWITCH, HOME)
     place.untouched()
     assert uid != other
-
-
-@pytest.fixture(scope="module")
-def outcomes(request, tmp_path_factory):
-    return outcomes_of(request, tmp_path_factory, CASES)
 
 
 @CASES.each()

@@ -13,7 +13,7 @@ import pytest
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import PODS, Resource
 from helpers.meddling import is_dry, overloaded
-from helpers.rescheduling import Cases, outcomes_of
+from helpers.rescheduling import Cases
 from helpers.rescheduling_objects import (
     CASE,
     RESERVATIONS,
@@ -212,17 +212,6 @@ async def who_finds_a_place_elsewhere_needs_no_more_room(place):
     place.untouched()
 
 
-@case("C20")
-async def a_long_name_does_no_harm(place):
-    on = await place.node()
-    await place.full(on, "v0", cpu=4)
-    name = f"{place.label}-".ljust(91, "c")
-    uid = await place.wanted(critical(name, place.label))
-    await place.helped(uid, on, {"v0"})
-    ((value,),) = [each for each in place.taints_of(on) if each]
-    assert len(value) <= 63
-
-
 @case("C21")
 async def two_get_a_node_each(place):
     nodes = [await place.node("n1", 1), await place.node("n2", 1)]
@@ -364,11 +353,6 @@ async def a_taint_that_comes_in_between_is_kept(place):
     ]
     assert both
     assert all(other in each for each in both)
-
-
-@pytest.fixture(scope="module")
-def outcomes(request, tmp_path_factory):
-    return outcomes_of(request, tmp_path_factory, CASES)
 
 
 @CASES.each()
