@@ -127,23 +127,6 @@ async def test_the_defaults_are_back_once_the_config_is_gone(flow, harbour, clie
     await flow.stay_gated("ledger")
 
 
-async def test_a_config_of_any_namespace_but_ours_counts_for_nothing(flow):
-    await failing_checks(flow)
-    config = {
-        "apiVersion": "options.keptn.sh/v1alpha1",
-        "kind": "KeptnConfig",
-        "metadata": {"name": "theirs"},
-        "spec": {"blockDeployment": False},
-    }
-    await flow.create(
-        config,
-        app("shop", "1", ("ledger", "1")),
-        deployment("ledger", keptn("ledger", "1", app="shop")),
-    )
-    await flow.until_ended(APP_VERSIONS, "shop-1-6b86b273", "Failed")
-    await flow.stay_gated("ledger")
-
-
 async def test_without_promotion_nothing_of_it_is_done_or_told(flow):
     """C86, as it is by default."""
     await flow.create(

@@ -351,15 +351,6 @@ async def test_workload_version_missing_definition(flow, kind):
     await flow.until_ended(WORKLOAD_VERSIONS, name)
 
 
-async def test_simple_deployment_restart_pod(flow):
-    await flow.create(deployment("waiter", keptn("waiter", "0.4")))
-    await flow.until_ended(WORKLOAD_VERSIONS, "waiter-waiter-0.4")
-    await flow.change("Deployment", "waiter", {"spec": {"replicas": 2}})
-    for pod in await flow.until_released("waiter", 2):
-        assert gates(flow.history(PODS, pod["metadata"]["name"])[0]) == [GATE]
-    await running(flow, "waiter", 2)
-
-
 async def test_a_foreign_gate_stays_when_ours_goes(flow):
     """C22."""
     manifest = owner("Deployment", "waiter", keptn("waiter"))

@@ -73,28 +73,6 @@ def less_rules(ailing, _directory):
     return ailing.edited(MUTATING, NAME, lambda one: one["webhooks"].remove(webhook_of(one, PODS)))
 
 
-def twin(ailing, _directory):
-    configuration = ailing.stored(VALIDATING, NAME)
-    configuration["metadata"] = {"name": "harbourmaster-of-yesterday"}
-    return ailing.there(configuration)
-
-
-def selects_home(ailing, _directory):
-    return ailing.edited(
-        MUTATING, NAME, lambda one: webhook_of(one, PODS).update(namespaceSelector={})
-    )
-
-
-def selects_nothing(ailing, _directory):
-    never = {
-        "matchLabels": {"a": "b"},
-        "matchExpressions": [{"key": "a", "operator": "DoesNotExist"}],
-    }
-    return ailing.edited(
-        MUTATING, NAME, lambda one: webhook_of(one, PODS).update(objectSelector=never)
-    )
-
-
 def no_label(ailing, _directory):
     @contextlib.contextmanager
     def fault():
@@ -154,85 +132,6 @@ def meddled(patch):
         return meddling()
 
     return fault
-
-
-def of_kupid(ailing, _directory):
-    return ailing.there(
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "gardener-extension-kupid"},
-            "webhooks": [
-                {
-                    "name": "podschedulingpolicies.kupid.gardener.cloud",
-                    "admissionReviewVersions": ["v1"],
-                    "clientConfig": {"service": {"name": "kupid", "namespace": "nowhere"}},
-                    "failurePolicy": "Ignore",
-                    "namespaceSelector": {"matchLabels": {"example.com/never": ""}},
-                    "rules": [
-                        {
-                            "apiGroups": [""],
-                            "apiVersions": ["v1"],
-                            "operations": ["CREATE"],
-                            "resources": ["pods"],
-                        }
-                    ],
-                    "sideEffects": "None",
-                }
-            ],
-        }
-    )
-
-
-def intolerant_addon(ailing, _directory):
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "dns", "namespace": "kube-system"},
-        "spec": {
-            "priorityClassName": "system-cluster-critical",
-            "containers": [{"name": "dns", "image": "registry.example.com/dns:1"}],
-        },
-    }
-
-    @contextlib.contextmanager
-    def fault():
-        with ailing.configured("controller", "--rescheduling-enabled=true"), ailing.there(pod):
-            yield
-
-    return fault()
-
-
-def movable_addon(ailing, _directory):
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "proxy",
-            "namespace": "kube-system",
-            "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
-        },
-        "spec": {
-            "priorityClassName": "system-node-critical",
-            "containers": [{"name": "proxy", "image": "registry.example.com/proxy:1"}],
-            "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
-        },
-    }
-
-    @contextlib.contextmanager
-    def fault():
-        with ailing.configured("controller", "--rescheduling-enabled=true"), ailing.there(pod):
-            yield
-
-    return fault()
-
-
-def no_replicas(ailing, _directory):
-    return ailing.configured("webhook", replicas=0)
-
-
-def two_images(ailing, _directory):
-    return ailing.configured("webhook", image="registry.example.com/harbourmaster:2")
 
 
 def bad_settings(ailing, _directory):
@@ -317,21 +216,6 @@ FAULTS = {
         ("configurations", "fault", f"webhook {PODS} (mutating): is missing"),
         "the controller puts it right",
     ),
-    "a second registration": (
-        twin,
-        ("configurations", "warning", "harbourmaster-of-yesterday: has webhooks of ours"),
-        "kubectl delete validatingwebhookconfigurations harbourmaster-of-yesterday",
-    ),
-    "a selector of everything": (
-        selects_home,
-        ("selectors", "warning", f"{PODS}: selects our own namespace {HOME}"),
-        "webhook.excludedNamespaces",
-    ),
-    "a selector of nothing": (
-        selects_nothing,
-        ("selectors", "fault", f"{PODS}: its objectSelector can select no object"),
-        "webhook.objectSelector",
-    ),
     "a namespace without its label": (
         no_label,
         ("gates", "fault", "namespace unlabelled: annotated"),
@@ -371,31 +255,6 @@ FAULTS = {
         meddled(never_ends),
         ("other webhooks", "fault", "pod: spec.tolerations of a pod change each time"),
         "have only one of the two",
-    ),
-    "a leftover of kupid": (
-        of_kupid,
-        ("leftovers", "warning", "gardener-extension-kupid"),
-        "harbourmaster migrate",
-    ),
-    "an add-on without the toleration": (
-        intolerant_addon,
-        ("rescheduling", "warning", "pod kube-system/dns: does not tolerate CriticalAddonsOnly"),
-        "{key: CriticalAddonsOnly, operator: Exists}",
-    ),
-    "an add-on that may be moved": (
-        movable_addon,
-        ("rescheduling", "warning", "pod kube-system/proxy: has cluster-autoscaler"),
-        "take that annotation off",
-    ),
-    "a Deployment of no replicas": (
-        no_replicas,
-        ("installation", "fault", "Deployment harbourmaster-webhook: is scaled to none"),
-        "scale deployment harbourmaster-webhook",
-    ),
-    "processes of two versions": (
-        two_images,
-        ("installation", "warning", "controller and webhook run different images"),
-        "make deploy",
     ),
     "settings that can't be used": (
         bad_settings,

@@ -22,8 +22,8 @@ from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
 from helpers.controller import Controller
-from helpers.gate_load import CRDS, Bulk, resident_mb
-from helpers.patience import WAIT
+from helpers.gate_load import Bulk, resident_mb
+from helpers.schemas import apply_definitions
 
 NAMESPACE = "load"
 HOME = "harbour"
@@ -149,8 +149,7 @@ async def controlled(plane):
 
 async def measure(plane, load, seconds):
     """Have the metrics fetched for so many seconds after the first time."""
-    plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", WAIT)
+    apply_definitions(plane.kubectl)
     plane.kubectl("create", "namespace", HOME)
     async with prometheus() as url, Client(connect(str(plane.kubeconfig))) as client:
         await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
