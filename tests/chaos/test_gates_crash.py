@@ -28,8 +28,8 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from helpers.controller import connected
-from helpers.crashing import LEASE, Plan, Undisturbed, live
-from helpers.flow_manifests import (
+from helpers.faults.crashing import LEASE, Plan, Undisturbed, live
+from helpers.flow.manifests import (
     app,
     app_context,
     container_task,
@@ -38,7 +38,7 @@ from helpers.flow_manifests import (
     keptn,
     task_definition,
 )
-from helpers.flows import GATE, Flow, gates, is_released
+from helpers.flow.namespace import GATE, Flow, gates, is_released
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]

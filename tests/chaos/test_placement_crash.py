@@ -14,7 +14,7 @@ from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
 from harbourmaster.controller.placement import session
 from helpers.cluster import fresh_namespace
 from helpers.controller import connected
-from helpers.crashing import MortalClient, Plan, live
+from helpers.faults.crashing import MortalClient, Plan, live
 from helpers.member_planes import leave, members_of, two_planes
 from helpers.placed import config_map
 from helpers.placing_flow import Flow

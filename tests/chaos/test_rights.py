@@ -25,10 +25,11 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.playground.installation import Installation
-from helpers.api_proxy import ApiProxy, Fault
 from helpers.cluster import eventually
 from helpers.controller import connected
-from helpers.flow_manifests import (
+from helpers.faults.api_proxy import ApiProxy, Fault
+from helpers.flow.installation import HOME, Harbour
+from helpers.flow.manifests import (
     IMAGE,
     RESOURCES,
     app,
@@ -42,17 +43,16 @@ from helpers.flow_manifests import (
     task_definition,
     without_outcome,
 )
-from helpers.flows import WATCHED
-from helpers.harbour import HOME, Harbour
+from helpers.flow.namespace import WATCHED
 from helpers.manifests import DEPLOY
 from helpers.objects import cluster_policy
 from helpers.patience import PATIENCE
-from helpers.rescheduling import Case, Plane, ready_field
-from helpers.rescheduling_objects import budget
-from helpers.rescheduling_place import Place
+from helpers.rescheduling.case_cluster import CaseCluster
+from helpers.rescheduling.cases import Case, Plane, ready_field
+from helpers.rescheduling.objects import budget
+from helpers.rescheduling.toy_kubelet import SLOW
 from helpers.rights import kubeconfig
 from helpers.schemas import open_definition
-from helpers.toy_kubelet import SLOW
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(480)]
 
@@ -445,7 +445,7 @@ async def made_room(plane):
         file.write_text(kubeconfig(plane.kubeconfig, token))
         places = []
         for name in ("evicted", "violated", "shortened"):
-            places.append(Place(field, Case(name, None, {}), asyncio.Event()))
+            places.append(CaseCluster(field, Case(name, None, {}), asyncio.Event()))
             await places[-1].open()
         evicted, violated, shortened = places
         async with field.controlled({}, "--leader-election-enabled=true", kubeconfig=file):

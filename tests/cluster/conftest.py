@@ -10,11 +10,11 @@ import pytest
 
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
-from helpers.ailing import Ailing
 from helpers.controller import connected
-from helpers.harbour import DEFAULTS, FLAGS, Harbour, config
+from helpers.doctor.deployed_installation import DeployedInstallation
+from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
 from helpers.patience import TEST_SECONDS
-from helpers.rescheduling import outcomes_of
+from helpers.rescheduling.cases import outcomes_of
 from helpers.schemas import apply_definitions
 
 HERE = Path(__file__).parent
@@ -56,11 +56,11 @@ def harbour(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def ailing(tmp_path_factory):
+def deployed(tmp_path_factory):
     """An installation with its Deployments, which tests break and heal again."""
-    with ControlPlane(tmp_path_factory.mktemp("ailing")) as plane:
+    with ControlPlane(tmp_path_factory.mktemp("deployed")) as plane:
         plane.add_nodes(2)
-        with Ailing(plane) as found:
+        with DeployedInstallation(plane) as found:
             plane.restart("kube-controller-manager")
             yield found
 

@@ -15,7 +15,7 @@ from harbourmaster.api.resources import (
     ANALYSIS_VALUE_TEMPLATES,
 )
 from helpers.controller import connected
-from helpers.metric_world import MetricWorld
+from helpers.metrics_namespace import MetricsNamespace
 from helpers.scripted_prometheus import Said, ScriptedPrometheus, matrix
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -24,7 +24,7 @@ TIMEFRAME = {"from": "2026-03-01T11:55:00Z", "to": "2026-03-01T12:00:00Z"}
 BEGIN = 1772366100
 
 
-class AnalysisWorld(MetricWorld):
+class AnalysesNamespace(MetricsNamespace):
     """A namespace with analyses, and a controller for it."""
 
     def say(self, query, value):
@@ -103,7 +103,7 @@ READY_OBJECTIVE = (
 @pytest.fixture
 async def world(control_plane, namespace):
     async with connected(control_plane.kubeconfig) as client, ScriptedPrometheus() as server:
-        found = AnalysisWorld(client, namespace)
+        found = AnalysesNamespace(client, namespace)
         found.server = server
         async with found.controlled():
             yield found

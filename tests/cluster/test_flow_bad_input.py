@@ -17,14 +17,14 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from helpers.cluster import fresh_namespace
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     app,
     container_task,
     deployment,
     keptn,
     of_kind,
 )
-from helpers.flows import gates
+from helpers.flow.namespace import gates
 from helpers.patience import COLLECTED
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]

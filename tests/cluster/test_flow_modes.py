@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.resources import APP_VERSIONS, PODS, TASKS, WORKLOAD_VERSIONS
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     OUTCOME,
     app,
     app_context,
@@ -14,7 +14,7 @@ from helpers.flow_manifests import (
     evaluation_definition,
     keptn,
 )
-from helpers.flows import phases
+from helpers.flow.namespace import phases
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -16,8 +16,8 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from helpers.flow_manifests import RESOURCES, container_task, deployment, keptn, owner
-from helpers.flows import gates
+from helpers.flow.manifests import RESOURCES, container_task, deployment, keptn, owner
+from helpers.flow.namespace import gates
 from helpers.patience import WAIT
 from helpers.schemas import open_definition
 

@@ -19,7 +19,7 @@ from harbourmaster.controller.lifecycle import watches
 from harbourmaster.lifecycle.evaluations import PRE, evaluation_for
 from harbourmaster.lifecycle.model import AppVersion, AppVersionSpec, EvaluationDefinition
 from helpers.controller import connected
-from helpers.flow_manifests import metric
+from helpers.flow.manifests import metric
 from helpers.gate_place import Place
 from helpers.lifecycle import running
 from helpers.patience import PATIENCE

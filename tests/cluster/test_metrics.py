@@ -14,7 +14,7 @@ from helpers.cluster import (
     fresh_namespace,
 )
 from helpers.controller import connected
-from helpers.metric_world import MetricWorld, moment
+from helpers.metrics_namespace import MetricsNamespace, moment
 from helpers.patience import WAIT
 from helpers.scripted_prometheus import Said, ScriptedPrometheus, matrix, vector
 
@@ -34,7 +34,7 @@ async def world(request, control_plane):
     kubectl = control_plane.kubectl
     name = fresh_namespace(kubectl, request.node.name)
     async with connected(control_plane.kubeconfig) as client:
-        yield MetricWorld(client, name)
+        yield MetricsNamespace(client, name)
     delete_namespace(kubectl, name)
 
 
@@ -185,7 +185,7 @@ async def test_a_provider_may_come_late(controlled, server):
 
 async def test_a_provider_of_another_namespace_is_none(controlled, server, kubectl, request):
     other = fresh_namespace(kubectl, f"{request.node.name}-other")
-    there = MetricWorld(controlled.client, other)
+    there = MetricsNamespace(controlled.client, other)
     await there.provider(server.url)
     await controlled.metric()
     assert await controlled.until_fault() == "provider prometheus not found"

@@ -6,9 +6,9 @@ import pytest
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES
-from helpers.rescheduling import Cases
-from helpers.rescheduling_objects import RESERVATIONS, removable
-from helpers.toy_kubelet import SLOW
+from helpers.rescheduling.cases import Cases
+from helpers.rescheduling.objects import RESERVATIONS, removable
+from helpers.rescheduling.toy_kubelet import SLOW
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

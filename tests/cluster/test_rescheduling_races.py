@@ -9,8 +9,8 @@ import pytest
 
 from harbourmaster.api.resources import DAEMON_SETS, PODS, REPLICA_SETS, Resource
 from harbourmaster.kube.errors import ApiError
-from helpers.rescheduling import Cases
-from helpers.rescheduling_objects import (
+from helpers.rescheduling.cases import Cases
+from helpers.rescheduling.objects import (
     ANNOTATION,
     CASE,
     IMPORTANT,
@@ -21,7 +21,7 @@ from helpers.rescheduling_objects import (
     pod,
     removable,
 )
-from helpers.toy_kubelet import APART, NODES, SLOW, UNREADY
+from helpers.rescheduling.toy_kubelet import APART, NODES, SLOW, UNREADY
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

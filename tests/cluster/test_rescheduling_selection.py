@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.rescheduling import Cases
-from helpers.rescheduling_objects import (
+from helpers.rescheduling.cases import Cases
+from helpers.rescheduling.objects import (
     ANNOTATION,
     OURS,
     TOLERATED,
@@ -13,7 +13,7 @@ from helpers.rescheduling_objects import (
     budget,
     removable,
 )
-from helpers.toy_kubelet import ENDED, SLOW
+from helpers.rescheduling.toy_kubelet import ENDED, SLOW
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -19,7 +19,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     app,
     app_context,
     container_task,
@@ -31,7 +31,7 @@ from helpers.flow_manifests import (
     task_definition,
     template,
 )
-from helpers.flows import GATE, gates, phases
+from helpers.flow.namespace import GATE, gates, phases
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -30,7 +30,7 @@ from helpers.cluster import (
     fresh_namespace,
 )
 from helpers.controller import connected
-from helpers.flow_manifests import container_task
+from helpers.flow.manifests import container_task
 from helpers.gate_place import Place, annotations
 from helpers.gated import CHECKED, MINE, REMOVED
 from helpers.lifecycle import running

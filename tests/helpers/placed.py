@@ -23,7 +23,7 @@ from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from helpers.metric_world import Events
+from helpers.metrics_namespace import Events
 from helpers.patience import PATIENCE, WAIT
 from helpers.schemas import open_definition
 

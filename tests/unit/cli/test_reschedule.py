@@ -15,7 +15,7 @@ import yaml
 from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.cli.main import main
 from helpers.fake_api import FakeApi
-from helpers.rescheduling_objects import (
+from helpers.rescheduling.objects import (
     RESERVATIONS,
     TOLERATED,
     budget,

@@ -22,7 +22,7 @@ from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
 from helpers.controller import Controller
-from helpers.gate_load import Bulk, resident_mb
+from helpers.load.gates import Bulk, resident_mb
 from helpers.schemas import apply_definitions
 
 NAMESPACE = "load"
@@ -32,7 +32,7 @@ FLAGS = (
     "--leader-election-enabled=false",
     "--metrics-allowed-addresses=127.0.0.0/8",
 )
-SCRIPT = Path(__file__).with_name("scripted_prometheus.py")
+SCRIPT = Path(__file__).parents[1] / "scripted_prometheus.py"
 SOUND, HUNG = "sound", "hung"
 PATIENCE = 600.0
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -36,7 +36,7 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.kube.reflector import Reflector
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     OUTCOME,
     PROVIDER,
     RESOURCES,

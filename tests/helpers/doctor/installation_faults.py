@@ -6,8 +6,8 @@ import base64
 import contextlib
 import json
 
-from helpers import ailing as told
-from helpers.ailing import CERTIFICATE, HOME, NAME, Meddler, webhook_of
+from helpers.doctor import deployed_installation
+from helpers.doctor.deployed_installation import CERTIFICATE, HOME, NAME, OtherWebhook, webhook_of
 
 MUTATING = "mutatingwebhookconfiguration"
 VALIDATING = "validatingwebhookconfiguration"
@@ -17,96 +17,98 @@ ANNOTATED = {"keptn.sh/lifecycle-toolkit": "enabled"}
 
 
 def strange(configuration):
-    authority, _ = told.strange_bundle()
+    authority, _ = deployed_installation.strange_bundle()
     bundle = base64.b64encode(authority.certificate).decode()
     webhook_of(configuration, GATED)["clientConfig"]["caBundle"] = bundle
 
 
-def untrusted_bundle(ailing, _directory):
-    return ailing.edited(MUTATING, NAME, strange)
+def untrusted_bundle(deployed, _directory):
+    return deployed.edited(MUTATING, NAME, strange)
 
 
-def no_bundle(ailing, _directory):
+def no_bundle(deployed, _directory):
     def edit(one):
         del one["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
 
-    return ailing.edited("crd", "keptnapps.lifecycle.keptn.sh", edit)
+    return deployed.edited("crd", "keptnapps.lifecycle.keptn.sh", edit)
 
 
-def ended_certificate(ailing, _directory):
+def ended_certificate(deployed, _directory):
     def edit(one):
-        data = ailing.certificates()
-        leaf = told.ended_leaf(data, [f"harbourmaster-webhook.{HOME}.svc"])
+        data = deployed.certificates()
+        leaf = deployed_installation.ended_leaf(data, [f"harbourmaster-webhook.{HOME}.svc"])
         one["data"]["tls.crt"] = base64.b64encode(leaf.certificate).decode()
         one["data"]["tls.key"] = base64.b64encode(leaf.key).decode()
 
-    return ailing.edited("secret", CERTIFICATE, edit, HOME)
+    return deployed.edited("secret", CERTIFICATE, edit, HOME)
 
 
-def no_secret(ailing, _directory):
+def no_secret(deployed, _directory):
     @contextlib.contextmanager
     def fault():
-        with ailing.paused():
-            stored = ailing.stored("secret", CERTIFICATE, HOME)
-            ailing.kubectl("delete", "secret", CERTIFICATE, "--namespace", HOME)
+        with deployed.paused():
+            stored = deployed.stored("secret", CERTIFICATE, HOME)
+            deployed.kubectl("delete", "secret", CERTIFICATE, "--namespace", HOME)
             try:
                 yield
             finally:
                 for key in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
                     stored["metadata"].pop(key, None)
-                ailing.kubectl("create", "--filename=-", stdin=json.dumps(stored))
+                deployed.kubectl("create", "--filename=-", stdin=json.dumps(stored))
 
     return fault()
 
 
-def no_configuration(ailing, _directory):
-    return ailing.gone(VALIDATING, NAME, None, is_paused=True)
+def no_configuration(deployed, _directory):
+    return deployed.gone(VALIDATING, NAME, None, is_paused=True)
 
 
-def other_policy(ailing, _directory):
-    return ailing.edited(
+def other_policy(deployed, _directory):
+    return deployed.edited(
         MUTATING, NAME, lambda one: webhook_of(one, GATED).update(failurePolicy="Ignore")
     )
 
 
-def less_rules(ailing, _directory):
-    return ailing.edited(MUTATING, NAME, lambda one: one["webhooks"].remove(webhook_of(one, PODS)))
+def less_rules(deployed, _directory):
+    return deployed.edited(
+        MUTATING, NAME, lambda one: one["webhooks"].remove(webhook_of(one, PODS))
+    )
 
 
-def no_label(ailing, _directory):
+def no_label(deployed, _directory):
     @contextlib.contextmanager
     def fault():
         metadata = {"name": "unlabelled", "annotations": ANNOTATED}
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-        with ailing.paused(), ailing.there(manifest):
+        with deployed.paused(), deployed.there(manifest):
             yield
 
     return fault()
 
 
-def no_kind(ailing, _directory):
+def no_kind(deployed, _directory):
     name = "podschedulingpolicies.kupid.gardener.cloud"
-    return ailing.gone("crd", name, ailing.shipped("CustomResourceDefinition", name))
+    return deployed.gone("crd", name, deployed.shipped("CustomResourceDefinition", name))
 
 
-def no_conversion(ailing, _directory):
+def no_conversion(deployed, _directory):
     def edit(one):
         one["spec"]["conversion"] = {"strategy": "None"}
 
-    return ailing.edited("crd", "keptnapps.lifecycle.keptn.sh", edit, is_paused=False)
+    return deployed.edited("crd", "keptnapps.lifecycle.keptn.sh", edit, is_paused=False)
 
 
-def no_rights(ailing, _directory):
+def no_rights(deployed, _directory):
     name = "harbourmaster-webhook"
-    return ailing.gone("clusterrolebinding", name, ailing.shipped("ClusterRoleBinding", name))
+    return deployed.gone("clusterrolebinding", name, deployed.shipped("ClusterRoleBinding", name))
 
 
-def dead_webhook(ailing, _directory):
-    return ailing.killed("webhook")
+def dead_webhook(deployed, _directory):
+    return deployed.killed("webhook")
 
 
-def no_leader(ailing, _directory):
-    return ailing.ended("controller")
+def no_leader(deployed, _directory):
+    return deployed.ended("controller")
 
 
 def takes_away(pod):
@@ -119,39 +121,39 @@ def never_ends(pod):
     return [{"op": "add", "path": "/spec/tolerations/-", "value": toleration}]
 
 
-def meddled(patch):
-    def fault(ailing, directory):
+def with_other_webhook(patch):
+    def fault(deployed, directory):
         @contextlib.contextmanager
-        def meddling():
+        def beside():
             with (
-                Meddler(directory, patch) as other,
-                ailing.there(other.configuration("meddler")),
+                OtherWebhook(directory, patch) as other,
+                deployed.there(other.configuration("meddler")),
             ):
                 yield
 
-        return meddling()
+        return beside()
 
     return fault
 
 
-def bad_settings(ailing, _directory):
-    return ailing.configured("controller", "--webhook-timeout-seconds=soon")
+def bad_settings(deployed, _directory):
+    return deployed.configured("controller", "--webhook-timeout-seconds=soon")
 
 
-def nobody_opens(ailing, _directory):
+def nobody_opens(deployed, _directory):
     metadata = {"name": "waiting", "annotations": ANNOTATED}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
     @contextlib.contextmanager
     def fault():
         flag = "--controllers=registration,namespaces,metrics"
-        with ailing.configured("controller", flag), ailing.there(manifest):
+        with deployed.configured("controller", flag), deployed.there(manifest):
             yield
 
     return fault()
 
 
-def broken_policy(ailing, _directory):
+def broken_policy(deployed, _directory):
     policy = {
         "apiVersion": "kupid.gardener.cloud/v1alpha1",
         "kind": "ClusterPodSchedulingPolicy",
@@ -165,8 +167,8 @@ def broken_policy(ailing, _directory):
     @contextlib.contextmanager
     def fault():
         with contextlib.ExitStack() as stack:
-            with ailing.gone(VALIDATING, NAME, None, is_paused=True):
-                create = ailing.kubectl
+            with deployed.gone(VALIDATING, NAME, None, is_paused=True):
+                create = deployed.kubectl
                 for _ in range(50):
                     # The API server asks the webhook for a moment after it went.
                     made = create("create", "-f=-", stdin=json.dumps(policy), check=False)
@@ -174,7 +176,7 @@ def broken_policy(ailing, _directory):
                         break
                 assert made.returncode == 0, made.stderr
                 gone = ("delete", "--ignore-not-found", "-f=-")
-                stack.callback(lambda: ailing.kubectl(*gone, stdin=json.dumps(policy)))
+                stack.callback(lambda: deployed.kubectl(*gone, stdin=json.dumps(policy)))
             yield
 
     return fault()
@@ -247,12 +249,12 @@ FAULTS = {
         "logs deployment/harbourmaster-controller",
     ),
     "a webhook that takes ours away": (
-        meddled(takes_away),
+        with_other_webhook(takes_away),
         ("other webhooks", "fault", "pod: the pod lacks part of what we gave it: one of meddler"),
         "exclude our fields there",
     ),
     "a webhook that never ends": (
-        meddled(never_ends),
+        with_other_webhook(never_ends),
         ("other webhooks", "fault", "pod: spec.tolerations of a pod change each time"),
         "have only one of the two",
     ),

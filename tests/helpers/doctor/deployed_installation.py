@@ -19,7 +19,7 @@ from harbourmaster.cli.doctor.context import Options
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.playground import manifests
 from harbourmaster.playground.installation import Installation
-from helpers.harbour import FLAGS, HOME
+from helpers.flow.installation import FLAGS, HOME
 from helpers.patience import PATIENCE, WAIT
 
 LEASE = (
@@ -32,7 +32,7 @@ CERTIFICATE = "harbourmaster-webhook-cert"
 NAME = "harbourmaster"
 
 
-class Ailing:
+class DeployedInstallation:
     """Harbourmaster at work, with its Deployments, whose pods kwok only plays.
 
     Each fault is a context: it is there inside, and gone after.
@@ -230,7 +230,7 @@ def named(report, check, severity, words):
     ]
 
 
-class Meddler:
+class OtherWebhook:
     """A webhook of somebody else, which answers each pod with ``patch(pod)``."""
 
     def __init__(self, directory, patch):

@@ -34,7 +34,7 @@ class Events:
         self._on_event()
 
 
-class MetricWorld:
+class MetricsNamespace:
     """A namespace of metrics; ``controlled`` runs a controller, which may be done again."""
 
     def __init__(self, client, namespace):
