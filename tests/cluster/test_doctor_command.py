@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import yaml
 
 from harbourmaster.registration.break_glass import ANNOTATION
 from helpers.cluster import eventually
+from helpers.command import harbourmaster
 from helpers.controller import connected
 from helpers.doctor import deployed_installation
 from helpers.doctor.deployed_installation import HOME, NAME, look, named, until
 from helpers.doctor.installation_faults import ANNOTATED, MUTATING, VALIDATING
 from helpers.flow.installation import Harbour
-from helpers.patience import PATIENCE, WAIT
+from helpers.patience import WAIT
 from helpers.rights import kubeconfig
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -31,11 +29,7 @@ async def client(deployed):
 
 
 def doctor(file, *arguments):
-    command = [sys.executable, "-m", "harbourmaster.cli.main", "doctor", *arguments]
-    environment = {**os.environ, "KUBECONFIG": str(file)}
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
+    return harbourmaster("doctor", *arguments, kubeconfig=file)
 
 
 def test_the_command_prints_a_line_for_each_check_and_the_verdict_last(deployed):
