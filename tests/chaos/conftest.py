@@ -17,7 +17,7 @@ from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.playground.installation import Installation
 from helpers.faults.balancer import Backend, Balancer
-from helpers.load.api_server import Load
+from helpers.load.reviews import Load
 from helpers.objects import body, cluster_policy, large_deployment
 
 NAME = "harbourmaster-webhook.harbourmaster-system.svc"
