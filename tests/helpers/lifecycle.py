@@ -30,7 +30,7 @@ RECONCILERS = {
     watches.WORKLOADS: f"{LIFECYCLE}.workloads:Workloads",
     watches.CREATION_REQUESTS: f"{LIFECYCLE}.creation_requests:CreationRequests",
     watches.APPS: f"{LIFECYCLE}.apps:Apps",
-    watches.APP_VERSIONS: f"{LIFECYCLE}.app_versions:AppVersions",
+    watches.APP_VERSIONS: f"{LIFECYCLE}.versions:AppVersions",
     watches.WORKLOAD_VERSIONS: f"{LIFECYCLE}.workload_versions:WorkloadVersions",
     watches.TASKS: f"{LIFECYCLE}.tasks:Tasks",
     watches.TASK_DEFINITIONS: f"{LIFECYCLE}.task_definitions:TaskDefinitions",
