@@ -28,11 +28,11 @@ from helpers.cluster import (
 from helpers.gate import divide
 from helpers.objects import cluster_policy, policy
 from helpers.prometheus import scraped
+from helpers.schemas import apply_definitions
 from helpers.server import Server
 from helpers.stalls import Stalls
 from helpers.workers import ByModule
 
-CRDS = Path(__file__).parents[1] / "deploy/crds"
 HERE = Path(__file__).parent
 
 
@@ -146,8 +146,7 @@ def server(control_plane, tmp_path_factory):
     Policies are added to it and never taken away, so each of a test's is for its own namespaces.
     """
     kubectl = control_plane.kubectl
-    kubectl("apply", f"--kustomize={CRDS}")
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    apply_definitions(kubectl)
     namespace = fresh_namespace(kubectl, "shared-server", SERVED)
     invalid = json.dumps(cluster_policy("tried", nodeName="no name"))
     ready = policy("ready", namespace, nodeSelector={"example.com/ready": ""})

@@ -38,7 +38,7 @@ from servers import (  # noqa: E402
 )
 
 from harbourmaster.playground.control_plane import ControlPlane  # noqa: E402
-from helpers.gate_load import measure_apps, measure_release  # noqa: E402
+from helpers.load.gates import measure_apps, measure_release  # noqa: E402
 from helpers.objects import body, cluster_policy, large_deployment, policy  # noqa: E402
 
 RUNS = 5

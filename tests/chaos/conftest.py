@@ -16,8 +16,8 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.playground.installation import Installation
-from helpers.api_server_load import Load
-from helpers.balancer import Backend, Balancer
+from helpers.faults.balancer import Backend, Balancer
+from helpers.load.reviews import Load
 from helpers.objects import body, cluster_policy, large_deployment
 
 NAME = "harbourmaster-webhook.harbourmaster-system.svc"

@@ -12,12 +12,19 @@ import time
 import pytest
 
 from harbourmaster.playground.api import client_context, request
-from helpers.api_proxy import Fault, busiest
-from helpers.audit import staleness, trespasses
-from helpers.harmed import LEASE, LONG, equals, harmed, note, until
+from helpers.faults.api_proxy import Fault, busiest
+from helpers.faults.audit import staleness, trespasses
+from helpers.faults.proxied_installation import (
+    LEASE,
+    LONG,
+    equals,
+    note,
+    proxied_installation,
+    until,
+)
+from helpers.faults.stored_objects import MUTATING, POLICIES, SECRET, VALIDATING, namespace
 from helpers.objects import cluster_policy, policy, workload
 from helpers.reviewing import Reviews, Steady
-from helpers.stored import MUTATING, POLICIES, SECRET, VALIDATING, namespace
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -63,7 +70,7 @@ LABELLED_AFTER = {"north": "true", "south": None}
 
 @pytest.fixture(scope="module")
 def harbour(request, tmp_path_factory):
-    with harmed(request, tmp_path_factory, controllers=2) as found:
+    with proxied_installation(request, tmp_path_factory, controllers=2) as found:
         stored = found.stored
         tier = {"namespaces": {TIER: "gold"}, "nodeSelector": {TIER: "gold"}}
         stored.put(f"{POLICIES}/clusterpodschedulingpolicies/tier", cluster_policy("tier", **tier))

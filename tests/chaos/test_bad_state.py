@@ -13,12 +13,12 @@ import pytest
 from harbourmaster.playground.volumes import publish
 from harbourmaster.playground.workloads import CERTIFICATE_KEYS
 from helpers.authorities import foreign_authority, foreign_leaf, pem
-from helpers.harmed import LEASE, equals, harmed, note, until
+from helpers.faults.proxied_installation import LEASE, equals, note, proxied_installation, until
+from helpers.faults.stored_objects import LEASE as LEASE_PATH
+from helpers.faults.stored_objects import MUTATING, POLICIES, SECRET, VALIDATING, namespace
 from helpers.objects import cluster_policy, workload
 from helpers.registered import KEYS, bundles_of, data_of, served_leaf, trusts
 from helpers.reviewing import NAME, Reviews, Steady
-from helpers.stored import LEASE as LEASE_PATH
-from helpers.stored import MUTATING, POLICIES, SECRET, VALIDATING, namespace
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -40,7 +40,7 @@ FLAGS = {
 
 @pytest.fixture(scope="module")
 def harbour(request, tmp_path_factory):
-    with harmed(request, tmp_path_factory, arguments=FLAGS) as found:
+    with proxied_installation(request, tmp_path_factory, arguments=FLAGS) as found:
         policy = cluster_policy("pool", pods={"app": "web"}, nodeSelector=SELECTOR)
         found.stored.put(f"{POLICIES}/clusterpodschedulingpolicies/pool", policy)
         found.stored.put("/api/v1/namespaces/home", namespace("home"))

@@ -10,7 +10,6 @@ import re
 import time
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -29,8 +28,8 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from helpers.controller import connected
-from helpers.crashing import LEASE, Plan, Undisturbed, live
-from helpers.flow_manifests import (
+from helpers.faults.crashing import LEASE, Plan, Undisturbed, live
+from helpers.flow.manifests import (
     app,
     app_context,
     container_task,
@@ -39,12 +38,11 @@ from helpers.flow_manifests import (
     keptn,
     task_definition,
 )
-from helpers.flows import GATE, Flow, gates, is_released
-from helpers.patience import WAIT
+from helpers.flow.namespace import GATE, Flow, gates, is_released
+from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-CRDS = Path(__file__).parents[2] / "deploy/crds"
 IS_LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
 CALM = 120.0
 LONGEST = 3000.0
@@ -198,8 +196,7 @@ async def begun(client, name):
 async def test_a_controller_that_dies_at_every_write_does_the_same(throwaway_control_plane):
     plane = await asyncio.to_thread(throwaway_control_plane)
     plane.add_nodes(1)
-    plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", WAIT)
+    apply_definitions(plane.kubectl)
     async with connected(plane.kubeconfig) as client, begun(client, "calm") as calm:
         undisturbed = Undisturbed()
         over = partial(calm.until, lambda: has_ended(calm), CALM)

@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from helpers.gate_load import measure_apps, measure_release
+from helpers.load.gates import measure_apps, measure_release
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 

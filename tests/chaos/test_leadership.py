@@ -14,10 +14,10 @@ import time
 
 import pytest
 
-from helpers.api_proxy import Fault
-from helpers.audit import staleness, terms, trespasses, work
-from helpers.harmed import LEASE, equals, harmed, note, until
-from helpers.stored import VALIDATING, namespace
+from helpers.faults.api_proxy import Fault
+from helpers.faults.audit import staleness, terms, trespasses, work
+from helpers.faults.proxied_installation import LEASE, equals, note, proxied_installation, until
+from helpers.faults.stored_objects import VALIDATING, namespace
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -29,7 +29,7 @@ PAUSE = 0.05
 
 @pytest.fixture(scope="module")
 def harbour(request, tmp_path_factory):
-    with harmed(request, tmp_path_factory, controllers=2) as found:
+    with proxied_installation(request, tmp_path_factory, controllers=2) as found:
         for name in RESTLESS:
             found.stored.put(_path(name), namespace(name))
         yield found

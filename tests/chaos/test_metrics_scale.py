@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from helpers.metric_load import Load, measure
+from helpers.load.metrics import Load, measure
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -11,7 +11,7 @@ import yaml
 
 from harbourmaster.playground.api import ask
 from harbourmaster.playground.ports import free_ports
-from helpers.harmed import until
+from helpers.faults.proxied_installation import until
 from helpers.observed import VALUE_PORTS
 
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(300)]

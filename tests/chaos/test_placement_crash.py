@@ -14,11 +14,11 @@ from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
 from harbourmaster.controller.placement import session
 from helpers.cluster import fresh_namespace
 from helpers.controller import connected
-from helpers.crashing import MortalClient, Plan, live
+from helpers.faults.crashing import MortalClient, Plan, live
 from helpers.member_planes import leave, members_of, two_planes
-from helpers.patience import WAIT
 from helpers.placed import config_map
 from helpers.placing_flow import Flow
+from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -41,9 +41,7 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def planes(control_plane, request, tmp_path_factory):
     """Two member API servers; the shared one manages them."""
-    crds = request.config.rootpath / "deploy/crds"
-    control_plane.kubectl("apply", "--server-side", f"--kustomize={crds}")
-    control_plane.kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+    apply_definitions(control_plane.kubectl)
     with two_planes(tmp_path_factory) as found:
         yield found
 

@@ -10,12 +10,12 @@ from functools import partial
 
 import pytest
 
-from helpers.crashing import LEASE, Plan, Undisturbed, live
+from helpers.faults.crashing import LEASE, Plan, Undisturbed, live
 from helpers.patience import PATIENCE
-from helpers.rescheduling import HOME, SETTINGS, Case, Plane, ready_field
-from helpers.rescheduling_objects import TAINT, budget, is_clean
-from helpers.rescheduling_place import Place
-from helpers.toy_kubelet import NODES, SLOW
+from helpers.rescheduling.case_cluster import CaseCluster
+from helpers.rescheduling.cases import HOME, SETTINGS, Case, Plane, ready_field
+from helpers.rescheduling.objects import TAINT, budget, is_clean
+from helpers.rescheduling.toy_kubelet import NODES, SLOW
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -62,7 +62,7 @@ class Scene:
 
     async def _place(self, name):
         case = Case(f"{name}-{self._name}", None, {})
-        place = Place(self._field, case, asyncio.Event())
+        place = CaseCluster(self._field, case, asyncio.Event())
         await place.open()
         self.places.append(place)
         return place

@@ -25,10 +25,11 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.playground.installation import Installation
-from helpers.api_proxy import ApiProxy, Fault
 from helpers.cluster import eventually
 from helpers.controller import connected
-from helpers.flow_manifests import (
+from helpers.faults.api_proxy import ApiProxy, Fault
+from helpers.flow.installation import HOME, Harbour
+from helpers.flow.manifests import (
     IMAGE,
     RESOURCES,
     app,
@@ -42,16 +43,16 @@ from helpers.flow_manifests import (
     task_definition,
     without_outcome,
 )
-from helpers.flows import WATCHED
-from helpers.harbour import HOME, Harbour
+from helpers.flow.namespace import WATCHED
 from helpers.manifests import DEPLOY
 from helpers.objects import cluster_policy
 from helpers.patience import PATIENCE
-from helpers.rescheduling import Case, Plane, ready_field
-from helpers.rescheduling_objects import budget
-from helpers.rescheduling_place import Place
+from helpers.rescheduling.case_cluster import CaseCluster
+from helpers.rescheduling.cases import Case, Plane, ready_field
+from helpers.rescheduling.objects import budget
+from helpers.rescheduling.toy_kubelet import SLOW
 from helpers.rights import kubeconfig
-from helpers.toy_kubelet import SLOW
+from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(480)]
 
@@ -215,30 +216,6 @@ def measured(kubectl):
     for version in ("v1beta1", "v1beta2"):
         url = f"/apis/custom.metrics.k8s.io/{version}/{path}"
         eventually(lambda url=url: kubectl("get", "--raw", url, check=False).stdout)
-
-
-def rollouts():
-    """Argo's Rollouts as a kind; nobody moves them but the test."""
-    resource = RESOURCES["Rollout"]
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": resource.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": {"plural": resource.plural, "singular": "rollout", "kind": resource.kind},
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
 
 
 def metrics(kubectl):
@@ -437,7 +414,7 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
     ):
         assert {right[0] for right in granted(kubectl)} == set(ACCOUNTS.values())
         assert plugin_refuses(kubectl)
-        kubectl("apply", "-f=-", stdin=json.dumps(rollouts()))
+        kubectl("apply", "-f=-", stdin=json.dumps(open_definition(RESOURCES["Rollout"])))
         kubectl("apply", "-f=-", stdin=json.dumps(cluster_policy(pods={"a": "b"}, nodeName="n")))
         undone(kubectl)
         measured(kubectl)
@@ -468,7 +445,7 @@ async def made_room(plane):
         file.write_text(kubeconfig(plane.kubeconfig, token))
         places = []
         for name in ("evicted", "violated", "shortened"):
-            places.append(Place(field, Case(name, None, {}), asyncio.Event()))
+            places.append(CaseCluster(field, Case(name, None, {}), asyncio.Event()))
             await places[-1].open()
         evicted, violated, shortened = places
         async with field.controlled({}, "--leader-election-enabled=true", kubeconfig=file):

@@ -12,7 +12,7 @@ import pytest
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.playground.installation import Installation
-from helpers.bulk import create_all
+from helpers.load.bulk import create_all
 from helpers.objects import cluster_policy, policy, required
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]

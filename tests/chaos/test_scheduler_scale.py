@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from helpers.scheduling_load import measure_placing, report
+from helpers.load.scheduling import measure_placing, report
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 

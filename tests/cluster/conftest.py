@@ -10,13 +10,14 @@ import pytest
 
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
-from helpers.ailing import Ailing
 from helpers.controller import connected
-from helpers.harbour import DEFAULTS, FLAGS, Harbour, config
-from helpers.patience import TEST_SECONDS, WAIT
+from helpers.doctor.deployed_installation import DeployedInstallation
+from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
+from helpers.patience import TEST_SECONDS
+from helpers.rescheduling.cases import outcomes_of
+from helpers.schemas import apply_definitions
 
 HERE = Path(__file__).parent
-CRDS = HERE.parents[1] / "deploy/crds"
 
 
 def pytest_collection_modifyitems(items):
@@ -32,8 +33,7 @@ def control_plane(control_plane):
     Of itself the garbage collector finds new kinds up to a minute later, and collects nothing
     while it looks; one that is started now knows them from the first.
     """
-    control_plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
-    control_plane.kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+    apply_definitions(control_plane.kubectl)
     control_plane.restart("kube-controller-manager")
     return control_plane
 
@@ -56,13 +56,19 @@ def harbour(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def ailing(tmp_path_factory):
+def deployed(tmp_path_factory):
     """An installation with its Deployments, which tests break and heal again."""
-    with ControlPlane(tmp_path_factory.mktemp("ailing")) as plane:
+    with ControlPlane(tmp_path_factory.mktemp("deployed")) as plane:
         plane.add_nodes(2)
-        with Ailing(plane) as found:
+        with DeployedInstallation(plane) as found:
             plane.restart("kube-controller-manager")
             yield found
+
+
+@pytest.fixture(scope="module")
+def outcomes(request, tmp_path_factory):
+    """What became of a module's ``CASES`` of rescheduling."""
+    return outcomes_of(request, tmp_path_factory, request.module.CASES)
 
 
 @pytest.fixture

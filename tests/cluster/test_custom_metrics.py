@@ -46,7 +46,7 @@ def place(request, tmp_path_factory):
     with ControlPlane(directory) as plane:
         plane.add_nodes(1)
         with Installation(plane, controllers=2, arguments={"controller": QUICK}) as installation:
-            yield Place(plane, installation)
+            yield MetricsCluster(plane, installation)
     if request.session.testsfailed == failed:
         shutil.rmtree(directory)
 
@@ -60,7 +60,7 @@ def space(place, request):
     delete_namespace(place.kubectl, name)
 
 
-class Place:
+class MetricsCluster:
     """The cluster, and who asks it."""
 
     def __init__(self, plane, installation):

@@ -12,7 +12,7 @@ import pytest
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.browser import chromium, visited
 from helpers.cluster import eventually
-from helpers.dashboard_place import PEOPLE, DashboardPlace
+from helpers.dashboard_installation import PEOPLE, DashboardInstallation
 from helpers.patience import PATIENCE
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -33,7 +33,7 @@ def place(request, tmp_path_factory):
     failed = request.session.testsfailed
     with ControlPlane(directory) as plane:
         plane.add_nodes(1)
-        with DashboardPlace(plane, directory) as found:
+        with DashboardInstallation(plane, directory) as found:
             yield found
     if request.session.testsfailed == failed:
         shutil.rmtree(directory)

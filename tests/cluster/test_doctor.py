@@ -6,20 +6,20 @@ import pytest
 
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.survey import observe
-from helpers.ailing import HOME, look, named, until
-from helpers.ailments import FAULTS
 from helpers.controller import connected
+from helpers.doctor.deployed_installation import HOME, look, named, until
+from helpers.doctor.installation_faults import FAULTS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture
-async def client(ailing):
-    async with connected(ailing.plane.kubeconfig) as found:
+async def client(deployed):
+    async with connected(deployed.plane.kubeconfig) as found:
         yield found
 
 
-async def test_a_healthy_installation_is_said_to_be_healthy(ailing, client):
+async def test_a_healthy_installation_is_said_to_be_healthy(deployed, client):
     report = await until(client, lambda found: found.healthy)
     assert report.summary == "Harbourmaster is healthy."
     assert {one.severity for one in report.findings} <= {"ok", "note"}
@@ -42,10 +42,10 @@ async def test_a_healthy_installation_is_said_to_be_healthy(ailing, client):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_each_fault_is_named_with_its_remedy_and_healed(ailing, client, tmp_path, fault):
+async def test_each_fault_is_named_with_its_remedy_and_healed(deployed, client, tmp_path, fault):
     make, (check, severity, words), remedy = FAULTS[fault]
     await until(client, lambda found: found.healthy)
-    with make(ailing, tmp_path):
+    with make(deployed, tmp_path):
         report = await until(client, lambda found: named(found, check, severity, words))
         assert all(remedy in one.remedy for one in named(report, check, severity, words))
         assert not report.healthy
@@ -55,16 +55,16 @@ async def test_each_fault_is_named_with_its_remedy_and_healed(ailing, client, tm
     await until(client, lambda found: found.healthy)
 
 
-async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(ailing, client):
+async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(deployed, client):
     spec = {
         "schedulerName": "keptn-scheduler",
         "containers": [{"name": "ledger", "image": "registry.example.com/ledger:3"}],
     }
     metadata = {"name": "waits", "namespace": "default"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    with ailing.there(pod):
+    with deployed.there(pod):
         await until(client, lambda found: named(found, "leftovers", "fault", "pod waits"))
-        with ailing.configured("controller", "--scheduler-enabled=true"):
+        with deployed.configured("controller", "--scheduler-enabled=true"):
             report = await look(client)
             assert not any("waits" in one.subject for one in report.findings)
             observed = await observe(Installation(client, HOME))

@@ -4,58 +4,52 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import yaml
 
 from harbourmaster.registration.break_glass import ANNOTATION
-from helpers import ailing as told
-from helpers.ailing import HOME, NAME, look, named, until
-from helpers.ailments import ANNOTATED, MUTATING, VALIDATING
 from helpers.cluster import eventually
+from helpers.command import harbourmaster
 from helpers.controller import connected
-from helpers.harbour import Harbour
-from helpers.patience import PATIENCE, WAIT
+from helpers.doctor import deployed_installation
+from helpers.doctor.deployed_installation import HOME, NAME, look, named, until
+from helpers.doctor.installation_faults import ANNOTATED, MUTATING, VALIDATING
+from helpers.flow.installation import Harbour
+from helpers.patience import WAIT
 from helpers.rights import kubeconfig
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture
-async def client(ailing):
-    async with connected(ailing.plane.kubeconfig) as found:
+async def client(deployed):
+    async with connected(deployed.plane.kubeconfig) as found:
         yield found
 
 
 def doctor(file, *arguments):
-    command = [sys.executable, "-m", "harbourmaster.cli.main", "doctor", *arguments]
-    environment = {**os.environ, "KUBECONFIG": str(file)}
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
+    return harbourmaster("doctor", *arguments, kubeconfig=file)
 
 
-def test_the_command_prints_a_line_for_each_check_and_the_verdict_last(ailing):
-    done = doctor(ailing.plane.kubeconfig)
+def test_the_command_prints_a_line_for_each_check_and_the_verdict_last(deployed):
+    done = doctor(deployed.plane.kubeconfig)
     assert (done.returncode, done.stderr) == (0, "")
     *lines, empty, verdict = done.stdout.splitlines()
     assert (empty, verdict) == ("", "Harbourmaster is healthy.")
     assert "ok        canary          a pod tried in default was answered by version" in done.stdout
-    found = json.loads(doctor(ailing.plane.kubeconfig, "-o", "json").stdout)
+    found = json.loads(doctor(deployed.plane.kubeconfig, "-o", "json").stdout)
     assert found["healthy"] is True
     assert len(lines) == sum(2 if one["remedy"] else 1 for one in found["findings"])
 
 
-def test_without_rights_one_line_says_what_to_ask_for(ailing, tmp_path):
-    kubectl = ailing.kubectl
+def test_without_rights_one_line_says_what_to_ask_for(deployed, tmp_path):
+    kubectl = deployed.kubectl
     kubectl("create", "serviceaccount", "nobody", "--namespace=default")
     try:
         token = kubectl("create", "token", "nobody", "--namespace=default").stdout.strip()
         file = tmp_path / "nobody"
-        file.write_text(kubeconfig(ailing.plane.kubeconfig, token))
+        file.write_text(kubeconfig(deployed.plane.kubeconfig, token))
         done = doctor(file)
         assert (done.returncode, done.stdout) == (2, "")
         (line,) = done.stderr.splitlines()
@@ -81,8 +75,8 @@ def test_without_rights_one_line_says_what_to_ask_for(ailing, tmp_path):
         kubectl("delete", "serviceaccount", "nobody", "--namespace=default")
 
 
-def test_without_a_cluster_one_line_says_so(ailing, tmp_path):
-    config = yaml.safe_load(ailing.plane.kubeconfig.read_text())
+def test_without_a_cluster_one_line_says_so(deployed, tmp_path):
+    config = yaml.safe_load(deployed.plane.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     file = tmp_path / "nowhere"
     file.write_text(yaml.safe_dump(config))
@@ -92,8 +86,8 @@ def test_without_a_cluster_one_line_says_so(ailing, tmp_path):
     assert "127.0.0.1:1" in line
 
 
-def test_where_it_is_not_installed_one_line_says_where_it_is(ailing):
-    done = doctor(ailing.plane.kubeconfig, "--namespace=elsewhere")
+def test_where_it_is_not_installed_one_line_says_where_it_is(deployed):
+    done = doctor(deployed.plane.kubeconfig, "--namespace=elsewhere")
     assert done.returncode == 1
     fault, remedy, empty, verdict = done.stdout.splitlines()
     assert fault.endswith(f"is not installed in namespace elsewhere, but in {HOME}")
@@ -109,11 +103,15 @@ async def test_a_cluster_with_half_of_it_is_told_what_is_missing(throwaway_contr
         assert (found.check, found.severity) == ("installation", "fault")
         assert found.text == f"is not installed in namespace {HOME}"
         assert found.remedy.startswith("make deploy")
-        plane.kubectl("apply", "--server-side", f"--kustomize={told.manifests.DEPLOY}/crds")
+        plane.kubectl(
+            "apply", "--server-side", f"--kustomize={deployed_installation.manifests.DEPLOY}/crds"
+        )
         plane.kubectl("create", "namespace", HOME)
         (found,) = (await look(client)).findings
         assert found.text == f"is not installed in namespace {HOME}"
-        items = told.manifests.render(plane.kubectl, told.manifests.DEFAULT)
+        items = deployed_installation.manifests.render(
+            plane.kubectl, deployed_installation.manifests.DEFAULT
+        )
         kinds = {"Deployment"}
         some = [one for one in items if one["kind"] in kinds]
         plane.kubectl(
@@ -130,31 +128,31 @@ async def test_a_cluster_with_half_of_it_is_told_what_is_missing(throwaway_contr
         assert not report.healthy
 
 
-def policies(ailing):
+def policies(deployed):
     return {
         one["name"]: one["failurePolicy"]
         for kind in (MUTATING, VALIDATING)
-        for one in ailing.stored(kind, NAME)["webhooks"]
+        for one in deployed.stored(kind, NAME)["webhooks"]
     }
 
 
 @pytest.mark.parametrize("is_alive", [True, False], ids=["controller at work", "controller dead"])
-async def test_the_glass_is_broken_and_put_back_to_the_letter(ailing, client, is_alive):
+async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, client, is_alive):
     await until(client, lambda found: found.healthy)
-    before = policies(ailing)
-    file = ailing.plane.kubeconfig
-    with contextlib.nullcontext() if is_alive else ailing.ended("controller"):
+    before = policies(deployed)
+    file = deployed.plane.kubeconfig
+    with contextlib.nullcontext() if is_alive else deployed.ended("controller"):
         without = doctor(file, "--break-glass", "on")
         assert without.returncode == 2
         assert "--reason" in without.stderr
-        assert policies(ailing) == before
+        assert policies(deployed) == before
         done = doctor(file, "--break-glass", "on", "--reason", "incident 4711")
         assert (done.returncode, done.stderr) == (0, "")
-        assert set(policies(ailing).values()) == {"Ignore"}
+        assert set(policies(deployed).values()) == {"Ignore"}
         again = doctor(file, "--break-glass", "on", "--reason", "another")
         assert again.returncode == 0
         assert "on already" in again.stdout
-        noted = json.loads(ailing.stored(MUTATING, NAME)["metadata"]["annotations"][ANNOTATION])
+        noted = json.loads(deployed.stored(MUTATING, NAME)["metadata"]["annotations"][ANNOTATION])
         assert (noted["by"], noted["reason"]) == ("playground-admin", "incident 4711")
         report = await until(
             client, lambda found: named(found, "configurations", "warning", "incident 4711")
@@ -162,32 +160,32 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(ailing, client, is
         assert "--break-glass off" in named(report, "configurations", "warning", "4711")[0].remedy
         if is_alive:
             # It looks at each change, and leaves this one alone.
-            metrics = Harbour(ailing.plane, ailing.installation).metrics()
+            metrics = Harbour(deployed.plane, deployed.installation).metrics()
             kind = "MutatingWebhookConfiguration"
             assert metrics[f'harbourmaster_break_glass{{kind="{kind}"}}'] == 1
-            assert set(policies(ailing).values()) == {"Ignore"}
-            assert "break-glass" in ailing.installation.log("controller").read_text()
+            assert set(policies(deployed).values()) == {"Ignore"}
+            assert "break-glass" in deployed.installation.log("controller").read_text()
         off = doctor(file, "--break-glass", "off")
         assert (off.returncode, off.stderr) == (0, "")
-        assert policies(ailing) == before
-        assert "annotations" not in ailing.stored(MUTATING, NAME)["metadata"]
+        assert policies(deployed) == before
+        assert "annotations" not in deployed.stored(MUTATING, NAME)["metadata"]
         assert "break-glass mode is off" in doctor(file, "--break-glass", "off").stdout
-    events = json.loads(ailing.kubectl("get", "events.events.k8s.io", "-o=json").stdout)["items"]
+    events = json.loads(deployed.kubectl("get", "events.events.k8s.io", "-o=json").stdout)["items"]
     notes = [one["note"] for one in events if one["reason"] == "GlassBroken"]
     assert any(
         "playground-admin started break-glass mode" in one and "4711" in one for one in notes
     )
     await until(client, lambda found: found.healthy)
-    assert policies(ailing) == before
+    assert policies(deployed) == before
 
 
-async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(ailing, client):
+async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(deployed, client):
     await until(client, lambda found: found.healthy)
     metadata = {"name": "gated", "annotations": ANNOTATED}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    kubectl = ailing.kubectl
+    kubectl = deployed.kubectl
     pod = ("run", "pod", "--image=none", "--namespace=gated", "--dry-run=server")
-    with ailing.there(manifest):
+    with deployed.there(manifest):
         kubectl(
             "wait",
             "--for=jsonpath={.metadata.labels.gates\\.harbourmaster\\.dev/enabled}=true",
@@ -201,13 +199,13 @@ async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(ailing, cl
             "--namespace=gated",
             WAIT,
         )
-        with ailing.killed("webhook"):
+        with deployed.killed("webhook"):
             refused = kubectl(*pod, check=False)
             assert refused.returncode != 0
             assert "failed calling webhook" in refused.stderr
-            done = doctor(ailing.plane.kubeconfig, "--break-glass", "on", "--reason", "let in")
+            done = doctor(deployed.plane.kubeconfig, "--break-glass", "on", "--reason", "let in")
             assert done.returncode == 0
             # The API server learns of it a moment later.
             eventually(lambda: kubectl(*pod, check=False), is_right=lambda one: not one.returncode)
-        assert doctor(ailing.plane.kubeconfig, "--break-glass", "off").returncode == 0
+        assert doctor(deployed.plane.kubeconfig, "--break-glass", "off").returncode == 0
     await until(client, lambda found: found.healthy)

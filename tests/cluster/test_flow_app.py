@@ -14,7 +14,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     app,
     app_context,
     container_task,
@@ -22,7 +22,7 @@ from helpers.flow_manifests import (
     evaluation_definition,
     keptn,
 )
-from helpers.flows import phases
+from helpers.flow.namespace import phases
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
@@ -157,19 +157,3 @@ async def test_an_app_that_fails_later_than_its_workloads_leaves_all_of_them(flo
     for name in PARTS:
         pods = await flow.until_released(name, 2)
         assert {one["status"]["phase"] for one in pods} == {"Running"}
-
-
-async def test_workloads_that_come_later_join_the_version_of_their_app(flow):
-    await flow.create(app("shop", "1.0", *PARTS.items()), parts()[0])
-    await flow.until_released("cart", 2)
-    for name in ("front", "pay"):
-        event = await flow.until_told(
-            "ReconcileWorkloadNotFound", "shop-1.0-6b86b273", note=lambda text, it=name: it in text
-        )
-        assert event["type"] == "Warning"
-    version = flow.find(APP_VERSIONS, "shop-1.0-6b86b273")
-    assert version["status"]["status"] == "Progressing"
-    await flow.create(*parts()[1:])
-    await flow.until_ended(APP_VERSIONS, "shop-1.0-6b86b273")
-    for name in PARTS:
-        await flow.until_released(name, 2)

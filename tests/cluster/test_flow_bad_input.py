@@ -9,7 +9,6 @@ import pytest
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import (
     APP_VERSIONS,
-    EVALUATIONS,
     JOBS,
     NAMESPACES,
     PODS,
@@ -17,136 +16,18 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from helpers.cluster import eventually, fresh_namespace
-from helpers.flow_manifests import (
+from helpers.cluster import fresh_namespace
+from helpers.flow.manifests import (
     app,
     container_task,
     deployment,
-    evaluation_definition,
     keptn,
     of_kind,
-    task_definition,
 )
-from helpers.flows import gates
+from helpers.flow.namespace import gates
 from helpers.patience import COLLECTED
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
-
-CODE = {"inline": {"code": "a"}}
-
-
-def stored_before(harbour, flow, *definitions):
-    """Store definitions that validation refuses, as if they were older than it."""
-    kubectl = harbour.plane.kubectl
-    name = "validatingwebhookconfiguration/harbourmaster"
-    found = json.loads(kubectl("get", name, "-o=json").stdout)
-    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
-    # Whoever would restore it at once.
-    harbour.installation.end("controller")
-    kubectl("delete", name)
-    try:
-
-        def refusal():
-            arguments = ("apply", f"--namespace={flow.namespace}", "-f=-")
-            return kubectl(*arguments, stdin=manifest, check=False).stderr
-
-        # The API server forgets the configuration a moment later.
-        eventually(refusal, is_right=lambda said: "denied the request" not in said)
-    finally:
-        metadata = {key: found["metadata"][key] for key in ("name", "labels")}
-        restored = {**found, "metadata": metadata}
-        kubectl("create", "-f=-", stdin=json.dumps(restored))
-        harbour.installation.restart("controller")
-
-
-REFUSED = {
-    "both": ({"deno": CODE, "python": CODE}, "InvalidDefinition", "exactly one of"),
-    "none": ({"retries": 1}, "InvalidDefinition", "exactly one of"),
-    "duration": ({"deno": CODE, "timeout": "0soon"}, "InvalidTimeout", "0soon"),
-    "empty": ({"deno": {"parameters": {"map": {}}}}, "NoFunction", "no code"),
-}
-
-
-async def test_definitions_that_were_stored_before_they_were_validated(flow, harbour):
-    stored_before(
-        harbour, flow, *(task_definition(name, **spec) for name, (spec, _, _) in REFUSED.items())
-    )
-    await flow.create(
-        *(deployment(name, keptn(name, pre_deployment_tasks=name)) for name in REFUSED)
-    )
-    for name, (_, reason, text) in REFUSED.items():
-        await flow.until_ended(WORKLOAD_VERSIONS, f"{name}-{name}-1.0", "Failed")
-        await told_unusable(flow, name, reason, text)
-    await flow.stay_gated(*REFUSED)
-
-
-async def told_unusable(flow, definition, reason, text):
-    """The one task of a definition says why it failed, and never had a Job."""
-    (task,) = flow.all(TASKS, {"spec": {"taskDefinition": definition}})
-    assert task["status"]["status"] == "Failed"
-    assert task["status"]["reason"] == reason
-    assert text in task["status"]["message"]
-    event = await flow.until_told("CreateTaskFailed", task["metadata"]["name"])
-    assert event["type"] == "Warning"
-    assert text in event["note"]
-    assert "series" not in event
-    assert flow.all(JOBS) == []
-
-
-UNUSABLE = {
-    "cycle": (
-        [
-            task_definition("bad", deno={"functionRef": {"name": "other"}}),
-            task_definition("other", deno={"functionRef": {"name": "bad"}}),
-        ],
-        "CyclicFunctionRef",
-        "bad",
-    ),
-    "job": (
-        [container_task("bad", container={"name": "Not_A_Name", "image": "a"})],
-        "JobInvalid",
-        "Not_A_Name",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", UNUSABLE)
-async def test_a_definition_that_can_never_run(flow, kind):
-    definitions, reason, text = UNUSABLE[kind]
-    await flow.create(
-        *definitions, deployment("ledger", keptn("ledger", pre_deployment_tasks="bad"))
-    )
-    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0", "Failed")
-    await told_unusable(flow, "bad", reason, text)
-    await flow.until_told("WorkloadPreDeployTasksFailed", "ledger-ledger-1.0")
-    await flow.stay_gated("ledger")
-
-
-async def test_a_missing_reference_of_a_function_is_waited_for(flow):
-    await flow.create(
-        task_definition("child", deno={"functionRef": {"name": "parent"}}),
-        deployment("ledger", keptn("ledger", pre_deployment_tasks="child")),
-    )
-    (task,) = await flow.until_all(TASKS, {"status": {"reason": "TaskDefinitionNotFound"}})
-    event = await flow.until_told("CreateTaskNotFound", task["metadata"]["name"])
-    assert "parent" in event["note"]
-    await flow.stay_gated("ledger")
-    await flow.create(task_definition("parent", deno=CODE))
-    await flow.until_released("ledger")
-    assert len(flow.all(TASKS)) == 1
-
-
-async def test_a_target_or_interval_that_can_not_be_read(flow):
-    await flow.measure("load", "10")
-    await flow.create(
-        evaluation_definition("bad", "load", "about 5", retryInterval="0soon"),
-        deployment("ledger", keptn("ledger", pre_deployment_evaluations="bad")),
-    )
-    version = await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0", "Failed")
-    assert version["status"]["currentPhase"] == "WorkloadPreDeployEvaluations"
-    (found,) = flow.all(EVALUATIONS)
-    assert "about 5" in json.dumps(found["status"]["evaluationStatus"])
-    await flow.stay_gated("ledger")
 
 
 LONG = {
@@ -212,14 +93,6 @@ async def test_a_check_of_an_illegal_name_is_a_missing_one(flow):
     event = await flow.until_told("CreateTaskNotFound", "ledger-ledger-1.0")
     assert "No Such/Task" in event["note"]
     await flow.stay_gated("ledger")
-
-
-async def test_metadata_that_is_no_pair_is_left_out(flow):
-    """C20."""
-    await flow.create(deployment("ledger", keptn("ledger", metadata="a=1,b=2=3,c,d=")))
-    await flow.until_released("ledger")
-    (found,) = flow.all(WORKLOADS)
-    assert found["spec"]["metadata"] == {"a": "1", "d": ""}
 
 
 async def test_a_workload_that_never_comes_keeps_its_app_waiting_and_nobody_else(flow):
@@ -328,59 +201,6 @@ async def test_without_the_right_to_create_jobs_all_waits_and_then_goes_on(flow,
         kubectl("replace", "-f=-", stdin=json.dumps(role))
     await flow.until_released("ledger")
     assert len(flow.all(TASKS)) == len(flow.all(JOBS)) == 1
-
-
-def job_that_succeeds(name, **metadata):
-    container = {"name": "a", "image": "registry.example.com/a:1"}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    found = of_kind("Job", name, {"template": template})
-    return {**found, "metadata": {**found["metadata"], **metadata}}
-
-
-async def test_a_job_of_somebody_else_is_not_taken_for_ours(flow):
-    await flow.create(
-        container_task("hanging", "hang"),
-        deployment("ledger", keptn("ledger", pre_deployment_tasks="hanging")),
-    )
-    (job,) = await flow.until_all(JOBS, {})
-    await flow.create(job_that_succeeds("theirs", annotations=job["metadata"]["annotations"]))
-    await flow.until_like(JOBS, "theirs", {"status": {"succeeded": 1}})
-    await flow.stay_gated("ledger")
-
-
-async def test_a_complete_job_of_another_task_under_the_name_in_the_status_is_no_result(
-    flow, harbour
-):
-    await flow.create(
-        container_task("hanging", "hang"),
-        deployment("ledger", keptn("ledger", pre_deployment_tasks="hanging")),
-    )
-    (task,) = await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
-    name = task["status"]["jobName"]
-    other = await flow.create(
-        of_kind("KeptnTask", "other", {"taskDefinition": "missing", "checkType": "pre"})
-    )
-    owner = {"apiVersion": other["apiVersion"], "kind": other["kind"], "controller": True}
-    owner |= {key: other["metadata"][key] for key in ("name", "uid")}
-    harbour.installation.end("controller")
-    try:
-        await flow.delete("Job", name, propagation="Background")
-        await flow.until(lambda: flow.find(JOBS, name) is None, COLLECTED)
-        await flow.create(job_that_succeeds(name, ownerReferences=[owner]))
-        complete = {"status": {"succeeded": 1}}
-        await flow.until_like(JOBS, name, complete)
-    finally:
-        harbour.installation.restart("controller")
-    task_name = task["metadata"]["name"]
-
-    def changed():
-        status = flow.find(TASKS, task_name)["status"]
-        return status if status != task["status"] else None
-
-    found = await flow.until(changed)
-    assert found["status"] == "Progressing"
-    assert found["jobName"] != name
-    await flow.stay_gated("ledger")
 
 
 async def test_a_workload_without_a_spec_keeps_no_other_workload_gated(flow, harbour):

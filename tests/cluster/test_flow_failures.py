@@ -15,7 +15,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     app,
     app_context,
     container_task,
@@ -24,7 +24,7 @@ from helpers.flow_manifests import (
     keptn,
     without_outcome,
 )
-from helpers.flows import phases
+from helpers.flow.namespace import phases
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

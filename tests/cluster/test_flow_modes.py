@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.resources import APP_VERSIONS, PODS, TASKS, WORKLOAD_VERSIONS
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     OUTCOME,
     app,
     app_context,
@@ -14,7 +14,7 @@ from helpers.flow_manifests import (
     evaluation_definition,
     keptn,
 )
-from helpers.flows import phases
+from helpers.flow.namespace import phases
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -122,23 +122,6 @@ async def test_the_defaults_are_back_once_the_config_is_gone(flow, harbour, clie
         pass
     await flow.create(
         app("shop", "1", ("ledger", "1")), deployment("ledger", keptn("ledger", "1", app="shop"))
-    )
-    await flow.until_ended(APP_VERSIONS, "shop-1-6b86b273", "Failed")
-    await flow.stay_gated("ledger")
-
-
-async def test_a_config_of_any_namespace_but_ours_counts_for_nothing(flow):
-    await failing_checks(flow)
-    config = {
-        "apiVersion": "options.keptn.sh/v1alpha1",
-        "kind": "KeptnConfig",
-        "metadata": {"name": "theirs"},
-        "spec": {"blockDeployment": False},
-    }
-    await flow.create(
-        config,
-        app("shop", "1", ("ledger", "1")),
-        deployment("ledger", keptn("ledger", "1", app="shop")),
     )
     await flow.until_ended(APP_VERSIONS, "shop-1-6b86b273", "Failed")
     await flow.stay_gated("ledger")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harbourmaster.api.resources import APP_VERSIONS, REPLICA_SETS, WORKLOAD_VERSIONS
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     app,
     app_context,
     container_task,

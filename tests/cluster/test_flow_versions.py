@@ -16,9 +16,10 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from helpers.flow_manifests import RESOURCES, container_task, deployment, keptn, owner
-from helpers.flows import gates
+from helpers.flow.manifests import RESOURCES, container_task, deployment, keptn, owner
+from helpers.flow.namespace import gates
 from helpers.patience import WAIT
+from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
@@ -284,30 +285,10 @@ async def test_a_version_superseded_before_its_checks_ended_holds_its_pods(flow)
 @pytest.fixture
 def rollouts(harbour):
     """Argo's Rollouts as a kind; nobody moves them but we."""
-    resource = RESOURCES["Rollout"]
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": resource.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
-    }
-    names = {"plural": resource.plural, "singular": "rollout", "kind": resource.kind}
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": names,
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
+    manifest = json.dumps(open_definition(RESOURCES["Rollout"]))
     kubectl = harbour.plane.kubectl
-    kubectl("apply", "-f=-", stdin=json.dumps(definition))
-    kubectl("wait", "--for=condition=Established", WAIT, "-f=-", stdin=json.dumps(definition))
+    kubectl("apply", "-f=-", stdin=manifest)
+    kubectl("wait", "--for=condition=Established", WAIT, "-f=-", stdin=manifest)
 
 
 async def test_a_rollout_s_replicasets_inherit_and_wait_for_its_health(flow, rollouts):

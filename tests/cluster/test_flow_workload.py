@@ -15,13 +15,13 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     container_task,
     deployment,
     evaluation_definition,
     keptn,
 )
-from helpers.flows import GATE, gates, phases
+from helpers.flow.namespace import GATE, gates, phases
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

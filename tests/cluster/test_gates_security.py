@@ -23,7 +23,8 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
 )
 from harbourmaster.kube.errors import ApiError
-from helpers.flow_manifests import (
+from helpers.flow.installation import HOME
+from helpers.flow.manifests import (
     app,
     app_context,
     container_task,
@@ -32,8 +33,7 @@ from helpers.flow_manifests import (
     of_kind,
     task_definition,
 )
-from helpers.flows import GATE, gates
-from helpers.harbour import HOME
+from helpers.flow.namespace import GATE, gates
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -13,8 +13,8 @@ import pytest
 
 from helpers.cluster import eventually
 from helpers.controller import Controller
-from helpers.flow_manifests import deployment, keptn
-from helpers.flows import GATE, gates
+from helpers.flow.manifests import deployment, keptn
+from helpers.flow.namespace import GATE, gates
 from helpers.patience import WAIT
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

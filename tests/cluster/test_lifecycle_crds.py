@@ -17,8 +17,7 @@ from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
 from helpers.cluster import eventually
 from helpers.keptn_objects import CHECKS, CODE, CONTEXT, GROUP, LISTED, SPECS, Kinds, keptn_object
-from helpers.patience import WAIT
-from helpers.schemas import CRDS, definition, versions
+from helpers.schemas import apply_definitions, definition, versions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -47,8 +46,7 @@ def planes(tmp_path_factory):
     directory = tmp_path_factory.mktemp("lifecycle-crds")
     with ControlPlane(directory, optional=()) as plane:
         kubectl = plane.kubectl
-        kubectl("apply", f"--kustomize={CRDS}")
-        kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+        apply_definitions(kubectl)
         kinds = Kinds(kubectl, "default")
         kinds.create(keptn_object(definition(APPS), "early", "default"))
         before = Before()

@@ -6,39 +6,32 @@ The reconcilers run in this process, so that a test sees all they do.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 
 import msgspec
 import pytest
 
-from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import (
-    CONFIG_MAPS,
     JOBS,
-    NAMESPACES,
     PODS,
     TASK_DEFINITIONS,
     TASKS,
 )
-from harbourmaster.kube.errors import NotFoundError
-from helpers import rights
 from helpers.cluster import (
     delete_namespace,
     fresh_namespace,
 )
 from helpers.controller import connected
 from helpers.patience import COLLECTED, PATIENCE, WAIT
-from helpers.task_controllers import HOME, TaskControllers
-from helpers.task_objects import WORKLOAD_CONTEXT, definition, task
+from helpers.task_controllers import TaskControllers
+from helpers.task_objects import definition, task
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 BUSYBOX = {"name": "testy-test", "image": "busybox:1.36.0", "command": ["sh", "-c", "sleep 30"]}
 CODE = {"inline": {"code": 'console.log("hello")'}}
 EXCEEDED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
-TOO_LONG = ("DeadlineExceeded", "Job was active longer than specified deadline")
 
 
 @pytest.fixture(scope="module")
@@ -153,13 +146,6 @@ async def test_the_result_comes_with_the_jobs_end(here):
     assert recorded < 1
 
 
-async def test_c60_a_failing_task_has_the_jobs_reason(here):
-    await here.define(deno=CODE, labels={"kwok-outcome": "fail"})
-    await here.run(labels={"kwok-outcome": "fail"}, retries=0)
-    status = await here.until("Failed")
-    assert (status.reason, status.message) == EXCEEDED
-
-
 async def test_c60_retries_are_counted_by_the_job(here):
     await here.define(deno=CODE)
     await here.run(labels={"kwok-outcome": "fail"}, retries=1)
@@ -170,76 +156,12 @@ async def test_c60_retries_are_counted_by_the_job(here):
     assert len(await here.all(PODS)) == 2
 
 
-async def test_c61_a_hanging_task_runs_out_of_time(here):
-    await here.define(deno=CODE)
-    await here.run(labels={"kwok-outcome": "hang"}, timeout="2s")
-    status = await here.until("Failed")
-    assert (status.reason, status.message) == TOO_LONG
-
-
 async def test_a_slow_task_takes_its_time(here):
     await here.define(deno=CODE)
     begun = time.monotonic()
     await here.run(labels={"kwok-outcome": "slow"})
     await here.until("Succeeded")
     assert time.monotonic() - begun > 5
-
-
-async def test_c59_a_job_deleted_by_hand_is_replaced(here):
-    await here.define(deno=CODE)
-    await here.run(labels={"kwok-outcome": "hang"})
-    first = (await here.until("Progressing")).job_name
-    await here.client.delete(JOBS, first, here.namespace, propagation="Foreground")
-    key = f"{here.namespace}/pre-hello-12345"
-    tasks = here.controllers.caches.tasks.store
-    await here.until_so(lambda: tasks.get(key).status.job_name != first, COLLECTED)
-    (job,) = await here.all(JOBS)
-    assert job["metadata"]["name"] == tasks.get(key).status.job_name
-
-
-async def test_c58_a_finished_task_outlives_a_change_of_leaders(here):
-    await here.define(deno=CODE, ttlSecondsAfterFinished=0)
-    await here.run()
-    await here.until("Succeeded")
-    await here.until_so(lambda: here.job() is None, COLLECTED)
-    await here.controllers.stop()
-    here.controllers.start()
-    patch = MergePatch({"metadata": {"annotations": {"example.com/touched": ""}}})
-    await here.client.patch(TASKS, "pre-hello-12345", patch, here.namespace)
-    await here.run("second")
-    await here.until("Succeeded", "second")
-    assert (await here.get(TASKS, "pre-hello-12345"))["status"]["status"] == "Succeeded"
-    assert not [one for one in await here.all(JOBS) if "pre-hello" in one["metadata"]["name"]]
-
-
-async def test_c54_a_definition_that_comes_later_is_enough(here):
-    await here.run()
-    status = await here.until_reason("TaskDefinitionNotFound")
-    assert status.status == "Pending"
-    await here.define(deno=CODE)
-    await here.until("Succeeded")
-    await here.until_told("CreateTaskNotFound", "completed")
-
-
-async def test_c55_a_definition_of_our_namespace_runs_elsewhere(here):
-    with contextlib.suppress(NotFoundError):
-        await here.client.delete(TASK_DEFINITIONS, "shared", HOME)
-    await _have_home(here.client)
-    await here.define("shared", HOME, python=CODE)
-    await here.run(taskDefinition="shared")
-    await here.until("Succeeded")
-    copied = await here.get(CONFIG_MAPS, "keptntask-pre-hello-12345")
-    assert copied["data"] == {"code": CODE["inline"]["code"]}
-    await here.client.delete(TASK_DEFINITIONS, "shared", HOME)
-
-
-async def _have_home(client):
-    try:
-        await client.get(NAMESPACES, HOME)
-    except NotFoundError:
-        await client.create(
-            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
-        )
 
 
 async def test_c69_a_long_name_is_no_hindrance(here):
@@ -274,23 +196,6 @@ async def test_s29_functions_run_where_pods_are_restricted(here, runtime):
     assert owner["kind"] == "Job"
 
 
-async def test_s28_hostile_text_is_stored_as_it_was_written(here):
-    text = "$(id) `id` {{ ''.__class__ }} ${HOME} <&>\n'\""
-    await here.define(deno={**CODE, "parameters": {"map": {"text": text}}, "cmdParameters": text})
-    await here.run(
-        annotations={"example.com/text": text},
-        context={**WORKLOAD_CONTEXT, "appName": text, "metadata": {text: text}},
-    )
-    await here.until("Succeeded")
-    (job,) = await here.all(JOBS)
-    assert job["metadata"]["annotations"]["keptn.sh/app"] == text
-    env = job["spec"]["template"]["spec"]["containers"][0]["env"]
-    values = {each["name"]: each["value"].replace("$$(", "$(") for each in env}
-    assert json.loads(values["DATA"]) == {"text": text}
-    assert json.loads(values["KEPTN_CONTEXT"])["metadata"] == {text: text}
-    assert values["CMD_ARGS"] == text
-
-
 async def test_a_quota_is_told_and_waited_for(here, plane):
     quota = {
         "apiVersion": "v1",
@@ -323,57 +228,6 @@ async def test_a_job_that_can_never_be_fails_its_task(here):
     assert "No Name" in status.message
     assert "\n" not in status.message
     assert here.controllers.errors() == 0
-
-
-async def test_a_namespace_that_ends_takes_its_tasks_along(here, plane):
-    await here.define(deno=CODE)
-    await here.run(labels={"kwok-outcome": "hang"})
-    await here.until("Progressing")
-    delete_namespace(plane.kubectl, here.namespace)
-    tasks, jobs = here.controllers.caches.tasks.store, here.controllers.caches.jobs.store
-    key = f"{here.namespace}/"
-    await here.until_so(
-        lambda: not [one for store in (tasks, jobs) for one in store if one.startswith(key)],
-        COLLECTED,
-    )
-
-
-async def test_without_the_right_to_create_jobs_the_task_says_so(plane, client, tmp_path, request):
-    kubectl = plane.kubectl
-    namespace = fresh_namespace(kubectl, request.node.name)
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": namespace},
-        "rules": [
-            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "patch"]},
-            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
-        ],
-    }
-    kubectl("create", "-f=-", stdin=json.dumps(role))
-    who = f"--serviceaccount={namespace}:default"
-    kubectl("create", "clusterrolebinding", namespace, f"--clusterrole={namespace}", who)
-    token = kubectl("create", "token", "default", f"--namespace={namespace}").stdout.strip()
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(rights.kubeconfig(plane.kubeconfig, token))
-    async with connected(kubeconfig) as limited, TaskControllers(limited) as controllers:
-        here = Here(controllers, client, namespace)
-        await here.define(deno=CODE)
-        await here.run()
-        status = await here.until_reason("JobRefused")
-        assert 'cannot create resource "jobs" in API group "batch"' in status.message
-        kubectl("create", "clusterrole", f"{namespace}-jobs", "--verb=create", "--resource=jobs")
-        kubectl(
-            "create",
-            "clusterrolebinding",
-            f"{namespace}-jobs",
-            who,
-            f"--clusterrole={namespace}-jobs",
-        )
-        await here.until("Succeeded")
-        await here.until_told("CreateTaskFailed", "completed")
-    kubectl("delete", "clusterrole,clusterrolebinding", namespace, f"{namespace}-jobs")
-    delete_namespace(kubectl, namespace)
 
 
 async def test_an_unready_pod_stays_unready(here, plane):

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.processes import Process, read_records
 from harbourmaster.playground.workloads import CERTIFICATE_KEYS
 from helpers.cluster import eventually
+from helpers.command import harbourmaster
 from helpers.patience import PATIENCE, WAIT
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
@@ -29,23 +28,7 @@ SECRET = ("get", "secret/harbourmaster-webhook-cert", "--namespace=harbourmaster
 
 
 def local(action, directory, *flags):
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "harbourmaster.cli.main",
-            "local",
-            action,
-            f"--dir={directory}",
-            *flags,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=2 * PATIENCE,
-        # The export line is for who asks for it; a test's own cluster must not be meant.
-        env={name: value for name, value in os.environ.items() if name != "KUBECONFIG"},
-    )
+    return harbourmaster("local", action, f"--dir={directory}", *flags, seconds=2 * PATIENCE)
 
 
 def records(directory):

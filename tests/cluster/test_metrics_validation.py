@@ -12,8 +12,7 @@ from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
 from helpers.cluster import eventually
 from helpers.keptn_objects import METRIC, SCORE, SPECS, Kinds, keptn_object
-from helpers.patience import WAIT
-from helpers.schemas import CRDS, definition
+from helpers.schemas import apply_definitions, definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -30,8 +29,7 @@ def kubectl(tmp_path_factory):
     """A control plane in which a faulty metric was before we came."""
     directory = tmp_path_factory.mktemp("metrics-validation")
     with ControlPlane(directory, optional=()) as plane:
-        plane.kubectl("apply", f"--kustomize={CRDS}")
-        plane.kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+        apply_definitions(plane.kubectl)
         early = keptn_object(definition(METRICS), "early", "default", **BROKEN)
         early["metadata"]["finalizers"] = ["example.com/kept"]
         Kinds(plane.kubectl, "default").create(early)

@@ -36,7 +36,7 @@ from harbourmaster.kube.errors import ServerError
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.controller import connected
-from helpers.flow_manifests import container_task, deployment, keptn
+from helpers.flow.manifests import container_task, deployment, keptn
 from helpers.patience import PATIENCE, WAIT
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

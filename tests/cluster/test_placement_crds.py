@@ -13,8 +13,7 @@ from harbourmaster.placement.model import API_VERSION, GROUP, KINDS
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
 from helpers.krake_expressions import INVALID_LABELS, INVALID_METRICS, VALID_LABELS, VALID_METRICS
-from helpers.patience import WAIT
-from helpers.schemas import CRDS
+from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -65,8 +64,7 @@ def kubectl(tmp_path_factory):
     """A control plane in which a faulty Application was before we came."""
     directory = tmp_path_factory.mktemp("placement-crds")
     with ControlPlane(directory, optional=()) as plane:
-        plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
-        plane.kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+        apply_definitions(plane.kubectl)
         early = made("Application", FAULTY, "early", "default")
         early["metadata"]["finalizers"] = ["example.com/kept"]
         plane.kubectl("create", "-f=-", stdin=json.dumps(early))

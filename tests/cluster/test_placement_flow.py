@@ -14,10 +14,10 @@ from harbourmaster.placement.application_status import moment
 from helpers.cluster import fresh_namespace
 from helpers.controller import Controller, connected
 from helpers.member_planes import leave, members_of, two_planes
-from helpers.patience import WAIT
 from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
 from helpers.placing_flow import FLAGS, Flow, faults_of
 from helpers.prometheus import scraped as scraping
+from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
@@ -308,10 +308,8 @@ async def test_it_is_idle_until_the_kinds_are_there(throwaway_control_plane, tmp
     async with connected(plane.kubeconfig) as client:
         process = await asyncio.to_thread(Controller, plane.kubeconfig, "default", *FLAGS)
         try:
-            crds = request.config.rootpath / "deploy/crds"
             await asyncio.sleep(1)
-            plane.kubectl("apply", "--server-side", f"--kustomize={crds}")
-            plane.kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+            apply_definitions(plane.kubectl)
             flow = Flow(client, "default", plane.kubeconfig)
             async with flow.watching():
                 await flow.cluster("self", plane)

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from harbourmaster.api.resources import (
-    APPLICATIONS,
     CLOUDS,
     CLUSTERS,
     GLOBAL_CLOUDS,
@@ -76,67 +75,6 @@ async def test_a_metric_decides_and_moves_after_the_hold_off_alone(world):
         assert record.runner_up.cluster == "one"
 
 
-async def test_who_must_leave_does_so_at_once(world):
-    async with world.deciding(reschedule_after=600.0, on_unreachable="Move"):
-        await world.berth("one", labels={"rank": "first"})
-        await world.ship()
-        await world.until_placed("one")
-        await world.berth("two")
-        await world.tell("one", state="Offline")
-        status = await world.until_placed("two")
-        assert not status.recent_moves
-
-
-async def test_one_without_migration_stays_and_is_handed_over(world):
-    async with world.deciding(reschedule_after=1.0):
-        await world.static(green=0.9, coal=0.2)
-        await world.berth("one", metrics=refs(green=1))
-        await world.berth("two", metrics=refs(coal=1))
-        await world.ship(migration=False)
-        placed = await world.until_placed("one")
-        await world.value("green", 0.1)
-        await world.change(APPLICATIONS, "app", {"spec": {"conflictPolicy": "Abort"}})
-        status = await world.until_placed("one")
-        assert status.scheduled_generation == 2
-        await asyncio.sleep(1.5)
-        stored = await world.stored()
-        assert stored["status"]["scheduledTime"] == placed.scheduled_time
-
-
-async def test_an_update_that_changes_nothing_is_handed_over_by_one_write(world):
-    async with world.deciding(reschedule_after=600.0):
-        await world.berth("one")
-        await world.ship()
-        placed = await world.until_placed("one")
-        await world.change(APPLICATIONS, "app", {"spec": {"conflictPolicy": "Abort"}})
-        before = int((await world.stored())["metadata"]["resourceVersion"])
-        status = await world.until_placed("one")
-        assert status.scheduled_time == placed.scheduled_time
-        await asyncio.sleep(0.5)
-        assert int((await world.stored())["metadata"]["resourceVersion"]) >= before
-
-
-async def test_a_deleted_one_is_left_alone(world):
-    async with world.deciding():
-        await world.ship()
-        await world.until(lambda status: status.phase == "Degraded")
-        finalizers = {"metadata": {"finalizers": ["example.com/held"]}}
-        await world.change(APPLICATIONS, "app", finalizers)
-        await world.delete()
-        await world.until_found(
-            lambda: (
-                world.controller.caches.applications.store.get(
-                    f"{world.namespace}/app"
-                ).metadata.deletion_timestamp
-            )
-        )
-        await world.berth("one")
-        await asyncio.sleep(1.5)
-        assert "scheduledTo" not in (await world.stored())["status"]
-        await world.change(APPLICATIONS, "app", {"metadata": {"finalizers": None}})
-        await world.until_gone()
-
-
 async def test_nothing_suits_until_something_does(world):
     async with world.deciding():
         await world.berth("one", labels={"location": "DE"})
@@ -151,15 +89,6 @@ async def test_nothing_suits_until_something_does(world):
         await world.until_told("NoSuitableTarget", "Scheduled")
 
 
-async def test_tries_are_counted_and_a_new_generation_begins_anew(world):
-    async with world.deciding():
-        await world.berth("one")
-        await world.ship(backoff={"limit": 1, "delaySeconds": 1}, labels=["location is SK"])
-        await world.until(lambda status: status.phase == "Failed")
-        await world.change(APPLICATIONS, "app", {"spec": {"constraints": {"cluster": None}}})
-        await world.until_placed("one")
-
-
 async def test_bad_input_is_told_on_that_object_alone(world):
     async with world.deciding():
         await world.berth("one")
@@ -169,26 +98,6 @@ async def test_bad_input_is_told_on_that_object_alone(world):
         status = await world.until(lambda status: status.conditions, "poison")
         assert reason_of(status, "Scheduled") == "InvalidConstraint"
         await world.until_told("InvalidConstraint", name="poison")
-
-
-async def test_a_cluster_says_how_its_metrics_are(world):
-    async with world.deciding():
-        await world.static(green=0.9)
-        await world.berth("one", metrics=refs(green=1))
-        status = await world.until_cluster(lambda status: status.metrics, "one")
-        assert status.metrics[0].normalised == 0.9
-        assert reason_of(status, "MetricsAvailable") == "MetricsAvailable"
-        await world.value("green", 7)
-        status = await world.until_cluster(
-            lambda status: reason_of(status, "MetricsAvailable") == "InvalidMetric", "one"
-        )
-        assert status.metrics[0].reason == "InvalidMetric"
-        # What it says itself of being online is another's.
-        assert status.state == "Online"
-        await world.value("green", 0.5)
-        await world.until_cluster(
-            lambda status: reason_of(status, "MetricsAvailable") == "MetricsAvailable", "one"
-        )
 
 
 async def test_a_cluster_that_is_to_be_made_gets_a_cloud_once(world):
@@ -229,16 +138,3 @@ async def test_a_magnum_cluster_takes_over_what_its_project_has(world):
         assert found.status.template == "small"
         assert found.metadata.labels == {"a": "own", "x": "y"}
         assert [(each.name, each.weight) for each in found.spec.metrics] == [("cost", 2)]
-
-
-async def test_the_next_leader_goes_on_where_the_last_one_was(world):
-    async with world.deciding(reschedule_after=4.0):
-        await world.static(green=0.9, coal=0.2)
-        await world.berth("one", metrics=refs(green=1))
-        await world.berth("two", metrics=refs(coal=1))
-        await world.ship()
-        placed = moment((await world.until_placed("one")).scheduled_time)
-    await world.value("green", 0.1)
-    async with world.deciding(reschedule_after=4.0):
-        status = await world.until_placed("two")
-        assert (moment(status.scheduled_time) - placed).total_seconds() >= 4

@@ -17,34 +17,12 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
 from helpers.patience import PATIENCE
+from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 BOATS = Resource("example.com", "v1", "boats", "Boat")
-DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "boats.example.com"},
-    "spec": {
-        "group": "example.com",
-        "names": {"kind": "Boat", "plural": "boats"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}
 LABEL = {"example.com/mirrored": "yes"}
 SOON = 1.0
 
@@ -215,7 +193,7 @@ async def test_a_definition_comes_and_goes(throwaway_control_plane):
             await watched.reflector.synced.wait()
             assert watched.reflector.absent
             for _ in range(2):
-                plane.kubectl("create", "-f=-", stdin=json.dumps(DEFINITION))
+                plane.kubectl("create", "-f=-", stdin=json.dumps(open_definition(BOATS)))
                 plane.kubectl("wait", "--for=condition=Established", "crd/boats.example.com")
                 while watched.reflector.absent:
                     watched.reflector.wake()

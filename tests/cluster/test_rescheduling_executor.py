@@ -6,9 +6,9 @@ import pytest
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES
-from helpers.rescheduling import Cases, outcomes_of
-from helpers.rescheduling_objects import RESERVATIONS, removable
-from helpers.toy_kubelet import SLOW
+from helpers.rescheduling.cases import Cases
+from helpers.rescheduling.objects import RESERVATIONS, removable
+from helpers.rescheduling.toy_kubelet import SLOW
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -54,11 +54,6 @@ async def where_it_is_switched_off_nodes_are_let_go_and_no_more(place):
     await place.clean()
     assert not place.is_bound(uid)
     assert place.taken() == set()
-
-
-@pytest.fixture(scope="module")
-def outcomes(request, tmp_path_factory):
-    return outcomes_of(request, tmp_path_factory, CASES)
 
 
 @CASES.each()

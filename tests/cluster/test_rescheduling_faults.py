@@ -15,16 +15,16 @@ import pytest
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import CONFIG_MAPS, LEASES, PODS
 from harbourmaster.kube.errors import ApiError
-from helpers.meddling import Meddling, is_dry, overloaded
-from helpers.rescheduling import HOME, Cases, outcomes_of
-from helpers.rescheduling_objects import (
+from helpers.rescheduling.cases import HOME, Cases
+from helpers.rescheduling.intercepting_proxy import InterceptingProxy, is_dry, overloaded
+from helpers.rescheduling.objects import (
     CASE,
     IMPORTANT,
     budget,
     pod,
     removable,
 )
-from helpers.toy_kubelet import BUDGETS, SLOW
+from helpers.rescheduling.toy_kubelet import BUDGETS, SLOW
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -45,15 +45,15 @@ async def another_leader_goes_on_where_the_first_one_died(place):
     await place.full(on, "v0", "v1", labels=SLOW)
     tried = set()
 
-    async def meddle(method, path, body):
+    async def intercept(method, path, body):
         if method == "POST" and path.endswith("/eviction") and not is_dry(body):
             tried.add(path)
             return None if len(tried) == 1 else overloaded()
         return None
 
     field = place.field
-    with Meddling(field.plane) as proxy:
-        proxy.meddle(meddle)
+    with InterceptingProxy(field.plane) as proxy:
+        proxy.intercept(intercept)
         async with field.controlled({}, *ELECTION, kubeconfig=proxy.kubeconfig) as first:
             uid = await place.critical(cpu=2)
             await place.cluster.until(place.taken, why=place.why)
@@ -174,14 +174,14 @@ async def a_budget_that_changes_under_an_eviction_is_given_its_time(place):
     changed = {"spec": {"selector": {"matchLabels": APP, "matchExpressions": [there]}}}
     asked = []
 
-    async def meddle(method, path, body):
+    async def intercept(method, path, body):
         if method == "POST" and path.endswith("/eviction") and not is_dry(body):
             if not asked:
                 os.kill(pid, signal.SIGSTOP)
                 await place.client.patch(BUDGETS, "of-a", MergePatch(changed), place.namespace)
             asked.append(time.monotonic())
 
-    place.proxy.meddle(meddle)
+    place.proxy.intercept(intercept)
     uid = await place.critical()
     try:
         await place.cluster.until(lambda: len(asked) >= 2, why=place.why)
@@ -193,29 +193,6 @@ async def a_budget_that_changes_under_an_eviction_is_given_its_time(place):
     await place.helped(uid, on, {"a"})
     verbs = {each["verb"] for each in place.requests(f"case-{place.label}/pods")}
     assert "delete" not in verbs
-    assert await place.metric('rescheduler_pdb_violations_total{dry_run="false"}') == 0
-
-
-@case("C48", proxied=True)
-async def an_api_server_that_is_too_busy_is_no_budget(place):
-    on = await place.node()
-    await place.full(on, "v0", cpu=4, labels=APP)
-    begun = []
-
-    async def meddle(method, path, body):
-        if method == "POST" and path.endswith("/eviction") and not is_dry(body):
-            begun.append(time.monotonic())
-            if time.monotonic() - begun[0] < 5:
-                return overloaded()
-        return None
-
-    place.proxy.meddle(meddle)
-    uid = await place.critical()
-    await place.helped(uid, on, {"v0"})
-    # As often as it was asked to, and not in a hurry.
-    assert 2 <= len(begun) <= 12
-    asked = {each["verb"] for each in place.requests(f"case-{place.label}/pods")}
-    assert "delete" not in asked
     assert await place.metric('rescheduler_pdb_violations_total{dry_run="false"}') == 0
 
 
@@ -280,11 +257,6 @@ async def it_stops_at_once_when_it_is_told_to(place):
     await place.client.delete(CONFIG_MAPS, KILL_SWITCH, HOME)
     place.untouched()
     assert uid != other
-
-
-@pytest.fixture(scope="module")
-def outcomes(request, tmp_path_factory):
-    return outcomes_of(request, tmp_path_factory, CASES)
 
 
 @CASES.each()

@@ -9,8 +9,8 @@ import pytest
 
 from harbourmaster.api.resources import DAEMON_SETS, PODS, REPLICA_SETS, Resource
 from harbourmaster.kube.errors import ApiError
-from helpers.rescheduling import Cases, outcomes_of
-from helpers.rescheduling_objects import (
+from helpers.rescheduling.cases import Cases
+from helpers.rescheduling.objects import (
     ANNOTATION,
     CASE,
     IMPORTANT,
@@ -21,7 +21,7 @@ from helpers.rescheduling_objects import (
     pod,
     removable,
 )
-from helpers.toy_kubelet import APART, NODES, SLOW, UNREADY
+from helpers.rescheduling.toy_kubelet import APART, NODES, SLOW, UNREADY
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -337,11 +337,6 @@ async def a_node_that_goes_away_ends_its_plan(place):
     await place.cluster.until(lambda: "a" in place.taken(), why=place.why)
     await place.client.delete(NODES, n1)
     await place.helped(uid, n2, {"a", "b"})
-
-
-@pytest.fixture(scope="module")
-def outcomes(request, tmp_path_factory):
-    return outcomes_of(request, tmp_path_factory, CASES)
 
 
 @CASES.each()

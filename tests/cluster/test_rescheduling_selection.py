@@ -1,28 +1,24 @@
-"""Which node is chosen and who has to move: C01-C13, C30-C37, C43, C44 (rescheduler-spec 8.2)."""
+"""Who has to move, beyond the choice itself, which unit tests of the planner prove: C01-C44."""
 
 from __future__ import annotations
 
 import pytest
 
-from helpers.rescheduling import Cases, outcomes_of
-from helpers.rescheduling_objects import (
+from helpers.rescheduling.cases import Cases
+from helpers.rescheduling.objects import (
     ANNOTATION,
-    IMPORTANT,
     OURS,
     TOLERATED,
     apart_from,
     budget,
-    on_node,
     removable,
 )
-from helpers.toy_kubelet import ENDED, SLOW
+from helpers.rescheduling.toy_kubelet import ENDED, SLOW
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case
-EMPTY_DIR = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
-SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 APP = {"app": "a"}
 
 
@@ -41,27 +37,6 @@ async def of_equal_pods_the_last_one_goes(place):
     for reason in ("ReservedForCriticalAddon", "ReservationReleased"):
         await place.told(place.uid_of_node(on), reason)
     await place.told(place.ends_of()["v3"].object["metadata"]["uid"], "EvictedByRescheduler")
-
-
-@case("C02")
-async def not_the_first_that_come_go_but_as_few_as_will_do(place):
-    on = await place.node(cpu="1000m")
-    given = {"annotations": {ANNOTATION: ""}, "tolerations": [TOLERATED]}
-    others = [removable(f"{name}-c02", on, "150m", **given) for name in ("p0", "p1")]
-    await place.pods(*others, namespace="kube-system")
-    sizes = {"p2": "150m", "p3": "250m", "p4": "150m"}
-    await place.pods(*(removable(name, on, size) for name, size in sizes.items()))
-    uid = await place.critical(cpu="500m")
-    await place.helped(uid, on, {"p3", "p4"})
-
-
-@case("C03")
-async def two_short_ones_go_before_a_long_one(place):
-    n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
-    await place.full(n1, "a", cpu=2, grace=30)
-    await place.full(n2, "b", "b2")
-    uid = await place.critical(cpu=2)
-    await place.helped(uid, n2, {"b", "b2"})
 
 
 @case("C04")
@@ -99,16 +74,6 @@ async def no_budget_is_violated_where_that_is_not_allowed(place):
     await place.left_alone(uid, "DoesNotFitAnyNode")
 
 
-@case("C06")
-async def a_budget_of_one_is_not_enough_for_two(place):
-    n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
-    await place.full(n1, "a1", "a2", labels=APP)
-    await place.full(n2, "b1", "b2")
-    await place.budget(budget("of-a", 1, APP), 1)
-    uid = await place.critical(cpu=2)
-    await place.helped(uid, n2, {"b1", "b2"})
-
-
 @case("C06b")
 async def a_budget_is_used_up_and_no_further(place):
     on = await place.node("n1", 3)
@@ -122,79 +87,6 @@ async def a_budget_is_used_up_and_no_further(place):
     await place.helped(uid, on, victims)
     answers = [each["responseStatus"]["code"] for each in place.requests("case-c06b/pods")]
     assert 429 not in answers
-
-
-@case("C07")
-async def fewer_go_before_more(place):
-    n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
-    await place.full(n1, "a1", "a2")
-    await place.full(n2, "b", cpu=2)
-    uid = await place.critical(cpu=2)
-    await place.helped(uid, n2, {"b"})
-
-
-@case("C08")
-async def a_small_one_goes_before_a_large_one(place):
-    n1, n2 = await place.node("n1", 4), await place.node("n2", 4)
-    await place.full(n1, "a1", "a2", cpu=2)
-    await place.full(n2, "b", cpu=3)
-    await place.full(n2, "b0", cpu=1)
-    uid = await place.critical()
-    await place.helped(uid, n2, {"b0"})
-
-
-@case("C09")
-async def of_two_on_a_node_the_smaller_one_goes(place):
-    on = await place.node("n1", 4)
-    await place.full(on, "x", cpu=3)
-    await place.full(on, "y", cpu=1)
-    uid = await place.critical()
-    await place.helped(uid, on, {"y"})
-
-
-@case("C10")
-async def the_least_important_one_goes(place):
-    n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
-    await place.full(n1, "a1", "a2", priorityClassName=IMPORTANT)
-    await place.full(n2, "b", priorityClassName=IMPORTANT)
-    await place.full(n2, "b0")
-    uid = await place.critical()
-    await place.helped(uid, n2, {"b0"})
-
-
-@case("C11")
-async def two_that_come_back_go_before_one_that_does_not(place):
-    n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
-    await place.full(n1, "bare", cpu=2, owner=None)
-    await place.full(n2, "b1", "b2")
-    uid = await place.critical(cpu=2)
-    await place.helped(uid, n2, {"b1", "b2"})
-
-
-@case("C11-forbid", nonDrainable="forbid")
-async def a_bare_pod_stays_where_that_is_forbidden(place):
-    on = await place.node("n1", 2)
-    await place.full(on, "bare", cpu=2, owner=None)
-    uid = await place.critical(cpu=2)
-    await place.left_alone(uid, "DoesNotFitAnyNode")
-
-
-@case("C11b")
-async def one_with_local_data_stays_where_another_may_go(place):
-    n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
-    await place.full(n1, "a", cpu=2, **EMPTY_DIR)
-    await place.full(n2, "b", cpu=2)
-    uid = await place.critical(cpu=2)
-    await place.helped(uid, n2, {"b"})
-
-
-@case("C11b-safe")
-async def local_data_that_may_go_counts_for_nothing(place):
-    n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
-    await place.full(n1, "a", cpu=2, annotations=SAFE, **EMPTY_DIR)
-    await place.full(n2, "b", cpu=2)
-    uid = await place.critical(cpu=2)
-    await place.helped(uid, n1, {"a"})
 
 
 @case("C12")
@@ -228,23 +120,6 @@ async def only_nodes_on_which_it_may_run_are_considered(place):
     await place.helped(uid, nodes[3], {"v4"})
 
 
-@case("C30")
-async def who_has_the_port_goes(place):
-    on = await place.node()
-    await place.full(on, "w", cpu="100m", ports=[8080])
-    await place.full(on, "z", cpu="100m")
-    uid = await place.critical(ports=[8080])
-    await place.helped(uid, on, {"w"})
-
-
-@case("C31")
-async def one_goes_where_only_their_number_is_too_great(place):
-    on = await place.node(pods="3")
-    await place.full(on, "v0", "v1", "v2", cpu="100m")
-    uid = await place.critical(cpu="100m")
-    await place.helped(uid, on, {"v2"})
-
-
 @case("C32")
 async def nobody_goes_for_one_that_asks_for_nothing(place):
     on = await place.node()
@@ -252,15 +127,6 @@ async def nobody_goes_for_one_that_asks_for_nothing(place):
     uid = await place.critical(cpu=None)
     await place.helped(uid, on, set())
     assert not place.was_marked()
-
-
-@case("C33")
-async def who_has_the_devices_goes(place):
-    on = await place.node(**{"example.com/gpu": "2"})
-    await place.full(on, "a", cpu="3500m")
-    await place.full(on, "g", cpu="100m", requests={"example.com_gpu": 2})
-    uid = await place.critical(cpu=None, requests={"example.com_gpu": 1})
-    await place.helped(uid, on, {"g"})
 
 
 @case("C35")
@@ -315,16 +181,6 @@ async def nobody_is_killed_at_once(place):
     assert place.grace_of("v") == 1
 
 
-@case("C43")
-async def the_pod_of_a_daemon_set_gets_the_node_that_it_is_for(place):
-    n1, n2 = await place.node("n1", 1), await place.node("n2", 1)
-    await place.full(n1, "a")
-    await place.full(n2, "b", grace=60)
-    uid = await place.critical(affinity=on_node(n2))
-    await place.helped(uid, n2, {"b"})
-    assert place.grace_of("b") == 10
-
-
 @case("C44")
 async def one_that_must_be_apart_from_others_has_them_moved(place):
     n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
@@ -349,11 +205,6 @@ async def one_that_must_be_beside_others_is_not_judged(place):
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}}
     uid = await place.critical(affinity=affinity)
     await place.left_alone(uid, "UnsupportedConstraint")
-
-
-@pytest.fixture(scope="module")
-def outcomes(request, tmp_path_factory):
-    return outcomes_of(request, tmp_path_factory, CASES)
 
 
 @CASES.each()

@@ -12,9 +12,9 @@ import pytest
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import PODS, Resource
-from helpers.meddling import is_dry, overloaded
-from helpers.rescheduling import Cases, outcomes_of
-from helpers.rescheduling_objects import (
+from helpers.rescheduling.cases import Cases
+from helpers.rescheduling.intercepting_proxy import is_dry, overloaded
+from helpers.rescheduling.objects import (
     CASE,
     RESERVATIONS,
     TAINT,
@@ -23,7 +23,7 @@ from helpers.rescheduling_objects import (
     is_clean,
     owned_taints,
 )
-from helpers.toy_kubelet import NODES, SLOW
+from helpers.rescheduling.toy_kubelet import NODES, SLOW
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -193,34 +193,23 @@ async def who_finds_a_place_elsewhere_needs_no_more_room(place):
     await place.full(on, "v0", "v1")
     tried = set()
 
-    async def meddle(method, path, body):
+    async def intercept(method, path, body):
         if method == "POST" and path.endswith("/eviction") and not is_dry(body):
             tried.add(path)
             if min(tried) not in path or len(tried) > 1:
                 return overloaded()
         return None
 
-    place.proxy.meddle(meddle)
+    place.proxy.intercept(intercept)
     uid = await place.critical(cpu=2)
     await place.cluster.until(place.taken, why=place.why)
     n9 = await place.node("n9")
     await place.bound(uid, n9)
     await place.clean()
-    place.proxy.meddle(None)
+    place.proxy.intercept(None)
     await asyncio.sleep(1.5)
     assert len(place.taken()) == 1
     place.untouched()
-
-
-@case("C20")
-async def a_long_name_does_no_harm(place):
-    on = await place.node()
-    await place.full(on, "v0", cpu=4)
-    name = f"{place.label}-".ljust(91, "c")
-    uid = await place.wanted(critical(name, place.label))
-    await place.helped(uid, on, {"v0"})
-    ((value,),) = [each for each in place.taints_of(on) if each]
-    assert len(value) <= 63
 
 
 @case("C21")
@@ -345,13 +334,13 @@ async def a_taint_that_comes_in_between_is_kept(place):
     other = {"key": "example.com/other", "value": "v", "effect": "PreferNoSchedule"}
     added = []
 
-    async def meddle(method, path, _body):
+    async def intercept(method, path, _body):
         if method == "PATCH" and path.endswith(f"/nodes/{on}") and not added:
             added.append(path)
             value = {"spec": {"taints": [other]}}
             await place.client.patch(NODES, on, MergePatch(value))
 
-    place.proxy.meddle(meddle)
+    place.proxy.intercept(intercept)
     uid = await place.critical()
     await place.helped(uid, on, {"v0"})
     assert place.cluster.find(NODES, on)["spec"]["taints"] == [other]
@@ -364,11 +353,6 @@ async def a_taint_that_comes_in_between_is_kept(place):
     ]
     assert both
     assert all(other in each for each in both)
-
-
-@pytest.fixture(scope="module")
-def outcomes(request, tmp_path_factory):
-    return outcomes_of(request, tmp_path_factory, CASES)
 
 
 @CASES.each()

@@ -19,7 +19,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     app,
     app_context,
     container_task,
@@ -31,7 +31,7 @@ from helpers.flow_manifests import (
     task_definition,
     template,
 )
-from helpers.flows import GATE, gates, phases
+from helpers.flow.namespace import GATE, gates, phases
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -349,15 +349,6 @@ async def test_workload_version_missing_definition(flow, kind):
     await flow.create(definition)
     await flow.until_released("waiter")
     await flow.until_ended(WORKLOAD_VERSIONS, name)
-
-
-async def test_simple_deployment_restart_pod(flow):
-    await flow.create(deployment("waiter", keptn("waiter", "0.4")))
-    await flow.until_ended(WORKLOAD_VERSIONS, "waiter-waiter-0.4")
-    await flow.change("Deployment", "waiter", {"spec": {"replicas": 2}})
-    for pod in await flow.until_released("waiter", 2):
-        assert gates(flow.history(PODS, pod["metadata"]["name"])[0]) == [GATE]
-    await running(flow, "waiter", 2)
 
 
 async def test_a_foreign_gate_stays_when_ours_goes(flow):

@@ -20,7 +20,7 @@ from harbourmaster.api.resources import (
     Resource,
 )
 from harbourmaster.kube.errors import InvalidError
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     app,
     app_context,
     container_task,
@@ -30,7 +30,7 @@ from helpers.flow_manifests import (
     of_kind,
     task_definition,
 )
-from helpers.flows import gates, phases
+from helpers.flow.namespace import gates, phases
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

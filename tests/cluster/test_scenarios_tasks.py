@@ -14,7 +14,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     app,
     app_context,
     container_task,
@@ -23,7 +23,7 @@ from helpers.flow_manifests import (
     of_kind,
     task_definition,
 )
-from helpers.flows import phases
+from helpers.flow.namespace import phases
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -73,7 +73,7 @@ def webhook(plane, directory, *flags):
         process.stderr.close()
 
 
-class Place:
+class GatedNamespace:
     """A namespace with gates, and one policy by which it shows that reviews come to the webhook."""
 
     def __init__(self, kubectl, labels):
@@ -136,7 +136,7 @@ def by_name(control_plane, tmp_path_factory):
     """A namespace whose pods wait with a scheduler."""
     directory = tmp_path_factory.mktemp("by-name")
     with webhook(control_plane, directory, "--gating=schedulerName") as label:
-        yield lambda: Place(control_plane.kubectl, label)
+        yield lambda: GatedNamespace(control_plane.kubectl, label)
 
 
 def test_pods_of_a_deployment_get_our_scheduler_and_no_gate(by_name):
@@ -153,7 +153,7 @@ def test_pods_of_a_deployment_get_our_scheduler_and_no_gate(by_name):
 
 def test_auto_asks_this_api_server_and_takes_gates(control_plane, tmp_path):
     with webhook(control_plane, tmp_path) as label:
-        place = Place(control_plane.kubectl, label)
+        place = GatedNamespace(control_plane.kubectl, label)
         place.create(deployment(place.name))
         for spec, told in place.pods(2):
             assert spec["schedulingGates"] == [GATE]
@@ -179,7 +179,7 @@ def test_pods_that_name_a_scheduler_of_their_own_go_with_a_warning(by_name):
 def test_or_are_denied_where_the_settings_say_so(control_plane, tmp_path):
     flags = ("--gating=schedulerName", "--on-foreign-scheduler=deny")
     with webhook(control_plane, tmp_path, *flags) as label:
-        place = Place(control_plane.kubectl, label)
+        place = GatedNamespace(control_plane.kubectl, label)
         spec, said = place.try_pod(schedulerName="bin-packer", check=False)
         assert spec is None
         assert 'the pod names the scheduler "bin-packer"' in said

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import DEPLOYMENTS, PODS, SECRETS
 from harbourmaster.certs.bundle import parse_certificates
-from helpers.flow_manifests import IMAGE, of_kind
+from helpers.flow.manifests import IMAGE, of_kind
 from helpers.handshakes import strict_client
 from helpers.second_scheduler import (
     HOME,
@@ -48,7 +48,7 @@ def kubeconfig(harbour):
     kubectl("delete", f"--filename={PART / 'deployment.yaml'}")
 
 
-class Place:
+class SchedulerDeployment:
     """The scheduler, its Deployment, and whom it trusts."""
 
     def __init__(self, harbour, client, flow, kubeconfig):
@@ -125,7 +125,7 @@ class Place:
 
 @pytest.fixture
 def place(kubeconfig, harbour, client, flow):
-    return Place(harbour, client, flow, kubeconfig)
+    return SchedulerDeployment(harbour, client, flow, kubeconfig)
 
 
 async def test_a_new_authority_stops_no_scheduler(harbour, place, tmp_path):

@@ -17,16 +17,16 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.survey import observe
 from helpers.extending import filter_body
-from helpers.flow_manifests import (
+from helpers.flow.installation import HOME
+from helpers.flow.manifests import (
     IMAGE,
     container_task,
     deployment,
     keptn,
     of_kind,
 )
-from helpers.flows import gates
+from helpers.flow.namespace import gates
 from helpers.handshakes import strict_client
-from helpers.harbour import HOME
 from helpers.second_scheduler import NAME, account, authority_of, configuration, second_scheduler
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

@@ -30,9 +30,9 @@ from helpers.cluster import (
     fresh_namespace,
 )
 from helpers.controller import connected
-from helpers.flow_manifests import container_task
+from helpers.flow.manifests import container_task
 from helpers.gate_place import Place, annotations
-from helpers.gated import CHECKED, FAILED, MINE, REMOVED
+from helpers.gated import CHECKED, MINE, REMOVED
 from helpers.lifecycle import running
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
@@ -180,70 +180,6 @@ async def test_a_pod_becomes_a_workload_and_is_told_once_that_its_checks_passed(
         stored = await place.get(PODS, pod["metadata"]["name"])
         assert stored["metadata"]["resourceVersion"] == before
         assert REMOVED not in stored["metadata"]["annotations"]
-
-
-async def test_a_pod_is_woken_once_to_hear_of_checks_that_begin(place, client):
-    given = annotations(pre_deployment_tasks="smoke")
-    async with running(client, *MINE, scheduler={}) as world:
-        # Before there was a version.
-        await place.deploy(given=given)
-        (pod,) = await place.until_pods(place.pod)
-        await place.say(pod, f"waits for KeptnWorkloadVersion {VERSION}, which is not there yet")
-        await place.until_version(world, VERSION)
-        await place.status(WORKLOAD_VERSIONS, VERSION, **place.begun(currentPhase="checks"))
-        (pod,) = await place.until_told("checking")
-        text = place.asked(world, pod).refusal
-        assert text.startswith(f"waits for pre-deployment checks of {VERSION} until ")
-        assert text.endswith(": smoke")
-        await place.say(pod, text)
-        await place.status(WORKLOAD_VERSIONS, VERSION, **place.begun(**CHECKED))
-        await place.until_told("passed")
-
-
-async def test_failed_checks_are_told(place, client):
-    async with running(client, *MINE, scheduler={}) as world:
-        await place.refused(world)
-        await place.status(WORKLOAD_VERSIONS, VERSION, **place.begun(**FAILED))
-        (pod,) = await place.until_told("failed")
-        assert "failed" in place.asked(world, pod).refusal
-
-
-async def test_the_deadline_is_told_once_and_checks_that_pass_later_release(place, client):
-    scheduler = {"pre_check_deadline_seconds": 2.0}
-    async with running(client, *MINE, scheduler=scheduler) as world:
-        await place.refused(world)
-        start = place.begun()
-        await place.status(WORKLOAD_VERSIONS, VERSION, **start)
-        (pod,) = await place.until_told("late")
-        late = datetime.now(UTC) - parse(start["startTime"])
-        assert timedelta(seconds=2) < late < timedelta(seconds=60)
-        assert place.asked(world, pod).refusal.endswith("check again later")
-        await world.until(lambda: place.told(world, "PreCheckDeadlineExceeded"))
-        await place.say(pod, place.asked(world, pod).refusal)
-        await place.status(WORKLOAD_VERSIONS, VERSION, **{**start, **CHECKED})
-        await place.until_told("passed")
-        assert len(place.told(world, "PreCheckDeadlineExceeded")) == 1
-
-
-async def test_a_pod_that_a_lagging_replica_refused_is_asked_about_again(place, client):
-    async with running(client, *MINE, scheduler={}) as world:
-        pod = await place.refused(world)
-        before = place.asked(world, pod)
-        await place.status(WORKLOAD_VERSIONS, VERSION, **place.begun(**CHECKED))
-        (pod,) = await place.until_told("passed")
-        await place.say(pod, f"{before.refusal} (told: passed)")
-        await place.until_told("passed-2")
-
-
-async def test_a_provisional_pod_that_nobody_tracks_is_freed(place, client):
-    given = {"gates.harbourmaster.dev/parent": "unresolved"}
-    async with running(client, *MINE, scheduler={}):
-        await place.deploy(given=given)
-        await place.until_pods(
-            lambda: [
-                one for one in place.pod() if one["metadata"]["annotations"] == {REMOVED: "true"}
-            ]
-        )
 
 
 async def test_the_commands_list_and_release_such_a_pod(place, client, plane, capsys):

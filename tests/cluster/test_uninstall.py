@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import ssl
 from pathlib import Path
 
 import pytest
 
-from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.cluster import REQUEST_SECONDS
 from harbourmaster.cli.uninstall import run as uninstall
@@ -19,8 +18,7 @@ from harbourmaster.cli.uninstall.stopping import Stopping
 from harbourmaster.gates.gate import GATE, SCHEDULER_NAME
 from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import Connection, connect
-from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.connection import connect
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.controller import Controller
@@ -214,16 +212,6 @@ def test_everything_goes_though_the_webhook_is_dead_and_refuses_all(
     assert uninstall.run(arguments(plane)) == 0
 
 
-def test_a_dry_run_lists_and_changes_nothing(plane, kubectl, installed, capsys):
-    before = ours_in(kubectl)
-    assert uninstall.run(arguments(plane, dry_run=True, yes=False)) == 0
-    assert ours_in(kubectl) == before
-    out = capsys.readouterr().out
-    assert "webhook configurations: would delete MutatingWebhookConfiguration harbourmaster" in out
-    assert "namespace: would delete harbourmaster-system" in out
-    assert uninstall.run(arguments(plane)) == 0
-
-
 def test_policies_go_only_with_the_flag(plane, kubectl, users_namespace, installed, capsys):
     policies = listed(
         cluster_policy("ssd", nodeSelector={"disk": "ssd"}),
@@ -406,49 +394,3 @@ def limited(plane, path):
     }
     path.write_text(json.dumps(config))
     return path
-
-
-async def test_what_is_forbidden_is_said_and_the_rest_goes(plane, client, kubectl, installed):
-    kubectl("create", "serviceaccount", "operator", "-n=default")
-    rules = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "webhook-remover"},
-        "rules": [
-            {
-                "apiGroups": ["admissionregistration.k8s.io"],
-                "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-                "verbs": ["list", "watch", "delete"],
-            }
-        ],
-    }
-    kubectl("apply", "-f=-", stdin=json.dumps(rules))
-    kubectl(
-        "create",
-        "clusterrolebinding",
-        "webhook-remover",
-        "--clusterrole=webhook-remover",
-        "--serviceaccount=default:operator",
-    )
-    token = kubectl("create", "token", "operator", "-n=default").stdout.strip()
-
-    async def given():
-        return token
-
-    context = ssl.create_default_context(cafile=str(plane.layout.pki / "ca.crt"))
-    weak_connection = Connection(server=plane.server, ssl=context, token=given)
-    told = []
-    async with Client(weak_connection) as weak:
-        code = await uninstall.uninstall(
-            weak, Options(DEFAULT_NAMESPACE, patience=5), tell=told.append
-        )
-    assert code == 1
-    assert any(
-        'cannot list resource "pods"' in line and "default:operator" in line for line in told
-    )
-    for resource, wanted in CONFIGURATIONS:
-        with pytest.raises(NotFoundError):
-            await client.get(resource, wanted["metadata"]["name"])
-    await client.get(NAMESPACES, DEFAULT_NAMESPACE)
-    kubectl("delete", "clusterrolebinding,clusterrole", "webhook-remover")
-    assert await uninstall.uninstall(client, OPTIONS) == 0

@@ -19,6 +19,7 @@ from helpers.cluster import (
     tried_pod,
     workload,
 )
+from helpers.command import harbourmaster
 from helpers.objects import cluster_policy, policy, required
 from helpers.patience import PATIENCE, WAIT
 from helpers.rights import kubeconfig as as_somebody
@@ -30,20 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 def why(kubeconfig, *words):
     """The exit code, and both streams, of a process of its own."""
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "harbourmaster.cli.main",
-            "why",
-            *words,
-            f"--kubeconfig={kubeconfig}",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    return harbourmaster("why", *words, f"--kubeconfig={kubeconfig}")
 
 
 def policies_of(done):

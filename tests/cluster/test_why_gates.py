@@ -20,7 +20,8 @@ from harbourmaster.api.resources import (
 from harbourmaster.api.times import parse
 from harbourmaster.cli.main import main
 from helpers import rights
-from helpers.flow_manifests import (
+from helpers.flow.installation import HOME
+from helpers.flow.manifests import (
     app,
     container_task,
     deployment,
@@ -29,8 +30,7 @@ from helpers.flow_manifests import (
     of_kind,
     template,
 )
-from helpers.flows import GATE
-from helpers.harbour import HOME
+from helpers.flow.namespace import GATE
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

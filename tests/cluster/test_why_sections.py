@@ -17,7 +17,7 @@ from helpers.member_planes import leave
 from helpers.patience import WAIT
 from helpers.placed import deployment
 from helpers.placing_flow import Flow
-from helpers.rescheduling_objects import CASE, RESERVATIONS, critical, node, pod, removable
+from helpers.rescheduling.objects import CASE, RESERVATIONS, critical, node, pod, removable
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -10,6 +10,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
+from harbourmaster.certs.secret import trust_bundle
+
+NAME = "hm.harbourmaster-system.svc"
 KUPID_NAMES = ("kupid", "kupid.garden", "kupid.garden.svc")
 TEN_YEARS = timedelta(days=3652)
 
@@ -26,6 +29,21 @@ def accepts(trust, chain, name, now):
     except VerificationError:
         return False
     return True
+
+
+def served(data, now, name=NAME):
+    """Whether who trusts the bundle of a Secret accepts its serving certificate."""
+    return accepts(trust_bundle(data, now), data["tls.crt"], name, now)
+
+
+def first(data, key="ca.crt"):
+    """The first certificate of a key of a Secret."""
+    return x509.load_pem_x509_certificates(data[key])[0]
+
+
+def same_leaf(one, other):
+    """Whether two Secrets hold the same serving certificate with its key."""
+    return one["tls.crt"] == other["tls.crt"] and one["tls.key"] == other["tls.key"]
 
 
 def rsa_key():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harbourmaster.kube.deadline import Deadman
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.errors import UnreachableError, error_from
-from helpers.processes import Process, World
+from helpers.processes import Process, Timeline
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/harbourmaster-system/leases"
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
@@ -107,7 +107,7 @@ class Election:
     """The world of one election. ``fate_of(candidate, call)`` decides about each request."""
 
     def __init__(self, fate_of=lambda _candidate, _call: Fate()):
-        self.world = World()
+        self.world = Timeline()
         self.server = LeaseServer()
         self.fate_of = fate_of
         self.calls: list[Call] = []

@@ -31,7 +31,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from helpers.metric_world import LOOPBACK
+from helpers.metrics_namespace import LOOPBACK
 from helpers.placed import Placed
 
 QUICK = {"sample_interval_seconds": 0.3, "sample_max_age_seconds": 5.0, "reschedule_after": 2.0}

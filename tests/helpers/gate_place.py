@@ -24,7 +24,6 @@ class Place:
     def __init__(self, client, namespace):
         self.client = client
         self.namespace = namespace
-        self.deleted = set()
         self._moved = asyncio.Event()
         self._pods = Reflector(
             client,
@@ -50,13 +49,6 @@ class Place:
                 await self._moved.wait()
         return found
 
-    async def delete_pods(self, version):
-        """Delete the pods of a version that are still there, and forget them at once."""
-        for pod in await self.pods(version):
-            name = pod["metadata"]["name"]
-            self.deleted.add(pod["metadata"]["uid"])
-            await self.client.delete(PODS, name, self.namespace, missing_ok=True)
-
     async def until_gated(self, count=1):
         """Wait until so many pods wait at our gate; return them."""
         async with asyncio.timeout(PATIENCE):
@@ -72,9 +64,7 @@ class Place:
         return [
             pod
             for pod in self._pods.store.values()
-            if GATE not in gates(pod)
-            and pod["metadata"]["uid"] not in self.deleted
-            and version in {None, _version(pod)}
+            if GATE not in gates(pod) and version in {None, _version(pod)}
         ]
 
     def told(self, world, *reasons):

@@ -30,7 +30,7 @@ RECONCILERS = {
     watches.WORKLOADS: f"{LIFECYCLE}.workloads:Workloads",
     watches.CREATION_REQUESTS: f"{LIFECYCLE}.creation_requests:CreationRequests",
     watches.APPS: f"{LIFECYCLE}.apps:Apps",
-    watches.APP_VERSIONS: f"{LIFECYCLE}.app_versions:AppVersions",
+    watches.APP_VERSIONS: f"{LIFECYCLE}.versions:AppVersions",
     watches.WORKLOAD_VERSIONS: f"{LIFECYCLE}.workload_versions:WorkloadVersions",
     watches.TASKS: f"{LIFECYCLE}.tasks:Tasks",
     watches.TASK_DEFINITIONS: f"{LIFECYCLE}.task_definitions:TaskDefinitions",
@@ -48,7 +48,7 @@ class Held:
         self.current = current or Configuration()
 
 
-class World:
+class Reconcilers:
     """What runs: its context, its jobs by name, and what was told."""
 
     def __init__(self, context, jobs):
@@ -134,7 +134,7 @@ async def running(client, *names, reconcilers=None, workers=8, **options):
     """Run the jobs of those names; in the block all their caches are filled."""
     context = context_of(client, **options)
     jobs = jobs_of(context, reconcilers or names, workers=workers)
-    world = World(context, jobs)
+    world = Reconcilers(context, jobs)
     tasks = [asyncio.create_task(each.run()) for each in context.caches.reflectors]
     try:
         for each in context.caches.reflectors:

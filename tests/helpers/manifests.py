@@ -151,6 +151,27 @@ def of_kind(found, *kinds):
     return [each for each in found if each["kind"] in kinds]
 
 
+def rights(roles):
+    """Verbs and resources of roles, with their groups."""
+    return {
+        (group, resource, verb)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def of_component(found, *components):
+    """The roles that a base gives to components of ours."""
+    return [
+        role
+        for role in of_kind(found, "Role", "ClusterRole")
+        if role["metadata"]["labels"]["app.kubernetes.io/component"] in components
+    ]
+
+
 def container(deployment):
     """The one container of a Deployment."""
     (only,) = deployment["spec"]["template"]["spec"]["containers"]

@@ -23,8 +23,9 @@ from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from helpers.metric_world import Events
+from helpers.metrics_namespace import Events
 from helpers.patience import PATIENCE, WAIT
+from helpers.schemas import open_definition
 
 QUICK = {
     "probe_interval_seconds": 0.3,
@@ -34,40 +35,12 @@ QUICK = {
 }
 
 
-def definition(resource):
-    """The least that the API server needs to serve a kind of ours."""
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": {"kind": resource.kind, "plural": resource.plural},
-            "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "x-kubernetes-preserve-unknown-fields": True,
-                        }
-                    },
-                }
-            ],
-        },
-    }
-
-
 def ensure_definitions(plane):
     """Have our kinds served, where they are not."""
     for resource in (APPLICATIONS, CLUSTERS):
         name = f"crd/{resource.plural}.{PLACEMENT_GROUP}"
         if plane.kubectl("get", name, check=False).returncode:
-            plane.kubectl("create", "-f=-", stdin=json.dumps(definition(resource)))
+            plane.kubectl("create", "-f=-", stdin=json.dumps(open_definition(resource)))
         plane.kubectl("wait", "--for=condition=Established", WAIT, name)
 
 

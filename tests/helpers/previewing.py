@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from helpers.rescheduling_objects import container, node
+from helpers.rescheduling.objects import container, node
 
 API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1"}
 HOST = "kubernetes.io/hostname"

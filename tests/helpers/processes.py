@@ -13,7 +13,7 @@ import itertools
 TINY = 1e-6
 
 
-class World:
+class Timeline:
     """The true time, and what happens when."""
 
     def __init__(self):

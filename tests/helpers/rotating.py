@@ -40,7 +40,7 @@ class Lags:
 
 
 @dataclass
-class World:
+class Rotation:
     random: object
     lifetimes: Lifetimes
     lags: Lags

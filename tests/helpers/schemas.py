@@ -8,11 +8,47 @@ from pathlib import Path
 import yaml
 from hypothesis import strategies as st
 
+from helpers.patience import WAIT
+
 CRDS = Path(__file__).parents[2] / "deploy/crds"
 TEXT = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cs",), exclude_characters="\0"), max_size=6
 )
 TIMES = st.sampled_from(["2026-11-21T18:00:00Z", "2026-11-21T18:00:01Z"])
+
+
+def apply_definitions(kubectl):
+    """Have an API server serve all our kinds."""
+    kubectl("apply", "--server-side", f"--kustomize={CRDS}")
+    kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
+
+
+def open_definition(resource):
+    """The least that the API server needs to serve a kind; any object of it is valid."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "names": {"kind": resource.kind, "plural": resource.plural},
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": resource.version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "x-kubernetes-preserve-unknown-fields": True,
+                        }
+                    },
+                }
+            ],
+        },
+    }
 
 
 @cache

@@ -40,9 +40,9 @@ def vector(*values, at=None):
     return Said({"status": "success", "data": {"resultType": "vector", "result": result}})
 
 
-def matrix(*values):
-    """One series of a range query."""
-    series = {"metric": {}, "values": [[1_800_000_000 + n, each] for n, each in enumerate(values)]}
+def matrix(*values, at=1_800_000_000):
+    """One series of a range query, from that time on."""
+    series = {"metric": {}, "values": [[at + n, each] for n, each in enumerate(values)]}
     return Said({"status": "success", "data": {"resultType": "matrix", "result": [series]}})
 
 

@@ -30,7 +30,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.choosing import HOME, Answering, refs
-from helpers.metric_world import Events
+from helpers.metrics_namespace import Events
 from helpers.placing import NOW
 
 NAMESPACE = "ns"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.placement.rollout import Reach
-from helpers.berths import Berths, DiedError, ref
+from helpers.member_clusters import DiedError, MemberClusters, ref
 from helpers.properties import TIMEOUT, cases
 
 NAMES = ("a", "b", "c")
@@ -22,110 +22,110 @@ orders = st.sampled_from(["DeleteFirst", "CreateFirst"])
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 
-def passed(berths):
+def passed(members):
     with contextlib.suppress(DiedError):
-        berths.run()
+        members.run()
 
 
-def disturb(berths, chance):
+def disturb(members, chance):
     """Something that people, networks and clusters do."""
     match chance.randrange(8):
         case 0 | 1:
-            berths.schedule(chance.choice(NAMES))
+            members.schedule(chance.choice(NAMES))
         case 2:
-            berths.update(*chance.sample(REFS, chance.randint(1, 3)))
+            members.update(*chance.sample(REFS, chance.randint(1, 3)))
         case 3:
-            berths.reach[chance.choice(NAMES)] = chance.choice(list(Reach))
+            members.reach[chance.choice(NAMES)] = chance.choice(list(Reach))
         case 4:
             name = chance.choice(NAMES)
-            berths.ready[name] = not berths.ready[name]
+            members.ready[name] = not members.ready[name]
         case 5:
-            berths.now += chance.choice([1, 30, 100])
+            members.now += chance.choice([1, 30, 100])
         case 6:
-            berths.order = chance.choice(["DeleteFirst", "CreateFirst"])
+            members.order = chance.choice(["DeleteFirst", "CreateFirst"])
         case 7:
-            berths.fault = "wrong" if not berths.fault else ""
+            members.fault = "wrong" if not members.fault else ""
 
 
-def calm(berths):
+def calm(members):
     """From here on all is well."""
-    berths._chance = None
-    berths.fault = ""
-    berths.released = True
-    berths.reach = dict.fromkeys(NAMES, Reach.YES)
-    berths.ready = dict.fromkeys(NAMES, True)
+    members._chance = None
+    members.fault = ""
+    members.released = True
+    members.reach = dict.fromkeys(NAMES, Reach.YES)
+    members.ready = dict.fromkeys(NAMES, True)
 
 
 def stormy(chance, order):
-    berths = Berths(NAMES, order=order, chance=chance.random)
-    berths.schedule(chance.choice(NAMES))
+    members = MemberClusters(NAMES, order=order, chance=chance.random)
+    members.schedule(chance.choice(NAMES))
     for _ in range(chance.randint(1, 25)):
-        disturb(berths, chance)
-        passed(berths)
-        berths.check()
-    return berths
+        disturb(members, chance)
+        passed(members)
+        members.check()
+    return members
 
 
 @many
 @given(chance=seeds, order=orders)
 def test_at_rest_exactly_one_cluster_has_exactly_what_is_desired(chance, order):
-    berths = stormy(chance, order)
-    calm(berths)
-    berths.settle()
-    assert berths.holders == {berths.record.scheduled_to}
-    held = berths.objects[berths.record.scheduled_to]
-    assert held.keys() == {each.key for each in berths.desired}
-    assert berths.record.running_on == berths.record.scheduled_to
-    assert set(berths.record.inventory) == berths.holders
-    assert berths.record.pending == {}
-    assert berths.record.migration.to == ""
+    members = stormy(chance, order)
+    calm(members)
+    members.settle()
+    assert members.holders == {members.record.scheduled_to}
+    held = members.objects[members.record.scheduled_to]
+    assert held.keys() == {each.key for each in members.desired}
+    assert members.record.running_on == members.record.scheduled_to
+    assert set(members.record.inventory) == members.holders
+    assert members.record.pending == {}
+    assert members.record.migration.to == ""
 
 
 @many
 @given(chance=seeds, order=orders)
 def test_a_rest_is_one_and_costs_nothing(chance, order):
-    berths = stormy(chance, order)
-    calm(berths)
-    berths.settle()
-    before = berths.record
-    berths.log.clear()
-    assert berths.run().reason == ""
-    assert len(berths.log) == 1
-    assert berths.record is before
+    members = stormy(chance, order)
+    calm(members)
+    members.settle()
+    before = members.record
+    members.log.clear()
+    assert members.run().reason == ""
+    assert len(members.log) == 1
+    assert members.record is before
 
 
 @many
 @given(chance=seeds, order=orders)
 def test_what_is_deleted_is_gone_everywhere_before_the_finalizer(chance, order):
-    berths = stormy(chance, order)
-    berths.ending = True
+    members = stormy(chance, order)
+    members.ending = True
     for _ in range(10):
-        berths.reach[chance.choice(NAMES)] = chance.choice(list(Reach))
-        passed(berths)
-        assert berths.finalizer or not berths.holders
-    calm(berths)
-    berths.settle()
-    assert berths.holders == set()
-    assert not berths.finalizer
+        members.reach[chance.choice(NAMES)] = chance.choice(list(Reach))
+        passed(members)
+        assert members.finalizer or not members.holders
+    calm(members)
+    members.settle()
+    assert members.holders == set()
+    assert not members.finalizer
 
 
 @many
 @given(chance=seeds)
 def test_with_create_first_a_ready_application_never_goes_before_its_successor(chance):
-    berths = Berths(NAMES, order="CreateFirst")
-    berths.schedule("a")
-    berths.settle()
-    assert berths.record.running_on in NAMES
-    berths._chance = chance.random
+    members = MemberClusters(NAMES, order="CreateFirst")
+    members.schedule("a")
+    members.settle()
+    assert members.record.running_on in NAMES
+    members._chance = chance.random
     for _ in range(chance.randint(1, 15)):
         match chance.randrange(3):
             case 0:
-                berths.schedule(chance.choice(NAMES))
+                members.schedule(chance.choice(NAMES))
             case 1:
-                berths.ready[chance.choice(NAMES)] = chance.random() < 0.5
+                members.ready[chance.choice(NAMES)] = chance.random() < 0.5
             case 2:
-                berths.now += chance.choice([1, 30, 100])
-        passed(berths)
-        whole = {each.key for each in berths.desired}
-        running = berths.record.running_on
-        assert berths.objects[running].keys() == whole
+                members.now += chance.choice([1, 30, 100])
+        passed(members)
+        whole = {each.key for each in members.desired}
+        running = members.record.running_on
+        assert members.objects[running].keys() == whole

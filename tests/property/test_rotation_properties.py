@@ -16,7 +16,7 @@ from harbourmaster.certs.rotation import Keep
 from harbourmaster.certs.secret import encode, read_authorities, trust_bundle
 from helpers.authorities import accepts, foreign_authority, foreign_leaf, kupid_data, pem
 from helpers.properties import TIMEOUT, cases
-from helpers.rotating import NAME, START, Lags, World, settle
+from helpers.rotating import NAME, START, Lags, Rotation, settle
 
 DAY = timedelta(days=1)
 THIRTEEN_MONTHS = 396 * DAY
@@ -45,7 +45,7 @@ def test_no_handshake_fails_in_thirteen_months_of_weeks_and_a_year(chance):
         replica=replica,
         copies=seconds(margins(LONG).copies),
     )
-    world = World(chance, LONG, lags, configurations=3, writes_fail=0.3)
+    world = Rotation(chance, LONG, lags, configurations=3, writes_fail=0.3)
     world.run(seconds(THIRTEEN_MONTHS), hands=40)
     assert world.failures() == []
     assert world.promotions >= 1
@@ -56,7 +56,7 @@ def test_no_handshake_fails_in_thirteen_months_of_weeks_and_a_year(chance):
 @given(chance=seeds)
 def test_no_handshake_fails_in_twenty_minutes_of_seconds(chance):
     lags = Lags(controller=4.0, replica=2.0, copies=seconds(margins(SHORT).copies))
-    world = World(chance, SHORT, lags, configurations=3, writes_fail=0.3)
+    world = Rotation(chance, SHORT, lags, configurations=3, writes_fail=0.3)
     world.run(1200, hands=20)
     assert world.failures() == []
     assert world.promotions >= 10
@@ -68,7 +68,7 @@ def test_no_handshake_fails_in_twenty_minutes_of_seconds(chance):
 def test_no_handshake_fails_when_the_authority_s_key_gets_lost_and_the_controller_is_there(chance):
     # Without the key the leaf gets no successor until the next authority is known.
     lags = Lags(controller=3600.0, replica=90.0, copies=seconds(margins(LONG).copies))
-    world = World(chance, LONG, lags, writes_fail=0.3, spoiled=("ca.key", "tls.crt", "tls.key"))
+    world = Rotation(chance, LONG, lags, writes_fail=0.3, spoiled=("ca.key", "tls.crt", "tls.key"))
     world.run(seconds(THIRTEEN_MONTHS), hands=60)
     assert world.failures() == []
     assert world.replacements == 1
@@ -85,7 +85,7 @@ def test_each_margin_is_as_wide_as_it_says_and_no_wider(lifetimes, lag, margin):
 
     def failures(lateness):
         lags = Lags(**{**vars(PROMPT), lag: lateness})
-        world = World(Always(), lifetimes, lags)
+        world = Rotation(Always(), lifetimes, lags)
         world.run(span)
         return world.failures()
 
@@ -100,7 +100,7 @@ def test_the_margin_of_an_authority_is_for_all_its_steps():
 
     def failures(lateness):
         lags = Lags(controller=0.5, replica=0, copies=0)
-        world = World(Always(), SHORT, lags, blocked_until=due + lateness)
+        world = Rotation(Always(), SHORT, lags, blocked_until=due + lateness)
         world.run(seconds(SHORT.authority) * 2)
         return world.failures()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from harbourmaster.api import resources as kinds
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
-from helpers import flow_manifests as manifests
 from helpers.fake_store import StatusError
+from helpers.flow import manifests
 from simulation.cluster import HOLD, opted_in
 
 NAMESPACES = ("shop", "bank")

@@ -12,11 +12,10 @@ from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.overlap import Lifetimes, Write, decide
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.secret import trust_bundle
-from helpers.authorities import KUPID_NAMES, accepts, kupid_data
+from helpers.authorities import KUPID_NAMES, NAME, accepts, first, kupid_data, same_leaf, served
 from helpers.handshakes import shake_hands, strict_client
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-NAME = "hm.harbourmaster-system.svc"
 NAMES = (NAME,)
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
@@ -27,18 +26,6 @@ def written(now, data, names=NAMES, since=None, **options):
     action = decide(now, data, names, since, **options)
     assert isinstance(action, Write), action
     return action
-
-
-def first(data, key="ca.crt"):
-    return x509.load_pem_x509_certificates(data[key])[0]
-
-
-def served(data, now, name=NAME):
-    return accepts(trust_bundle(data, now), data["tls.crt"], name, now)
-
-
-def same_leaf(one, other):
-    return one["tls.crt"] == other["tls.crt"] and one["tls.key"] == other["tls.key"]
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,17 @@ from harbourmaster.certs.overlap import Await, Lifetimes, Write, decide, margins
 from harbourmaster.certs.rotation import Keep
 from harbourmaster.certs.secret import trust_bundle
 from helpers.authorities import (
+    NAME,
     accepts,
+    first,
     foreign_authority,
     foreign_leaf,
     pem,
+    same_leaf,
+    served,
 )
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-NAME = "hm.harbourmaster-system.svc"
 NAMES = (NAME,)
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
@@ -43,18 +46,6 @@ def written(now, data, names=NAMES, since=None, **options):
 
 def without(data, *keys):
     return {key: value for key, value in data.items() if key not in keys}
-
-
-def first(data, key="ca.crt"):
-    return x509.load_pem_x509_certificates(data[key])[0]
-
-
-def served(data, now, name=NAME):
-    return accepts(trust_bundle(data, now), data["tls.crt"], name, now)
-
-
-def same_leaf(one, other):
-    return one["tls.crt"] == other["tls.crt"] and one["tls.key"] == other["tls.key"]
 
 
 @pytest.fixture(scope="module")

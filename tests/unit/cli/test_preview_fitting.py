@@ -13,7 +13,7 @@ from harbourmaster.rescheduling.anti_affinity import rivals
 from harbourmaster.rescheduling.fit import fits
 from harbourmaster.rescheduling.wire import decode_node, decode_pending, decode_present
 from helpers.previewing import HOST, bare, ready_node
-from helpers.rescheduling_objects import container
+from helpers.rescheduling.objects import container
 
 APPS = ("a", "b")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -16,7 +16,7 @@ from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, P
 from harbourmaster.cli.main import main
 from helpers.commands import kubeconfig
 from helpers.fake_api import FakeApi
-from helpers.rescheduling_objects import (
+from helpers.rescheduling.objects import (
     RESERVATIONS,
     TOLERATED,
     budget,

@@ -25,8 +25,8 @@ from harbourmaster.cli.why.sections import gate, placement, rescheduling
 from harbourmaster.placement.manifests import Owner
 from helpers.fake_api import FakeApi
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
-from helpers.rescheduling_objects import RESERVATIONS, node
-from helpers.rescheduling_objects import pod as plain
+from helpers.rescheduling.objects import RESERVATIONS, node
+from helpers.rescheduling.objects import pod as plain
 
 NOW = datetime.fromisoformat("2026-03-01T10:00:30Z")
 HOME = "harbourmaster-system"

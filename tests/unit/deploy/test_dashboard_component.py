@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.dashboard.registry import PAGES
 from harbourmaster.dashboard.settings import DashboardSettings
-from helpers.manifests import objects, of_kind, one, settings_of
+from helpers.manifests import objects, of_kind, one, rights, settings_of
 
 BASE = "default"
 CONTROLLER = "harbourmaster-controller"
@@ -17,16 +17,6 @@ VIEWER = "harbourmaster-dashboard-viewer"
 @pytest.fixture(scope="module")
 def found():
     return objects(BASE, "network-policy", "dashboard")
-
-
-def rights(role):
-    return {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
 
 
 def test_without_the_component_nobody_is_asked_who_somebody_is():
@@ -40,7 +30,7 @@ def test_without_the_component_nobody_is_asked_who_somebody_is():
 
 
 def test_the_component_brings_exactly_these_rights(found):
-    assert rights(one(found, "ClusterRole", ROLE)) == {
+    assert rights([one(found, "ClusterRole", ROLE)]) == {
         ("authentication.k8s.io", "tokenreviews", "create"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
         *(("", kind, verb) for kind in ("namespaces", "pods") for verb in ("list", "watch")),
@@ -53,7 +43,7 @@ def test_the_component_brings_exactly_these_rights(found):
 
 
 def test_people_with_the_role_see_all_pages_and_can_change_nothing(found):
-    given = rights(one(found, "ClusterRole", VIEWER))
+    given = rights([one(found, "ClusterRole", VIEWER)])
     assert {verb for *_, verb in given} == {"get", "list", "watch"}
     wanted = {(kind.group, kind.plural, "list") for page in PAGES for kind in page.kinds}
     assert wanted == {each for each in given if each[2] == "list"}

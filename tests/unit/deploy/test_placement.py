@@ -11,7 +11,18 @@ from harbourmaster.cli.main import _parser
 from harbourmaster.cli.placement.cases import decided
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.placement.model import GROUP
-from helpers.manifests import BASES, ROOT, kustomize, objects, of_kind, one, parsed, settings_of
+from helpers.manifests import (
+    BASES,
+    ROOT,
+    kustomize,
+    objects,
+    of_component,
+    of_kind,
+    one,
+    parsed,
+    rights,
+    settings_of,
+)
 from helpers.schemas import definition
 
 CONTROLLER = "harbourmaster-controller"
@@ -24,26 +35,10 @@ READ = (
 PAGE = (ROOT / "docs/reference/placement.md").read_text()
 
 
-def rights(roles):
-    """Verbs and resources of roles, with their groups."""
-    return {
-        (group, resource, verb)
-        for role in roles
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-
-
 @pytest.mark.parametrize("base", BASES)
 def test_without_the_component_no_process_of_ours_touches_these_kinds(base):
     found = objects(base)
-    ours = [
-        role
-        for role in of_kind(found, "Role", "ClusterRole")
-        if role["metadata"]["labels"]["app.kubernetes.io/component"] in {"controller", "webhook"}
-    ]
+    ours = of_component(found, "controller", "webhook")
     assert not {right for right in rights(ours) if right[0] == GROUP}
     assert not settings_of(one(found, "Deployment", CONTROLLER)).placement.enabled
     assert not ControllerSettings().placement.enabled

@@ -14,9 +14,11 @@ from helpers.manifests import (
     container,
     kustomize,
     objects,
+    of_component,
     of_kind,
     one,
     parsed,
+    rights,
     settings_of,
 )
 
@@ -40,26 +42,16 @@ RIGHTS = {
 """Section 6.8, without what the controller may do anyhow."""
 
 
-def rights(roles):
-    """Verbs and resources of roles."""
-    return {
-        (resource, verb)
-        for role in roles
-        for rule in role["rules"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+def granted(roles):
+    """Verbs and resources of roles, whatever their group."""
+    return {right[1:] for right in rights(roles)}
 
 
 @pytest.mark.parametrize("base", BASES)
 def test_without_the_component_nobody_may_evict_or_change_nodes(base):
     found = objects(base)
-    ours = [
-        role
-        for role in of_kind(found, "Role", "ClusterRole")
-        if role["metadata"]["labels"]["app.kubernetes.io/component"] in {"controller", "webhook"}
-    ]
-    given = rights(ours)
+    ours = of_component(found, "controller", "webhook")
+    given = granted(ours)
     assert not {("pods", "delete"), ("pods/eviction", "create"), ("nodes", "patch")} & given
     assert not {resource for resource, _ in given} & {"nodes", "pods/status"}
     assert not settings_of(one(found, "Deployment", CONTROLLER)).rescheduling.enabled
@@ -69,7 +61,7 @@ def test_without_the_component_nobody_may_evict_or_change_nodes(base):
 @pytest.mark.parametrize("base", BASES)
 def test_the_component_brings_the_setting_and_exactly_these_rights(base):
     found = objects(base, "rescheduling")
-    assert rights([one(found, "ClusterRole", ROLE)]) == RIGHTS
+    assert granted([one(found, "ClusterRole", ROLE)]) == RIGHTS
     (binding,) = [
         each for each in of_kind(found, "ClusterRoleBinding") if each["roleRef"]["name"] == ROLE
     ]
@@ -92,11 +84,7 @@ def test_the_component_keeps_disruption_budgets_unless_a_later_flag_says_otherwi
 
 def test_what_the_controller_may_do_anyhow_is_enough_for_the_rest():
     found = objects("default", "rescheduling")
-    given = rights(
-        role
-        for role in of_kind(found, "ClusterRole")
-        if role["metadata"]["labels"]["app.kubernetes.io/component"] == "controller"
-    )
+    given = granted(of_kind(of_component(found, "controller"), "ClusterRole"))
     needed = {
         *(("namespaces", verb) for verb in ("list", "watch")),
         *(("configmaps", verb) for verb in ("list", "watch")),

@@ -10,7 +10,7 @@ from harbourmaster.placement.deployed import (
 )
 from harbourmaster.placement.model import TargetReference
 from harbourmaster.placement.rollout import Migration, Record
-from helpers.berths import ref
+from helpers.member_clusters import ref
 
 RECORD = Record(
     scheduled_to="a",

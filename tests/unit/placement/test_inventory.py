@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbourmaster.placement.inventory import ObjectRef, merged, placed, stale, without
-from helpers.berths import ref
+from helpers.member_clusters import ref
 
 refs = st.builds(ref, st.sampled_from("abc"), st.sampled_from(["x", "y"]))
 inventories = st.lists(refs, unique_by=lambda each: each.key).map(tuple)

@@ -21,7 +21,7 @@ from harbourmaster.placement.rollout import (
     Write,
     next_action,
 )
-from helpers.berths import LIMITS, Berths, ref
+from helpers.member_clusters import LIMITS, MemberClusters, ref
 
 ONE = (ref("one"),)
 
@@ -31,19 +31,19 @@ def kinds(log):
 
 
 def settled(order="DeleteFirst", cluster="a"):
-    berths = Berths(order=order)
-    berths.schedule(cluster)
-    berths.settle()
-    berths.log.clear()
-    return berths
+    members = MemberClusters(order=order)
+    members.schedule(cluster)
+    members.settle()
+    members.log.clear()
+    return members
 
 
 def test_the_record_and_the_finalizer_come_before_the_objects():
-    berths = Berths()
-    berths.schedule("a")
-    berths.run()
-    assert kinds(berths.log) == ["SetFinalizer", "Write", "Apply", "Rest"]
-    assert berths.log[1].record.inventory == {"a": berths.desired}
+    members = MemberClusters()
+    members.schedule("a")
+    members.run()
+    assert kinds(members.log) == ["SetFinalizer", "Write", "Apply", "Rest"]
+    assert members.log[1].record.inventory == {"a": members.desired}
 
 
 @pytest.mark.parametrize(
@@ -66,23 +66,23 @@ def test_what_must_be_so_before_anything_is_done(change, reason):
 
 
 def test_an_update_prunes_what_is_no_longer_wanted():
-    berths = settled()
-    berths.update(ref("two"), ref("three"))
-    berths.run()
-    assert berths.holders == {"a"}
-    assert [each.name for each in berths.objects["a"].values()] == ["one", "two"]
-    berths.released = True
-    berths.settle()
-    assert {each.name for each in berths.objects["a"].values()} == {"two", "three"}
-    (applied,) = [each for each in berths.log if isinstance(each, Apply)]
+    members = settled()
+    members.update(ref("two"), ref("three"))
+    members.run()
+    assert members.holders == {"a"}
+    assert [each.name for each in members.objects["a"].values()] == ["one", "two"]
+    members.released = True
+    members.settle()
+    assert {each.name for each in members.objects["a"].values()} == {"two", "three"}
+    (applied,) = [each for each in members.log if isinstance(each, Apply)]
     assert [each.name for each in applied.prune] == ["one"]
 
 
 def test_delete_first_checks_then_deletes_then_applies():
-    berths = settled()
-    berths.schedule("b")
-    berths.settle()
-    done = [each for each in berths.log if isinstance(each, Check | Delete | Apply)]
+    members = settled()
+    members.schedule("b")
+    members.settle()
+    done = [each for each in members.log if isinstance(each, Check | Delete | Apply)]
     assert [(type(each).__name__, each.cluster) for each in done] == [
         ("Check", "b"),
         ("Delete", "a"),
@@ -110,16 +110,16 @@ def test_a_finalizer_that_somebody_removed_comes_back_before_anything_is_applied
 
 
 def test_create_first_applies_then_waits_then_deletes():
-    berths = settled("CreateFirst")
-    berths.ready["b"] = False
-    berths.schedule("b")
-    rest = berths.run()
+    members = settled("CreateFirst")
+    members.ready["b"] = False
+    members.schedule("b")
+    rest = members.run()
     assert rest.reason == "Migrating"
-    assert rest.until == berths.record.migration.since + LIMITS.ready_timeout
-    assert berths.holders == {"a", "b"}
-    berths.ready["b"] = True
-    berths.settle()
-    done = [each for each in berths.log if isinstance(each, Delete | Apply)]
+    assert rest.until == members.record.migration.since + LIMITS.ready_timeout
+    assert members.holders == {"a", "b"}
+    members.ready["b"] = True
+    members.settle()
+    done = [each for each in members.log if isinstance(each, Delete | Apply)]
     assert [(type(each).__name__, each.cluster) for each in done] == [
         ("Apply", "b"),
         ("Delete", "a"),
@@ -127,175 +127,175 @@ def test_create_first_applies_then_waits_then_deletes():
 
 
 def test_failed_moves_suspend_for_longer_each_time_until_one_succeeds():
-    berths = settled("CreateFirst")
-    berths.ready["b"] = False
+    members = settled("CreateFirst")
+    members.ready["b"] = False
     for failures in (1, 2):
-        berths.schedule("b")
-        berths.settle()
-        assert berths.record.scheduled_to == "a"
-        assert berths.record.running_on == "a"
-        assert berths.holders == {"a"}
-        migration = berths.record.migration
+        members.schedule("b")
+        members.settle()
+        assert members.record.scheduled_to == "a"
+        assert members.record.running_on == "a"
+        assert members.holders == {"a"}
+        migration = members.record.migration
         assert (migration.failures, migration.to) == (failures, "")
         written = next(
             each.record
-            for each in berths.log
+            for each in members.log
             if isinstance(each, Write) and each.record.migration.failures == failures
         )
         begun = max(
             each.record.migration.since
-            for each in berths.log
+            for each in members.log
             if isinstance(each, Write) and each.record.migration.to == "b"
         )
         assert written.migration.suspended_until >= begun + 60 + 60 * failures
-    berths.ready["b"] = True
-    berths.schedule("b")
-    berths.settle()
-    assert berths.record.migration == Migration()
+    members.ready["b"] = True
+    members.schedule("b")
+    members.settle()
+    assert members.record.migration == Migration()
 
 
 def test_create_first_does_not_wait_for_the_dead():
-    berths = settled("CreateFirst")
-    berths.ready["b"] = False
-    berths.reach["a"] = Reach.NO
-    berths.schedule("b")
-    berths.run()
-    assert berths.record.running_on == "b"
-    assert set(berths.record.pending) == {"a"}
-    berths.reach["a"] = Reach.YES
-    berths.run()
-    assert berths.holders == {"b"}
+    members = settled("CreateFirst")
+    members.ready["b"] = False
+    members.reach["a"] = Reach.NO
+    members.schedule("b")
+    members.run()
+    assert members.record.running_on == "b"
+    assert set(members.record.pending) == {"a"}
+    members.reach["a"] = Reach.YES
+    members.run()
+    assert members.holders == {"b"}
 
 
 def test_an_unreachable_cluster_is_left_and_cleaned_when_it_returns():
-    berths = settled()
-    berths.reach["a"] = Reach.NO
-    berths.schedule("b")
-    berths.settle()
-    assert berths.holders == {"a", "b"}
-    assert set(berths.record.pending) == {"a"}
-    berths.reach["a"] = Reach.YES
-    berths.settle()
-    assert berths.holders == {"b"}
-    assert berths.record.pending == {}
+    members = settled()
+    members.reach["a"] = Reach.NO
+    members.schedule("b")
+    members.settle()
+    assert members.holders == {"a", "b"}
+    assert set(members.record.pending) == {"a"}
+    members.reach["a"] = Reach.YES
+    members.settle()
+    assert members.holders == {"b"}
+    assert members.record.pending == {}
 
 
 def test_a_cluster_of_which_nothing_is_known_yet_is_waited_for():
-    berths = settled()
-    berths.reach["a"] = Reach.UNKNOWN
-    berths.schedule("b")
-    berths.now += 1000
-    assert berths.run().reason == "Migrating"
-    assert berths.holders == {"a"}
+    members = settled()
+    members.reach["a"] = Reach.UNKNOWN
+    members.schedule("b")
+    members.now += 1000
+    assert members.run().reason == "Migrating"
+    assert members.holders == {"a"}
 
 
 def test_going_back_to_a_cluster_with_leftovers_prunes_them():
-    berths = settled()
-    berths.reach["a"] = Reach.NO
-    berths.schedule("b")
-    berths.settle()
-    berths.update(ref("two"))
-    berths.reach["a"] = Reach.YES
-    berths.schedule("a")
-    berths.settle()
-    assert berths.holders == {"a"}
-    assert [each.name for each in berths.objects["a"].values()] == ["two"]
+    members = settled()
+    members.reach["a"] = Reach.NO
+    members.schedule("b")
+    members.settle()
+    members.update(ref("two"))
+    members.reach["a"] = Reach.YES
+    members.schedule("a")
+    members.settle()
+    assert members.holders == {"a"}
+    assert [each.name for each in members.objects["a"].values()] == ["two"]
 
 
 def test_a_cluster_that_is_gone_for_good_is_forgotten():
-    berths = settled()
-    del berths.reach["a"]
-    berths.schedule("b")
-    berths.settle()
-    assert berths.record.clusters == ("b",)
-    berths.ending = True
-    del berths.reach["b"]
-    berths.settle()
-    assert not berths.finalizer
+    members = settled()
+    del members.reach["a"]
+    members.schedule("b")
+    members.settle()
+    assert members.record.clusters == ("b",)
+    members.ending = True
+    del members.reach["b"]
+    members.settle()
+    assert not members.finalizer
 
 
 def test_the_end_waits_for_every_cluster():
-    berths = settled()
-    berths.reach["a"] = Reach.NO
-    berths.ending = True
-    rest = berths.run()
+    members = settled()
+    members.reach["a"] = Reach.NO
+    members.ending = True
+    rest = members.run()
     assert rest == Rest("Deleting", "objects are still on a")
-    assert berths.finalizer
-    berths.reach["a"] = Reach.YES
-    berths.settle()
-    assert not berths.finalizer
-    assert berths.holders == set()
+    assert members.finalizer
+    members.reach["a"] = Reach.YES
+    members.settle()
+    assert not members.finalizer
+    assert members.holders == set()
 
 
 def test_what_never_was_anywhere_ends_at_once():
-    berths = Berths()
-    berths.ending = True
-    berths.finalizer = True
-    berths.run()
-    assert kinds(berths.log) == ["SetFinalizer", "Rest"]
+    members = MemberClusters()
+    members.ending = True
+    members.finalizer = True
+    members.run()
+    assert kinds(members.log) == ["SetFinalizer", "Rest"]
 
 
 def test_a_move_that_is_called_off_is_no_success():
-    berths = settled("CreateFirst")
-    berths.ready["b"] = False
-    berths.record = replace(berths.record, migration=Migration(failures=2, suspended_until=5))
-    berths.schedule("b")
-    berths.run()
-    berths.schedule("a")
-    berths.settle()
-    assert berths.record.migration == Migration(failures=2, suspended_until=5)
-    assert berths.holders == {"a"}
+    members = settled("CreateFirst")
+    members.ready["b"] = False
+    members.record = replace(members.record, migration=Migration(failures=2, suspended_until=5))
+    members.schedule("b")
+    members.run()
+    members.schedule("a")
+    members.settle()
+    assert members.record.migration == Migration(failures=2, suspended_until=5)
+    assert members.holders == {"a"}
 
 
 def test_what_does_not_go_in_time_is_left_for_later():
-    berths = settled()
-    berths.stuck = {"a"}
-    berths.schedule("b")
-    rest = berths.run()
+    members = settled()
+    members.stuck = {"a"}
+    members.schedule("b")
+    rest = members.run()
     assert (rest.reason, rest.text) == ("Migrating", "it takes its time")
-    assert rest.until == berths.record.migration.since + LIMITS.delete_timeout
-    assert "b" not in berths.holders
-    berths.now = rest.until
-    berths.run()
-    assert berths.record.running_on == "b"
-    assert set(berths.record.pending) == {"a"}
-    berths.stuck = set()
-    berths.run()
-    assert berths.holders == {"b"}
+    assert rest.until == members.record.migration.since + LIMITS.delete_timeout
+    assert "b" not in members.holders
+    members.now = rest.until
+    members.run()
+    assert members.record.running_on == "b"
+    assert set(members.record.pending) == {"a"}
+    members.stuck = set()
+    members.run()
+    assert members.holders == {"b"}
 
 
 def test_what_is_pruned_later_is_no_rest_before():
-    berths = settled()
-    berths.stuck = {"a"}
-    berths.desired = (ref("two"),)
-    assert berths.run().text == "it takes its time"
-    assert len(berths.record.inventory["a"]) == 2
-    berths.stuck = set()
-    assert berths.run() == Rest()
-    assert [each.name for each in berths.record.inventory["a"]] == ["two"]
+    members = settled()
+    members.stuck = {"a"}
+    members.desired = (ref("two"),)
+    assert members.run().text == "it takes its time"
+    assert len(members.record.inventory["a"]) == 2
+    members.stuck = set()
+    assert members.run() == Rest()
+    assert [each.name for each in members.record.inventory["a"]] == ["two"]
 
 
 def test_who_is_ready_at_the_last_moment_does_not_go_back():
-    berths = settled("CreateFirst")
-    berths.ready["b"] = False
-    berths.schedule("b")
-    rest = berths.run()
-    berths.ready["b"] = True
-    berths.now = rest.until + 100
-    berths.settle()
-    assert berths.record.running_on == "b"
-    assert berths.record.migration.failures == 0
+    members = settled("CreateFirst")
+    members.ready["b"] = False
+    members.schedule("b")
+    rest = members.run()
+    members.ready["b"] = True
+    members.now = rest.until + 100
+    members.settle()
+    assert members.record.running_on == "b"
+    assert members.record.migration.failures == 0
 
 
 def test_another_target_has_all_of_its_time():
-    berths = settled("CreateFirst")
-    berths.ready.update(b=False, c=False)
-    berths.schedule("b")
-    berths.run()
-    berths.now += LIMITS.ready_timeout - 1
-    berths.schedule("c")
-    assert berths.run().until == berths.now + LIMITS.ready_timeout
-    assert berths.holders == {"a", "c"}
+    members = settled("CreateFirst")
+    members.ready.update(b=False, c=False)
+    members.schedule("b")
+    members.run()
+    members.now += LIMITS.ready_timeout - 1
+    members.schedule("c")
+    assert members.run().until == members.now + LIMITS.ready_timeout
+    assert members.holders == {"a", "c"}
 
 
 def test_a_cluster_that_nothing_is_left_on_runs_nothing():

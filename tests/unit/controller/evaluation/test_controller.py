@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harbourmaster.api.resources import DEFINITIONS, KEPTN_METRICS, METRICS_PROVIDERS
-from helpers.metric_world import MetricWorld
+from helpers.metrics_namespace import MetricsNamespace
 from helpers.scripted_prometheus import HUNG, ScriptedPrometheus
 
 STATIC = {"metrics": {"cpus": 4, "more": 5}}
@@ -15,7 +15,7 @@ STATIC = {"metrics": {"cpus": 4, "more": 5}}
 
 @pytest.fixture
 def world(client):
-    return MetricWorld(client, "prod")
+    return MetricsNamespace(client, "prod")
 
 
 def define(api, resource):

@@ -36,7 +36,7 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.kube.reflector import Reflector
-from helpers.flow_manifests import (
+from helpers.flow.manifests import (
     OUTCOME,
     PROVIDER,
     RESOURCES,
@@ -51,8 +51,6 @@ from helpers.patience import PATIENCE
 GATE = "keptn-prechecks-gate"
 RELEASED = "keptn.sh/scheduling-gate-removed"
 OPT_IN = {"keptn.sh/lifecycle-toolkit": "enabled"}
-GENERATIONS = ("", "6b86b273", "d4735e3a", "4e074085", "4b227777")
-"""What the name of an app's version ends with, by generation."""
 PASSER_BY = "passer-by"
 WATCHED = (
     APP_CREATION_REQUESTS,

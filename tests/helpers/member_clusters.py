@@ -37,7 +37,7 @@ def ref(name, namespace="default", kind="ConfigMap", version="v1"):
     return ObjectRef(api_version=version, kind=kind, name=name, namespace=namespace)
 
 
-class Berths:
+class MemberClusters:
     """``chance()`` decides what goes wrong; without it nothing does."""
 
     def __init__(self, clusters=("a", "b", "c"), *, order="DeleteFirst", chance=None):

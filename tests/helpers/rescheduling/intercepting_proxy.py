@@ -8,12 +8,12 @@ import json
 import yaml
 from aiohttp import web
 
-from helpers.api_proxy import ApiProxy
+from helpers.faults.api_proxy import ApiProxy
 from helpers.rights import kubeconfig
 
 
-class Meddling(ApiProxy):
-    """Asks ``meddle(method, path, body)`` before each request, a coroutine function of the test.
+class InterceptingProxy(ApiProxy):
+    """Asks ``intercept(method, path, body)`` before each request, a coroutine function of the test.
 
     It runs in the loop of the test. What it returns, a status and a body, is the answer; None
     passes the request on. ``kubeconfig`` leads an administrator through the proxy.
@@ -21,7 +21,7 @@ class Meddling(ApiProxy):
 
     def __init__(self, plane):
         super().__init__(plane)
-        self._meddle = None
+        self._intercept = None
         self._home = None
 
     @property
@@ -35,15 +35,15 @@ class Meddling(ApiProxy):
         file.write_text(yaml.safe_dump(config))
         return file
 
-    def meddle(self, function):
+    def intercept(self, function):
         """Ask ``function`` from now on; None asks nobody."""
         self._home = asyncio.get_running_loop()
-        self._meddle = function
+        self._intercept = function
 
     async def _answer(self, request):
-        if self._meddle is not None:
+        if self._intercept is not None:
             body = await request.read()
-            asked = self._meddle(request.method, request.path, json.loads(body) if body else {})
+            asked = self._intercept(request.method, request.path, json.loads(body) if body else {})
             future = asyncio.run_coroutine_threadsafe(asked, self._home)
             if (answer := await asyncio.wrap_future(future)) is not None:
                 status, found = answer

@@ -17,10 +17,10 @@ import pytest
 from harbourmaster.api.resources import NAMESPACES, Resource
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.controller import Controller, connected
-from helpers.meddling import Meddling
-from helpers.rescheduling_objects import node, priority_classes
-from helpers.rescheduling_place import Place
-from helpers.toy_kubelet import NODES, Cluster
+from helpers.rescheduling.case_cluster import CaseCluster
+from helpers.rescheduling.intercepting_proxy import InterceptingProxy
+from helpers.rescheduling.objects import node, priority_classes
+from helpers.rescheduling.toy_kubelet import NODES, Cluster
 
 CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 HOME = "harbourmaster-system"
@@ -182,7 +182,7 @@ class Field:
     async def run(self, group, outcomes):
         """Run cases of equal settings at the same time."""
         begun = asyncio.Event()
-        places = {str(each): Place(self, each, begun) for each in group}
+        places = {str(each): CaseCluster(self, each, begun) for each in group}
         tasks = {str(each): asyncio.create_task(_of(each, places[str(each)])) for each in group}
         if group[0].begins_before:
             for name, place in places.items():
@@ -210,7 +210,7 @@ class Field:
     async def _control(self, case, places, stack):
         kubeconfig = None
         if case.proxied:
-            proxy = stack.enter_context(Meddling(self.plane))
+            proxy = stack.enter_context(InterceptingProxy(self.plane))
             kubeconfig = proxy.kubeconfig
         controller = await stack.enter_async_context(
             self.controlled(case.settings, kubeconfig=kubeconfig)

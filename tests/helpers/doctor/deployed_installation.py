@@ -18,7 +18,7 @@ from harbourmaster.certs.authority import KeyPair, create_authority, issue_servi
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.playground import manifests
 from harbourmaster.playground.installation import Installation
-from helpers.harbour import FLAGS, HOME
+from helpers.flow.installation import FLAGS, HOME
 from helpers.patience import PATIENCE, WAIT
 
 LEASE = (
@@ -31,7 +31,7 @@ CERTIFICATE = "harbourmaster-webhook-cert"
 NAME = "harbourmaster"
 
 
-class Ailing:
+class DeployedInstallation:
     """Harbourmaster at work, with its Deployments, whose pods kwok only plays.
 
     Each fault is a context: it is there inside, and gone after.
@@ -229,7 +229,7 @@ def named(report, check, severity, words):
     ]
 
 
-class Meddler:
+class OtherWebhook:
     """A webhook of somebody else, which answers each pod with ``patch(pod)``."""
 
     def __init__(self, directory, patch):

@@ -15,10 +15,10 @@ from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.workloads import workload_name
-from helpers.api_proxy import ApiProxy
-from helpers.audit import AuditLog, lease_writes
+from helpers.faults.api_proxy import ApiProxy
+from helpers.faults.audit import AuditLog, lease_writes
+from helpers.faults.stored_objects import Stored
 from helpers.patience import PATIENCE
-from helpers.stored import Stored
 
 LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
 """Whether faults last as long as they do in life, and leases as long as they are shipped."""
@@ -36,7 +36,7 @@ class LeaseTimes(NamedTuple):
 LEASE = LeaseTimes(15, 10, 2) if LONG else LeaseTimes(4, 2, 1)
 
 
-class Harmed:
+class ProxiedInstallation:
     """A control plane, an installation on it, proxies by process, and the audit log."""
 
     def __init__(self, plane, installation, proxies):
@@ -104,10 +104,10 @@ class Harmed:
 
 
 @contextmanager
-def harmed(request, folders, *, controllers=1, webhooks=1, arguments=None):
-    """Start a Harmed; its folder stays if a test of it fails."""
+def proxied_installation(request, folders, *, controllers=1, webhooks=1, arguments=None):
+    """Start a ProxiedInstallation; its folder stays if a test of it fails."""
     failed = request.session.testsfailed
-    directory = folders.mktemp("harmed")
+    directory = folders.mktemp("proxied")
     flags = {role: list((arguments or {}).get(role, ())) for role in ("controller", "webhook")}
     for name, seconds in LEASE._asdict().items():
         flag = name.replace("_", "-")
@@ -127,7 +127,7 @@ def harmed(request, folders, *, controllers=1, webhooks=1, arguments=None):
             arguments=flags,
             api_ports={name: proxy.port for name, proxy in proxies.items()},
         )
-        yield Harmed(plane, stack.enter_context(installation), proxies)
+        yield ProxiedInstallation(plane, stack.enter_context(installation), proxies)
     if request.session.testsfailed == failed:
         shutil.rmtree(directory)
 

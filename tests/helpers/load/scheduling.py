@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harbourmaster.api.resources import APPS, PODS, REPLICA_SETS
 from harbourmaster.api.times import utc_now
 from harbourmaster.certs.store import ensure
-from helpers.gate_load import (
+from helpers.load.gates import (
     CONTAINER,
     NAMESPACE,
     Seen,

@@ -22,8 +22,8 @@ from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
 from helpers.controller import Controller
-from helpers.gate_load import CRDS, Bulk, resident_mb
-from helpers.patience import WAIT
+from helpers.load.gates import Bulk, resident_mb
+from helpers.schemas import apply_definitions
 
 NAMESPACE = "load"
 HOME = "harbour"
@@ -32,7 +32,7 @@ FLAGS = (
     "--leader-election-enabled=false",
     "--metrics-allowed-addresses=127.0.0.0/8",
 )
-SCRIPT = Path(__file__).with_name("scripted_prometheus.py")
+SCRIPT = Path(__file__).parents[1] / "scripted_prometheus.py"
 SOUND, HUNG = "sound", "hung"
 PATIENCE = 600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -149,8 +149,7 @@ async def controlled(plane):
 
 async def measure(plane, load, seconds):
     """Have the metrics fetched for so many seconds after the first time."""
-    plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", WAIT)
+    apply_definitions(plane.kubectl)
     plane.kubectl("create", "namespace", HOME)
     async with prometheus() as url, Client(connect(str(plane.kubeconfig))) as client:
         await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})

@@ -19,8 +19,8 @@ import yaml
 from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.ports import free_ports
 from helpers.cluster import eventually
-from helpers.flow_manifests import deployment, keptn
-from helpers.harbour import FLAGS
+from helpers.flow.installation import FLAGS
+from helpers.flow.manifests import deployment, keptn
 from helpers.manifests import DEPLOY
 from helpers.objects import policy
 from helpers.patience import PATIENCE
@@ -44,7 +44,7 @@ def overlay(folder):
     return folder
 
 
-class DashboardPlace:
+class DashboardInstallation:
     """One controller with the dashboard on a plain loopback port; ``with`` runs it."""
 
     def __init__(self, plane, directory):

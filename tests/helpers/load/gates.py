@@ -29,7 +29,7 @@ from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
 from helpers.controller import Controller
-from helpers.patience import WAIT
+from helpers.schemas import apply_definitions
 
 NAMESPACE = "load"
 GATE = "keptn-prechecks-gate"
@@ -39,7 +39,6 @@ AT_ONCE = 32
 CONTAINER = {"name": "ledger", "image": "registry.example.com/ledger:3"}
 NOW = "2026-11-21T18:00:00Z"
 HOME = "harbour"
-CRDS = Path(__file__).parents[2] / "deploy/crds"
 FLAGS = ("--controllers=lifecycle", "--leader-election-enabled=false")
 PODS_EACH = 5
 PARTS_EACH = 5
@@ -69,8 +68,7 @@ class Reconciled(NamedTuple):
 @asynccontextmanager
 async def controlled(plane, *flags):
     """Our controller, and nobody else's, on a control plane of its own; it may log no error."""
-    plane.kubectl("apply", "--server-side", f"--kustomize={CRDS}")
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", WAIT)
+    apply_definitions(plane.kubectl)
     plane.kubectl("create", "namespace", HOME)
     async with Client(connect(str(plane.kubeconfig))) as client:
         bulk = Bulk(client)

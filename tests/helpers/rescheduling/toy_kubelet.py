@@ -19,7 +19,7 @@ from harbourmaster.api.resources import EVENTS, PODS, Resource
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
 from harbourmaster.kube.reflector import Reflector
 from helpers.patience import PATIENCE
-from helpers.rescheduling_objects import readiness
+from helpers.rescheduling.objects import readiness
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")

@@ -11,7 +11,7 @@ import uuid
 import msgspec
 
 from harbourmaster.api.resources import KEPTN_CONFIGS
-from helpers.flows import Flow
+from helpers.flow.namespace import Flow
 from helpers.patience import PATIENCE
 
 HOME = "harbourmaster-system"

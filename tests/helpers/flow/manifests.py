@@ -2,64 +2,12 @@
 
 from __future__ import annotations
 
-from harbourmaster.api.resources import (
-    APP_CONTEXTS,
-    APP_CREATION_REQUESTS,
-    APP_VERSIONS,
-    APPS,
-    CONFIG_MAPS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    JOBS,
-    KEPTN_CONFIGS,
-    KEPTN_METRICS,
-    METRICS_PROVIDERS,
-    NAMESPACES,
-    PODS,
-    REPLICA_SETS,
-    ROLLOUTS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    STATEFUL_SETS,
-    TASK_DEFINITIONS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
-    Resource,
-)
+from harbourmaster.api import resources
+from harbourmaster.api.resources import Resource
 
 CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
 RESOURCES = {
-    resource.kind: resource
-    for resource in (
-        APP_CONTEXTS,
-        APP_CREATION_REQUESTS,
-        APP_VERSIONS,
-        APPS,
-        CONFIG_MAPS,
-        CRON_JOBS,
-        DAEMON_SETS,
-        DEPLOYMENTS,
-        EVALUATION_DEFINITIONS,
-        EVALUATIONS,
-        JOBS,
-        KEPTN_CONFIGS,
-        KEPTN_METRICS,
-        METRICS_PROVIDERS,
-        NAMESPACES,
-        PODS,
-        REPLICA_SETS,
-        ROLLOUTS,
-        SECRETS,
-        SERVICE_ACCOUNTS,
-        STATEFUL_SETS,
-        TASK_DEFINITIONS,
-        TASKS,
-        WORKLOAD_VERSIONS,
-        WORKLOADS,
-    )
+    each.kind: each for each in (*vars(resources).values(), CRON_JOBS) if isinstance(each, Resource)
 }
 OUTCOME = "kwok-outcome"
 """The label by which kwok lets pods fail, hang, be slow or never get ready."""

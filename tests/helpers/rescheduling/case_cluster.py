@@ -8,7 +8,7 @@ import contextlib
 import msgspec
 
 from harbourmaster.api.resources import EVENTS, NAMESPACES, PODS
-from helpers.rescheduling_objects import (
+from helpers.rescheduling.objects import (
     CASE,
     CRITICAL,
     RESERVATIONS,
@@ -18,13 +18,13 @@ from helpers.rescheduling_objects import (
     owned_taints,
     removable,
 )
-from helpers.toy_kubelet import BUDGETS, NODES
+from helpers.rescheduling.toy_kubelet import BUDGETS, NODES
 
 SETTLED = 30.0
 """Seconds for what is to come within five; others use this machine too."""
 
 
-class Place:
+class CaseCluster:
     """The nodes, pods and budgets of one case, and what may be asked of them."""
 
     def __init__(self, field, case, begun):

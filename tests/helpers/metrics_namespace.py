@@ -34,13 +34,14 @@ class Events:
         self._on_event()
 
 
-class MetricWorld:
+class MetricsNamespace:
     """A namespace of metrics; ``controlled`` runs a controller, which may be done again."""
 
     def __init__(self, client, namespace):
         self.client = client
         self.namespace = namespace
         self.controller = None
+        self.metrics = None
         self._moved = asyncio.Event()
         self.events = Events(self._moved.set)
 
@@ -48,16 +49,17 @@ class MetricWorld:
     async def controlled(self, **settings):
         """Run the controller, as the leader."""
         settings = {"allowed_addresses": LOOPBACK, **settings}
+        self.metrics = create_controller_metrics("0", ["metrics", "analyses"])
         process = Process(
             ControllerSettings(metrics=MetricsSettings(**settings)),
             self.client,
             self.namespace,
             events=self.events,
-            metrics=create_controller_metrics("0", ["metrics", "analyses"]),
+            metrics=self.metrics,
         )
         self.controller = MetricsController(process)
         caches = self.controller.caches
-        for mirror in (caches.metrics, caches.providers):
+        for mirror in (caches.metrics, caches.providers, caches.analyses):
             mirror.subscribe(lambda _keys: self._moved.set())
         mirrors = [each.run() for each in caches.reflectors]
         leading = [job.lead() for job in self.controller.controllers]

@@ -1,0 +1,280 @@
+"""The faults that befall an installation, what doctor must say to each, and what to do."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+
+from helpers.doctor import deployed_installation
+from helpers.doctor.deployed_installation import CERTIFICATE, HOME, NAME, OtherWebhook, webhook_of
+
+MUTATING = "mutatingwebhookconfiguration"
+VALIDATING = "validatingwebhookconfiguration"
+GATED = "gated-pods.harbourmaster.dev"
+PODS = "pods.harbourmaster.dev"
+ANNOTATED = {"keptn.sh/lifecycle-toolkit": "enabled"}
+
+
+def strange(configuration):
+    authority, _ = deployed_installation.strange_bundle()
+    bundle = base64.b64encode(authority.certificate).decode()
+    webhook_of(configuration, GATED)["clientConfig"]["caBundle"] = bundle
+
+
+def untrusted_bundle(deployed, _directory):
+    return deployed.edited(MUTATING, NAME, strange)
+
+
+def no_bundle(deployed, _directory):
+    def edit(one):
+        del one["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
+
+    return deployed.edited("crd", "keptnapps.lifecycle.keptn.sh", edit)
+
+
+def ended_certificate(deployed, _directory):
+    def edit(one):
+        data = deployed.certificates()
+        leaf = deployed_installation.ended_leaf(data, [f"harbourmaster-webhook.{HOME}.svc"])
+        one["data"]["tls.crt"] = base64.b64encode(leaf.certificate).decode()
+        one["data"]["tls.key"] = base64.b64encode(leaf.key).decode()
+
+    return deployed.edited("secret", CERTIFICATE, edit, HOME)
+
+
+def no_secret(deployed, _directory):
+    @contextlib.contextmanager
+    def fault():
+        with deployed.paused():
+            stored = deployed.stored("secret", CERTIFICATE, HOME)
+            deployed.kubectl("delete", "secret", CERTIFICATE, "--namespace", HOME)
+            try:
+                yield
+            finally:
+                for key in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
+                    stored["metadata"].pop(key, None)
+                deployed.kubectl("create", "--filename=-", stdin=json.dumps(stored))
+
+    return fault()
+
+
+def no_configuration(deployed, _directory):
+    return deployed.gone(VALIDATING, NAME, None, is_paused=True)
+
+
+def other_policy(deployed, _directory):
+    return deployed.edited(
+        MUTATING, NAME, lambda one: webhook_of(one, GATED).update(failurePolicy="Ignore")
+    )
+
+
+def less_rules(deployed, _directory):
+    return deployed.edited(
+        MUTATING, NAME, lambda one: one["webhooks"].remove(webhook_of(one, PODS))
+    )
+
+
+def no_label(deployed, _directory):
+    @contextlib.contextmanager
+    def fault():
+        metadata = {"name": "unlabelled", "annotations": ANNOTATED}
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        with deployed.paused(), deployed.there(manifest):
+            yield
+
+    return fault()
+
+
+def no_kind(deployed, _directory):
+    name = "podschedulingpolicies.kupid.gardener.cloud"
+    return deployed.gone("crd", name, deployed.shipped("CustomResourceDefinition", name))
+
+
+def no_conversion(deployed, _directory):
+    def edit(one):
+        one["spec"]["conversion"] = {"strategy": "None"}
+
+    return deployed.edited("crd", "keptnapps.lifecycle.keptn.sh", edit, is_paused=False)
+
+
+def no_rights(deployed, _directory):
+    name = "harbourmaster-webhook"
+    return deployed.gone("clusterrolebinding", name, deployed.shipped("ClusterRoleBinding", name))
+
+
+def dead_webhook(deployed, _directory):
+    return deployed.killed("webhook")
+
+
+def no_leader(deployed, _directory):
+    return deployed.ended("controller")
+
+
+def takes_away(pod):
+    return [{"op": "add", "path": "/spec/tolerations", "value": []}]
+
+
+def never_ends(pod):
+    number = len(pod["spec"].get("tolerations", ()))
+    toleration = {"key": f"example.com/{number}", "operator": "Exists"}
+    return [{"op": "add", "path": "/spec/tolerations/-", "value": toleration}]
+
+
+def with_other_webhook(patch):
+    def fault(deployed, directory):
+        @contextlib.contextmanager
+        def beside():
+            with (
+                OtherWebhook(directory, patch) as other,
+                deployed.there(other.configuration("meddler")),
+            ):
+                yield
+
+        return beside()
+
+    return fault
+
+
+def bad_settings(deployed, _directory):
+    return deployed.configured("controller", "--webhook-timeout-seconds=soon")
+
+
+def nobody_opens(deployed, _directory):
+    metadata = {"name": "waiting", "annotations": ANNOTATED}
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+    @contextlib.contextmanager
+    def fault():
+        flag = "--controllers=registration,namespaces,metrics"
+        with deployed.configured("controller", flag), deployed.there(manifest):
+            yield
+
+    return fault()
+
+
+def broken_policy(deployed, _directory):
+    policy = {
+        "apiVersion": "kupid.gardener.cloud/v1alpha1",
+        "kind": "ClusterPodSchedulingPolicy",
+        "metadata": {"name": "broken"},
+        "spec": {
+            "podSelector": {"matchLabels": {"no label!": ""}},
+            "namespaceSelector": {},
+        },
+    }
+
+    @contextlib.contextmanager
+    def fault():
+        with contextlib.ExitStack() as stack:
+            with deployed.gone(VALIDATING, NAME, None, is_paused=True):
+                create = deployed.kubectl
+                for _ in range(50):
+                    # The API server asks the webhook for a moment after it went.
+                    made = create("create", "-f=-", stdin=json.dumps(policy), check=False)
+                    if made.returncode == 0:
+                        break
+                assert made.returncode == 0, made.stderr
+                gone = ("delete", "--ignore-not-found", "-f=-")
+                stack.callback(lambda: deployed.kubectl(*gone, stdin=json.dumps(policy)))
+            yield
+
+    return fault()
+
+
+FAULTS = {
+    "a caBundle that trusts somebody else": (
+        untrusted_bundle,
+        ("certificates", "fault", f"{GATED} (mutating): its caBundle does not trust"),
+        "a running controller repairs it",
+    ),
+    "a conversion without caBundle": (
+        no_bundle,
+        ("certificates", "fault", "conversion of keptnapps.lifecycle.keptn.sh: has no caBundle"),
+        "a running controller repairs it",
+    ),
+    "a certificate that has ended": (
+        ended_certificate,
+        ("certificates", "fault", f"Secret {HOME}/{CERTIFICATE}: tls.crt"),
+        f"delete secret {CERTIFICATE}",
+    ),
+    "no certificates": (
+        no_secret,
+        ("certificates", "fault", f"Secret {HOME}/{CERTIFICATE}: not found"),
+        "the controller writes it",
+    ),
+    "no configuration": (
+        no_configuration,
+        ("configurations", "fault", "ValidatingWebhookConfiguration harbourmaster: not found"),
+        "a running controller creates it",
+    ),
+    "a policy that somebody edited": (
+        other_policy,
+        ("configurations", "fault", f"failurePolicy of {GATED} (mutating): is Ignore, Fail"),
+        "webhook.gatedFailurePolicy",
+    ),
+    "a webhook that is not registered": (
+        less_rules,
+        ("configurations", "fault", f"webhook {PODS} (mutating): is missing"),
+        "a running controller repairs it",
+    ),
+    "a namespace without its label": (
+        no_label,
+        ("gates", "fault", "namespace unlabelled: annotated"),
+        "a running controller mirrors it",
+    ),
+    "a kind that is gone": (
+        no_kind,
+        ("definitions", "fault", "podschedulingpolicies.kupid.gardener.cloud: not found"),
+        "kubectl apply --server-side -k deploy/crds",
+    ),
+    "a kind that does not convert": (
+        no_conversion,
+        ("definitions", "fault", "keptnapps.lifecycle.keptn.sh: does not convert"),
+        "kubectl apply --server-side -k deploy/crds",
+    ),
+    "no rights": (
+        no_rights,
+        ("rights", "fault", "ServiceAccount harbourmaster-webhook: lacks permission"),
+        "make deploy IMG=",
+    ),
+    "a dead webhook": (
+        dead_webhook,
+        (
+            "canary",
+            "fault",
+            "pod in default: admitted without a review: the webhook can't be called",
+        ),
+        "kubectl get pods",
+    ),
+    "a controller that ended": (
+        no_leader,
+        ("installation", "fault", "harbourmaster-controller: has no holder"),
+        "logs deployment/harbourmaster-controller",
+    ),
+    "a webhook that takes ours away": (
+        with_other_webhook(takes_away),
+        ("other webhooks", "fault", "pod: the pod lacks part of what we gave it: one of meddler"),
+        "exclude our fields there",
+    ),
+    "a webhook that never ends": (
+        with_other_webhook(never_ends),
+        ("other webhooks", "fault", "pod: spec.tolerations of a pod change each time"),
+        "have only one of the two",
+    ),
+    "settings that can't be used": (
+        bad_settings,
+        ("installation", "fault", "harbourmaster-controller: its settings are not valid: "),
+        "edit deployment harbourmaster-controller",
+    ),
+    "gates that nobody opens": (
+        nobody_opens,
+        ("gates", "fault", "controller: releases no pod, and pods of waiting wait"),
+        "add lifecycle to controllers",
+    ),
+    "a policy that is left out": (
+        broken_policy,
+        ("policies", "warning", "ClusterPodSchedulingPolicy broken: is skipped"),
+        "correct it",
+    ),
+}
