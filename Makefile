@@ -77,6 +77,7 @@ lint: .venv/installed ## check style, types and imports between packages
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tests/language.py
 
 format: .venv/installed ## format the code
 	@$(BIN)/ruff check --fix --quiet .

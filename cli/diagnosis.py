@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
 
 Severity: TypeAlias = Literal["fault", "warning", "unread", "note", "ok"]
-"""Something does not work; it works, and soon may not, or not as meant; it could not be read;
-worth knowing; as it should be."""
+"""fault: does not work; warning: works, but may soon fail; unread: could not be read; note: worth
+knowing; ok: as it should be."""
 SEVERITIES: Final[tuple[Severity, ...]] = ("fault", "warning", "unread", "note", "ok")
 PATIENCE: Final = 30.0
 """Seconds that one check may take."""
@@ -49,7 +49,7 @@ def fault(subject: str, text: str, remedy: str) -> Finding:
 
 
 def warning(subject: str, text: str, remedy: str) -> Finding:
-    """It works, and soon may not, or not as meant."""
+    """It works, but may soon fail or behave differently than intended."""
     return Finding("", "warning", subject, text, remedy)
 
 

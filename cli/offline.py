@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Difference(Struct, frozen=True):
-    """A recorded case that would be answered otherwise now; None is no answer."""
+    """A recorded case that would be answered otherwise now; None is not an answer."""
 
     id: Any
     recorded: Raw | None
@@ -49,10 +49,10 @@ def review(arguments: Arguments) -> int:
 
 
 def replay(arguments: Arguments) -> int:
-    """Answer each case of a JSON Lines file with one line; 1 where a line was no case.
+    """Answer each case of a JSON Lines file with one line; 1 where a line was not a case.
 
     With ``--check`` only what differs from the recorded answer is printed, and is a reason for 1;
-    so is a file without any case. How many are alike is said to whoever looks on.
+    so is a file without any case. How many are alike goes to standard error.
     """
     found: Iterable[Result | Failure | Difference]
     wrong = 0

@@ -48,7 +48,7 @@ class Terminal:
     """How lines are written to one stream."""
 
     def __init__(self, *, has_colours: bool = False, width: int = 0) -> None:
-        """``width`` 0 is for a reader that is no terminal: nothing is folded."""
+        """``width`` 0 is for output that is not a terminal: nothing is folded."""
         self._has_colours = has_colours
         self.width = width
 

@@ -1,1 +1,1 @@
-"""The dashboard: what the mirrors know as pages, read-only, for whoever may list the same."""
+"""The dashboard: read-only pages of the caches, for users that are allowed to list the same."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, and named after it
-    """An answer that is no page; ``text`` is what is wrong, ``advice`` what to do."""
+    """An answer that is not a page; ``text`` is what is wrong, ``advice`` what to do."""
 
     def __init__(
         self, status: HTTPStatus, text: str, advice: str = "", *, retry_after: float = 0.0
@@ -51,7 +51,7 @@ def forbidden(page: Page, namespace: str, unasked: int = 0) -> Refused:
         ask = f"Name yours in the address: {page.path}?namespace=NAME. Or ask"
     return Refused(
         HTTPStatus.FORBIDDEN,
-        f"You may not list what this page shows {where}.",
+        f"You are not allowed to list what this page shows {where}.",
         f"{ask} for the right to list {kinds}: ClusterRole harbourmaster-dashboard-viewer has it.",
     )
 

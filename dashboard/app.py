@@ -70,7 +70,7 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
 class Worlds(Protocol):
-    """Gives what there is to show now."""
+    """Gives the current sources."""
 
     def __call__(self, *, counts: bool) -> Awaitable[Sources]:
         """A sources; with ``counts`` of the pods that policies select."""
@@ -272,7 +272,7 @@ class Dashboard:
         if view is None:
             raise Refused(
                 HTTPStatus.NOT_FOUND,
-                f"There is no version of an application {name} in the namespace {namespace}.",
+                f"No version found of an application {name} in the namespace {namespace}.",
                 "It may have been deleted.",
             )
         return self._html(

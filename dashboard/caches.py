@@ -72,7 +72,7 @@ class Counter:
                 try:
                     self._counts = await self._count()
                 except BaseException:
-                    # Who asked has gone away: whoever comes next counts again.
+                    # Who asked has gone away: the next request counts again.
                     self._is_outdated = True
                     raise
                 self._good_until = clock() + HELD
@@ -173,7 +173,7 @@ class DashboardCaches:
         return {POLICIES: self.policies, CLUSTER_POLICIES: self.cluster_policies}
 
     async def sources(self, *, counts: bool, **settings: Any) -> Sources:  # noqa: ANN401 - of the Sources
-        """What there is to show now."""
+        """The current sources."""
         if counts:
             settings["counts"] = await self._counter.counts()
         return Sources(**self._sources, **settings)

@@ -39,7 +39,7 @@ class Query(Struct, frozen=True):
 
 
 def read_query(parameters: Mapping[str, str]) -> Query:
-    """What a request asks for; what can't be understood is as good as not given."""
+    """What a request asks for; what can't be understood is ignored."""
     texts = {
         each: parameters.get(each, "").strip()[:_LONGEST]
         for each in ("namespace", "q", "state", "view", "version")
@@ -50,7 +50,7 @@ def read_query(parameters: Mapping[str, str]) -> Query:
 
 
 class Listing(Struct, Generic[T], frozen=True):
-    """One page of a list; ``total`` is what there is to see, ``matching`` what was asked for."""
+    """One page of a list; ``total`` counts what the user is allowed to see."""
 
     rows: tuple[T, ...]
     total: int

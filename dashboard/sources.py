@@ -1,4 +1,4 @@
-"""What there is to show: the stores of mirrors, ours or another controller's."""
+"""The sources of pages: caches of the dashboard or of a controller."""
 
 from __future__ import annotations
 

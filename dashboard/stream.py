@@ -27,7 +27,7 @@ MOST_OF_ONE: Final = 8
 PAUSE: Final = 1.0
 """Seconds between two events."""
 SHARE: Final = 0.1
-"""Seconds that are added for each reader: a page takes the time of whoever leads, too."""
+"""Seconds that are added for each reader: a page takes time of the leader, too."""
 HEARTBEAT: Final = 15.0
 RECHECK: Final = 30.0
 """Seconds until it is asked again whether the reader may still read."""

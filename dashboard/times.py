@@ -15,7 +15,7 @@ _ENOUGH: Final = {"d": 7, "h": 10, "m": 10}
 
 
 def moment(stamp: str) -> datetime | None:
-    """The moment in a stamp; None for none, or for what is no stamp."""
+    """The moment in a stamp; None for none, or for what is not a stamp."""
     try:
         return parse(stamp) if stamp else None
     except ValueError:

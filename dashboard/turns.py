@@ -9,11 +9,11 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 
 Course: TypeAlias = Generator[None, None, T]
-"""Work that pauses wherever it yields, and returns what comes of it."""
+"""Work that pauses wherever it yields, and returns its result."""
 
 
 def at_once(course: Course[T]) -> T:
-    """What comes of it, without a pause."""
+    """Its result, without a pause."""
     while True:
         try:
             next(course)
@@ -23,7 +23,7 @@ def at_once(course: Course[T]) -> T:
 
 
 async def in_turns(course: Course[T]) -> T:
-    """What comes of it; whatever else is due is done at each pause."""
+    """Its result; other work is done at each pause."""
     while True:
         try:
             next(course)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 MOST_DECISIONS: Final = 16384
-"""That are kept: a page asks about each namespace of whoever may not list all."""
+"""That are kept: a page asks about each namespace of a user that is not allowed to list all."""
 AT_ONCE: Final = 64
-"""Questions about rights: the API server answers whoever leads, too."""
+"""Questions about rights: the API server has to answer the leader, too."""
 
 
 class _User(Struct, frozen=True):

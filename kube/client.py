@@ -167,8 +167,8 @@ class Client:
 
         Ends when the server ends it, which it should after ``timeout_seconds``. Raises the error of
         an ERROR event (a GoneError for a version too old), UnreachableError after ``idle_timeout``
-        seconds without a byte, BadAnswerError for what is no event. Nothing is repeated here. Close
-        the generator (``contextlib.aclosing``) where you may leave before its end.
+        seconds without a byte, BadAnswerError for what is not an event. Nothing is repeated
+        here. Close the generator (``contextlib.aclosing``) where you may leave before its end.
         """
         query = {
             "watch": "true",

@@ -113,7 +113,7 @@ def own_namespace(service_account_dir: Path = SERVICE_ACCOUNT_DIR) -> str | None
 
 
 def _no_service_account(environment: Mapping[str, str], directory: Path) -> str | None:
-    """Why this is no pod with a ServiceAccount, or None."""
+    """Why this is not a pod with a ServiceAccount, or None."""
     if not environment.get("KUBERNETES_SERVICE_HOST"):
         return "$KUBERNETES_SERVICE_HOST is not set"
     if not (directory / _TOKEN).exists():

@@ -98,7 +98,7 @@ def read_text(path: Path) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise ConnectionSettingsError(f"{path} is no text") from error
+        raise ConnectionSettingsError(f"{path} is not text") from error
 
 
 def claims_of(token: str) -> Claims:

@@ -144,7 +144,7 @@ def error_from(
 ) -> ApiError:
     """The error of an answer. ``status`` 0 takes the code of the Status in ``body``.
 
-    Anything that is no Status, such as a proxy's page, is quoted from its beginning. A page of
+    Anything that is not a Status, such as a proxy's page, is quoted from its beginning. A page of
     that kind with 404 says nothing about an object, so it is a BadAnswerError.
     """
     headers = headers or {}

@@ -36,7 +36,7 @@ class Plan(Struct, frozen=True, gc=False):
 def after_fault(error: ApiError, *, listing: bool, failures: int, relisted: bool = False) -> Plan:
     """Decide from the fault and the number of those before it since the last contact.
 
-    ``relisted``: a list at once was tried since then, and was no help.
+    ``relisted``: a list at once was tried since then, and did not help.
     """
     first = failures == 0
     # A watch of what is not there is settled by the list.

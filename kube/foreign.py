@@ -116,7 +116,9 @@ def _config(text: bytes, source: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         # Its text would quote what may be a secret.
         mark = getattr(error, "problem_mark", None)
-        raise _fault(source, f"is no YAML{f' in line {mark.line + 1}' if mark else ''}") from None
+        raise _fault(
+            source, f"is not valid YAML{f' in line {mark.line + 1}' if mark else ''}"
+        ) from None
     except Exception:  # noqa: BLE001 - values such as "!!bool x" fail in many ways
         raise _fault(source, "is not valid YAML") from None
     if not isinstance(found, dict):
@@ -194,13 +196,13 @@ def _data(section: dict[str, Any], field: str, source: str) -> bytes | None:
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
-        raise _fault(source, f"{field} is no base64") from None
+        raise _fault(source, f"{field} is not valid base64") from None
 
 
 def _text(section: dict[str, Any], field: str, source: str) -> str:
     found = section.get(field) or ""
     if not isinstance(found, str):
-        raise _fault(source, f"{field} is no text")
+        raise _fault(source, f"{field} is not text")
     return found
 
 

@@ -71,7 +71,7 @@ def _merged(paths: str) -> ConfigNode:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
-        raise _fault(f"kubeconfig {paths}", f"is no YAML{where}") from None
+        raise _fault(f"kubeconfig {paths}", f"is not valid YAML{where}") from None
     except (TypeError, AttributeError, KeyError, ValueError) as error:
         raise _fault(f"kubeconfig {paths}", "is invalid") from error
     if found is None:
@@ -169,7 +169,7 @@ def _content(section: dict[str, Any], field: str, folder: Path, source: str) -> 
     try:
         return base64.b64decode(encoded or "", validate=True)
     except (binascii.Error, ValueError):
-        raise _fault(source, f"{field}-data is no base64") from None
+        raise _fault(source, f"{field}-data is not valid base64") from None
 
 
 def _credentials(

@@ -25,7 +25,7 @@ _GRACE: Final = 0.8
 _SPREAD: Final = 0.25
 """The share of a wait that chance may add, so that candidates do not all come at once."""
 _PATIENCE: Final = 3
-"""Calls in vain that fit into a deadline."""
+"""Failed calls that fit into a deadline."""
 
 
 class LeaseSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -201,7 +201,7 @@ def decide(
     """What a candidate does that does not lead.
 
     ``written`` are the renewTimes of our latest attempts, whose answers may have been lost. A
-    Lease in our name that bears none of them was put there by somebody else's hand, and whoever
+    Lease in our name that bears none of them was created by somebody else, and who
     held it may still be at work.
     """
     lease = observation.lease

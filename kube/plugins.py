@@ -156,7 +156,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        # Who left the group may hold the pipes for ever.
+        # A process that left the group may hold the pipes without end.
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await process.wait()

@@ -17,7 +17,7 @@ class TrustFile:
     """A client's context that trusts the authorities of a file, also those that come later."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ConnectionSettingsError where the file is no good."""
+        """Raises ConnectionSettingsError where the file is not usable."""
         self.context = client_context()
         self._path = path
         self._trusted = ""

@@ -175,7 +175,7 @@ async def work(
 
     ``reconcile`` returns the seconds after which to look again, or None. What it raises is told to
     ``on_error``, by default the log, and the key is tried again after a growing wait. A key whose
-    worker is cancelled goes back into the queue, for whoever works on it next.
+    worker is cancelled goes back into the queue, for the next worker.
     """
     tell = on_error or partial(_log_error, queue.name)
     async with asyncio.TaskGroup() as group:

@@ -42,7 +42,7 @@ class MergeOptions(Struct, frozen=True, gc=False):
     skip_conflicts: bool = False
     """Leave out required node affinity that what is there excludes, instead of ANDing it."""
     node_name_as_field: bool = False
-    """Turn a policy's nodeName into required node affinity: a gated pod may not have a nodeName."""
+    """Turn a policy's nodeName into required node affinity: gated pods cannot have one."""
     waiting_scheduler: str = ""
     """With which pods wait that have no gate, where the pod waits; no policy sets it there."""
     keeps_scheduler: bool = False
@@ -135,7 +135,7 @@ class _Merge:
         if not keeps and name != gate:
             self._scheduler_name = name
             return
-        # The first policy counts here too, though nothing comes of it.
+        # The first policy counts here too, though it has no effect.
         self._scheduler_name = ""
         if name != gate:
             why = f"pods wait for their checks with {gate}"

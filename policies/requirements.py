@@ -1,7 +1,7 @@
 """When requirements on a node can't all hold.
 
 Syntactic: what is asked of one key is taken together, in linear time; different keys never exclude
-each other. An operator that is not known, or a bound that is no integer, excludes nothing.
+each other. An operator that is not known, or a bound that is not an integer, excludes nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The URLs and addresses that are allowed: pure decisions, for every spelling of an address.
 
 Whoever may create a provider may name any server, so the addresses behind which machines keep
-credentials and trust whoever reaches them are refused, unless the operator allows them.
+credentials and trust every client that reaches them are refused, unless the operator allows them.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Addresses:
         self._refused = [(why, networks(found)) for why, found in REFUSED.items()]
 
     def check(self, address: str, host: str) -> None:
-        """Raise ForbiddenAddressError where ``address``, which ``host`` has, may not be asked."""
+        """Raise ForbiddenAddressError where ``address``, which ``host`` has, is forbidden."""
         why = self.refusal(ip_address(address.partition("%")[0]))
         if why:
             raise ForbiddenAddressError(f"{host} is not allowed: it has {why}")
 
     def refusal(self, address: Address) -> str:
-        """Why an address may not be asked; empty where it may."""
+        """Why an address is forbidden; empty where it is allowed."""
         forms = tuple(_forms(address))
         if any(_within(form, self._denied) for form in forms):
             return "an address that is denied"

@@ -118,7 +118,7 @@ class Asker:
     async def _flown(
         self, identity: Hashable, target: Target, question: Question
     ) -> Answer | ProviderError:
-        """The answer, or why there is none: an error that nobody waits for is no news."""
+        """The answer, or why there is none: an error that nobody waits for is not logged."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         found: Answer | ProviderError

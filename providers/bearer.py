@@ -114,7 +114,7 @@ class Tokens:
         grant = self._grants.get(client)
         if grant is None:
             if len(self._grants) >= _MAX_CLIENTS:
-                # The oldest; whoever uses it now goes on with it.
+                # The oldest; its users go on with it.
                 del self._grants[next(iter(self._grants))]
             grant = self._grants[client] = _Grant()
         return grant

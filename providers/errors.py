@@ -11,7 +11,7 @@ class ProviderError(Exception):
     helps_to_wait: ClassVar[bool] = True
     """Whether the same question may be answered later though nobody changes anything."""
     is_unreachable: ClassVar[bool] = False
-    """Whether the provider said nothing of use at all, rather than something that is no value."""
+    """Whether the provider sent nothing of use, rather than something that is not a value."""
     reason: ClassVar[str] = "Error"
     """A word in CamelCase, for events and metrics."""
 
@@ -88,7 +88,7 @@ class RedirectedError(ProviderError):
 
 
 class BadAnswerError(ProviderError):
-    """What it said is no answer of its API: garbage, another shape, a text where a number is."""
+    """The answer is not one of its API: garbage, another shape, a text instead of a number."""
 
     reason = "BadAnswer"
 

@@ -80,7 +80,7 @@ class Http:
         self._tls: ssl.SSLContext | bool = True
 
     async def __aenter__(self) -> Self:
-        # At once and here, as SSL_CERT_FILE names the authorities of now.
+        # At once and here, as SSL_CERT_FILE names the current authorities.
         self._tls = ssl.create_default_context()
         self._session = aiohttp.ClientSession(
             connector=connector(self._addresses, self._lookup),

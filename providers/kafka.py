@@ -57,7 +57,7 @@ class Kafka:
         self._now = now
 
     async def ask(self, http: Http, target: Target, question: Question) -> Answer:
-        """The value of now."""
+        """The current value."""
         if target.table is None:
             raise BadProviderError("spec.kafka is missing: set the table and its columns")
         if question.start is not None or question.step is not None:
@@ -82,7 +82,7 @@ class Kafka:
 
 
 def statement(table: Table, query: str) -> str:
-    """The KSQL of a pull query. Raises BadProviderError for what is no identifier."""
+    """The KSQL of a pull query. Raises BadProviderError for what is not an identifier."""
     value, name, comparison = (
         _identifier(part, what)
         for part, what in (

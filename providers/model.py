@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Question(Struct, frozen=True, gc=False):
     """A query in the provider's language. Times are seconds since 1970, ``step`` is seconds.
 
-    Without ``start`` and ``end`` the value of now is wanted; without ``step`` one value is, over
+    Without ``start`` and ``end`` the current value is wanted; without ``step`` one value is, over
     all of the time between them. ``path`` names a value within an answer that has several.
     """
 

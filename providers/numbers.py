@@ -13,7 +13,7 @@ from harbourmaster.telemetry.text import clean
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NON_FINITE: Final = re.compile(r"([+-]?)(?:(nan)|inf(?:inity)?)", re.IGNORECASE)
 _SHOWN: Final = 40
-"""Characters of a text that is no number, in an error."""
+"""Characters of a text that is not a number, in an error."""
 _MAX_TEXT: Final = 1100
 """Characters of a number: Go prints no float with more."""
 _QUANTITY: Final = re.compile(

@@ -1,6 +1,6 @@
-"""Break-glass: while a configuration says so, its webhooks fail open and that is no drift. Pure.
+"""Break-glass: while a configuration says so, its webhooks fail open, which is not drift.
 
-An annotation of the configuration is all there is to it, so that it can be set with the controller
+An annotation of the configuration is all that it takes, so that it can be set with the controller
 dead, by ``harbourmaster doctor`` or by ``kubectl annotate``; with it gone the settings hold again.
 """
 

@@ -113,7 +113,7 @@ def describe(repair: Repair, *, by_hand: bool) -> str:
 
 
 def certificates_in(ca_bundle: object) -> dict[bytes, bytes] | None:
-    """The certificates of a caBundle in base64, PEM by DER; None where it is no such thing."""
+    """The certificates of a caBundle in base64, PEM by DER; None where it is anything else."""
     try:
         pem = base64.b64decode(ca_bundle, validate=True) if isinstance(ca_bundle, str) else b""
         found = x509.load_pem_x509_certificates(pem)

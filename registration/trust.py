@@ -103,7 +103,7 @@ def carries(
 
 
 def bundle_of(entry: Mapping[str, Any]) -> bytes:
-    """The caBundle of a webhook, PEM; empty for none and for what is no base64."""
+    """The caBundle of a webhook, PEM; empty for none and for what is not valid base64."""
     try:
         return base64.b64decode((entry.get("clientConfig") or {}).get("caBundle") or "")
     except (binascii.Error, ValueError, TypeError):

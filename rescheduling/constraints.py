@@ -145,7 +145,7 @@ def volumes(given: Raw) -> tuple[Volume, ...]:
 
 
 def has_bound_volumes(given: Raw) -> bool:
-    """Whether one of the volumes may not be to be had on every node."""
+    """Whether one of the volumes is not available on every node."""
     found = None if is_absent(given) else decode(_sources, given, "spec.volumes")
     return any(
         key != "name" and key not in _ALWAYS_FINE and not is_absent(source)

@@ -60,7 +60,7 @@ class AntiAffinityTerm(Struct, frozen=True, gc=False):
     """Pods from which one is kept apart.
 
     ``selector`` None matches no pod. ``namespaces`` has the pod's own one where the term names
-    none at all; ``namespace_selector`` adds those that it matches.
+    none; ``namespace_selector`` adds those that it matches.
     """
 
     selector: Matcher | None

@@ -65,7 +65,7 @@ class Reservation(Struct, frozen=True):
 class Held(Struct, frozen=True):
     """A node as far as reservations go, as it was read: taints with all of their fields.
 
-    ``taints`` and ``annotations`` are None where the node has none at all.
+    ``taints`` and ``annotations`` are None where the node has none.
     """
 
     name: str

@@ -64,7 +64,7 @@ class _Loader(yaml.CSafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401
         line = node.start_mark.line + 1
         if node.tag in _UNWANTED_TAGS:
-            raise DocumentError(f"line {line}: {node.tag} is no type of JSON")
+            raise DocumentError(f"line {line}: {node.tag} is not a JSON type")
         try:
             return super().construct_object(node, deep=deep)
         except (yaml.YAMLError, DocumentError):

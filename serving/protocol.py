@@ -307,7 +307,7 @@ class Protocol(RequestHandler):
         if isinstance(exc, Refusal):
             return exc.response()
         if status == HTTPStatus.BAD_REQUEST:
-            # Anyone can send garbage, so it is no news at the usual level.
+            # Anyone can send garbage, so it is not logged at the usual level.
             get_logger("serving").debug(
                 "request not parsed", client=request.remote, error=type(exc).__name__
             )
@@ -324,11 +324,11 @@ class Protocol(RequestHandler):
         return response
 
     def _awaits_head(self) -> bool:
-        # Before the first request the task that waits may not have started yet.
+        # Before the first request the task that waits has perhaps not started yet.
         return self._request_count == 0 or (self._waiter is not None and not self._waiter.done())
 
     def _end_broken_body(self, request: BaseRequest) -> None:
-        # aiohttp queues a parser's error as the next message, while this body would wait for ever.
+        # aiohttp queues a parser's error as the next message, while this body would never end.
         is_broken = bool(self._messages) and isinstance(self._messages[-1][0], _ErrInfo)
         if is_broken and not request.content.is_eof():
             request.content.set_exception(BrokenBodyError())

@@ -25,7 +25,7 @@ _SHUTDOWN_OF_TLS: Final = 2.0
 _DEFAULTS: Final = Timeouts()
 _CAUSES: Final = {
     errno.EADDRINUSE: "the port is in use; stop the process that has it, or choose another port",
-    errno.EACCES: "this user may not listen there; choose a port above 1023",
+    errno.EACCES: "this user is not allowed to listen there; choose a port above 1023",
     errno.EADDRNOTAVAIL: "this machine has no such address; choose one that it has",
 }
 
@@ -143,7 +143,7 @@ async def _bind(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError:
-        raise AddressError(f'"{host}" is no address of this machine; give an IP address') from None
+        raise AddressError(f'"{host}" is not a local address; give an IP address') from None
     family, kind, protocol, _, address = found[0]
     bound = socket.socket(family, kind, protocol)
     try:

@@ -63,7 +63,7 @@ def configure_logging(
     root = logging.getLogger()
     root.handlers = [_ToStructlog()]
     root.setLevel(_LEVELS[level])
-    # It tells of every change before we say what came of it.
+    # It tells of every change before we log the result.
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
     return None if console or _LEVELS[level] > logging.INFO else target

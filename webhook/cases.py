@@ -53,7 +53,7 @@ class Result(Struct, frozen=True, rename="camel"):
 
 
 class Failure(Struct, frozen=True):
-    """Why a line is no case."""
+    """Why a line is not a case."""
 
     id: Any
     error: str

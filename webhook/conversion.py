@@ -118,7 +118,7 @@ async def answer(body: bytes) -> Answer:
     try:
         review = _decode(body)
     except _DECODING as error:
-        return _failed(body, f"the body is no {KIND}: {error}")
+        return _failed(body, f"the body is not a {KIND}: {error}")
     if review.api_version not in _VERSIONS or review.kind != KIND:
         asked = f"{review.api_version}, Kind={review.kind}"
         return _failed(body, f"expected {V1}, Kind={KIND}, got {asked}")

@@ -66,7 +66,7 @@ class Gating(Struct, frozen=True):
     """The operations as a JSON list."""
     notes: tuple[Note, ...] = ()
     reason: str | None = None
-    """Why the pod does not wait, where that is no fault."""
+    """Why the pod does not wait, where that is not a fault."""
     refusal: str = ""
     """Why the pod is denied."""
     is_computed: bool = False

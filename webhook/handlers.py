@@ -111,11 +111,11 @@ def answer(body: bytes, engine: Engine, *, may_patch: bool = True) -> tuple[byte
 
 
 def _answer_raw(body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:
-    """Answer what is no well-formed review of a workload."""
+    """Answer what is not a well-formed review of a workload."""
     try:
         review = decode_review(body)
     except MalformedError as error:
-        text = f"the body is no AdmissionReview: {cut(str(error), MAX_WARNING)}"
+        text = f"the body is not an AdmissionReview: {cut(str(error), MAX_WARNING)}"
         return _encoded(Review(), Verdict(MALFORMED, errored(text)))
     try:
         check_version(review)

@@ -168,5 +168,5 @@ def _ours(found: dict[str, str] | None) -> dict[str, str]:
     if not unknown and READ_KEYS.isdisjoint(found):
         return _NONE
     read = {key: value for key, value in found.items() if key in READ_KEYS and value}
-    # Their names are all there is to tell of them.
+    # Only their names are known.
     return read | dict.fromkeys(unknown[:MAX_TOLD], "")

@@ -1,7 +1,7 @@
 """Policies as a cluster stores them: decoded, and of a size that cannot hold up admission.
 
 Every replica keeps all policies compiled, which takes up to a hundred times the bytes of the JSON,
-and answers nobody while it compiles one; whoever may write in one namespace may write them.
+and answers nobody while it compiles one; users of one namespace can write them.
 """
 
 from __future__ import annotations

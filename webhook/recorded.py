@@ -1,6 +1,6 @@
 """One line of a recording: a review without its secrets, what was known, and the answer.
 
-It is replayed before it counts: what is not answered by the same bytes is no line.
+It is replayed before it counts: what is not answered by the same bytes is not recorded.
 """
 
 from __future__ import annotations

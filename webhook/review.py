@@ -64,7 +64,7 @@ class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
     operation: str | None = None
     sub_resource: str | None = None
     dry_run: Any = None
-    """True for what is tried and not stored; whatever else it is, it is no reason to refuse."""
+    """True for what is tried and not stored; any other value is not a reason to refuse."""
 
 
 class Request(RequestHead, frozen=True, gc=False, rename="camel"):
@@ -144,7 +144,7 @@ _HEADS: Final = {
 
 
 def decode_review(body: bytes) -> Review:
-    """Decode a body. Raises MalformedError for what is no JSON or has fields of wrong types."""
+    """Decode a body. Raises MalformedError for what is not JSON or has fields of wrong types."""
     return decode(_review_decoder, body, "")
 
 

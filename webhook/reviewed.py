@@ -1,6 +1,6 @@
 """The object of a review in one pass: what policies look at, and what gates do, still as JSON.
 
-Most pods are of namespaces without gates, so the gates' part is only cut out, and read by whoever
+Most pods are of namespaces without gates, so the gates' part is only cut out, and read by those who
 needs it.
 """
 

@@ -52,7 +52,7 @@ class Namespace(Struct, frozen=True, gc=False):
     mistaken: dict[str, str] = {}
     """The annotation that asks for gates and does not get them, if there is one."""
     notes: tuple[Note, ...] = ()
-    """What to tell of that whoever makes a pod or a workload there."""
+    """The warning for users that create a pod or a workload there."""
 
 
 class Snapshot(Struct, frozen=True, gc=False):

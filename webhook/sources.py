@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.snapshot import Namespace
 
 DEFAULT_NAMESPACE: Final = "default"
-# What commonly lies beside policies and is no mistake there.
+# What commonly lies beside policies and is not a mistake there.
 _SILENTLY_SKIPPED: Final = frozenset(("Kustomization", "CustomResourceDefinition"))
 
 

@@ -1,6 +1,6 @@
 """``harbourmaster gate clear-nodes``: a workload version forgets the nodes on which it failed.
 
-Only a request is written, for the controller to fulfil: a status is nobody else's to write.
+Only a request is written, for the controller to fulfil: only the controller writes the status.
 """
 
 from __future__ import annotations

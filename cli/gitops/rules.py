@@ -1,4 +1,4 @@
-"""Which fields of which kinds policies may set, and where, for whoever compares with Git."""
+"""Which fields of which kinds policies may set, and where, for tools that compare with Git."""
 
 from __future__ import annotations
 

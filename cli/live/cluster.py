@@ -1,6 +1,6 @@
 """What the commands for a live cluster share: the connection, whole lists, waiting, one line each.
 
-They work with the rights of whoever calls them, and need nothing of ours to run in the cluster.
+They work with the rights of the caller, and need nothing of ours to run in the cluster.
 """
 
 from __future__ import annotations

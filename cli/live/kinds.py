@@ -465,7 +465,7 @@ class Binding(_Kind, frozen=True):
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """The namespaces of its subjects; "" among them where one is no ServiceAccount."""
+        """The namespaces of its subjects; "" among them where one is not a ServiceAccount."""
         return frozenset(
             one.namespace if one.kind == "ServiceAccount" else "" for one in self.subjects or ()
         )

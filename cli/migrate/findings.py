@@ -302,7 +302,7 @@ def _remains(observed: Observed) -> Iterator[Finding]:
 
 def _workload(work: Workload) -> Finding:
     if work.role == "scheduler":
-        why = "Keptn's scheduler: pods that ask for keptn-scheduler wait for ever without it"
+        why = "Keptn's scheduler: pods that ask for keptn-scheduler wait without end if it is gone"
         return Finding("scheduler", "change", str(work.ref), why)
     state = "running" if work.is_ready else "not ready"
     why = f"{_title(work.system)}, {state}" + (

@@ -299,7 +299,7 @@ def kubectl(*arguments: str, namespace: str = "", output: str = "") -> Command:
 
 
 def delete(ref: Ref, *options: str) -> Command:
-    """The command that deletes an object; that it is gone already is no error."""
+    """The command that deletes an object; it is not an error if the object is gone."""
     return kubectl(
         "delete", ref.kind, ref.name, "--ignore-not-found", *options, namespace=ref.namespace
     )

@@ -38,7 +38,7 @@ class Parsed(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """A line that is no case."""
+    """A line that is not a case."""
 
     id: Any
     error: str
@@ -54,7 +54,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def parse(arguments: Arguments) -> int:
-    """Read a constraint from each line; 1 where a line was no case."""
+    """Read a constraint from each line; 1 where a line was not a case."""
     return _answer(arguments.file, parsed)
 
 
@@ -64,7 +64,7 @@ def decide(arguments: Arguments) -> int:
 
 
 def parsed(line: bytes) -> Parsed:
-    """What comes of one line. Raises MalformedError."""
+    """The answer to one line. Raises MalformedError."""
     given = decode(_expressions, line, "")
     try:
         constraint = PARSERS[given.kind](given.expression)
@@ -74,7 +74,7 @@ def parsed(line: bytes) -> Parsed:
 
 
 def answered(lines: Iterable[bytes], answer: Callable[[bytes], Struct]) -> Iterator[Struct]:
-    """Answer each line that is not blank, in order; a Failure where it is no case."""
+    """Answer each line that is not blank, in order; a Failure where it is not a case."""
     for line in lines:
         if line.strip():
             try:

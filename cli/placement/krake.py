@@ -156,7 +156,7 @@ def source_of(value: Fields) -> Source:
     """Which object it is. Raises RefusedError for what is none of Krake's."""
     api, kind = value.get("api"), value.get("kind")
     if not isinstance(api, str) or not isinstance(kind, str):
-        raise RefusedError("is no object of Krake's, which has an api and a kind")
+        raise RefusedError("is not an object of Krake, which has an api and a kind")
     metadata = _fields(value.get("metadata"), "metadata")
     status = _fields(value.get("status"), "status")
     return Source(
@@ -317,7 +317,7 @@ def _metric(taking: _Taking, _metadata: Fields) -> Fields:
 def _provider(taking: _Taking, _metadata: Fields) -> Fields:
     kind = taking.spec.get("type")
     if kind not in {"prometheus", "kafka", "static"}:
-        raise RefusedError(f"spec.type: {kind} is no type of provider here")
+        raise RefusedError(f"spec.type: unknown provider type {kind}")
     own = _fields(taking.spec.get(kind), f"spec.{kind}")
     if kind == "static":
         return {"type": kind, kind: {"metrics": _fields(own.get("metrics"), "spec.static.metrics")}}

@@ -1,4 +1,4 @@
-"""Krake's names made legal: what it allows in a name, Kubernetes may not (krake-spec 1.1, 7.1)."""
+"""Krake's names with only the characters that Kubernetes allows (krake-spec 1.1, 7.1)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def namespace_name(old: str) -> str:
 def metric_constraint(text: str) -> str:
     """The constraint with its metric's name made legal, otherwise as it was written.
 
-    What is no constraint stays as it is, for whoever judges the object.
+    What is not a constraint stays as it is, and validation reports it.
     """
     try:
         key = parse_metric(text).key

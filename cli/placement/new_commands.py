@@ -35,7 +35,7 @@ class _Metric(argparse.Action):
         try:
             weight = float(text)
         except ValueError:
-            parser.error(f"argument {option_string}: {text} is no weight: give NAME WEIGHT")
+            parser.error(f"argument {option_string}: invalid weight {text}: expected NAME WEIGHT")
         # One that is whole is written without a point.
         number = int(weight) if weight.is_integer() else weight
         found = [*getattr(namespace, self.dest), (name, number, self.const)]
@@ -194,5 +194,5 @@ def _metrics(parser: ArgumentParser) -> None:
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text} is no label: give it as KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"invalid label {text}: expected KEY=VALUE")
     return key, value

@@ -81,7 +81,7 @@ async def _why(arguments: Arguments, client: Client) -> int:
 
 
 def reported(found: Application) -> Shown:
-    """What there is to say of an application."""
+    """What is known about an application."""
     status = found.status
     return Shown(
         application=found.metadata.key,

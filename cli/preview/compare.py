@@ -43,7 +43,7 @@ def difference(
 ) -> Difference | None:
     """What the policies of ``then`` do otherwise with a new object; None where that is nothing.
 
-    Raises MalformedError for what is no object.
+    Raises MalformedError for anything but an object.
     """
     value: Raw | Json = raw if kind.is_template else _unplaced(decode(_objects, raw, ""))
     body = _encode(_review(kind, namespace, value))

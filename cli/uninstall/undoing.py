@@ -83,7 +83,7 @@ class Undoing:
         return "; ".join(told)
 
     async def still_scheduled(self) -> list[str]:
-        """What waits in the scheduler for ever, in one line."""
+        """What waits in the scheduler without end, in one line."""
         try:
             found = await self._scheduled()
             if not found or KEPTN in await self._removal.systems():

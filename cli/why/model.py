@@ -1,8 +1,8 @@
 """What ``why`` knows while it looks, and what each of its sections says.
 
 A section is one coroutine: ``async def section(context: WhyContext) -> Section | None``; None where
-it has nothing to do with the subject. What it may not read or what is not installed becomes a line
-of the report: raise the ApiError, or catch it where the rest can still be told.
+it has nothing to do with the subject. What it is not allowed to read, or is not installed,
+becomes a line of the report: raise the ApiError, or catch it where the rest can still be shown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an Analysis asks, of whom, and the one value that comes of it (keptn-spec 4.3, 4.5)."""
+"""What an Analysis asks, of whom, and the one value that results (keptn-spec 4.3, 4.5)."""
 
 from __future__ import annotations
 

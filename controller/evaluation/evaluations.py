@@ -68,7 +68,7 @@ class Evaluations:
                 yield key
 
     async def reconcile(self, key: str) -> float | None:
-        """Measure if it is time, and write what came of it. Raises ApiError."""
+        """Measure if it is time, and write the result. Raises ApiError."""
         found = self._evaluations.get(key)
         if found is None or _is_over(found):
             self._measured.pop(key, None)

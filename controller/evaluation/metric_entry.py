@@ -42,7 +42,7 @@ class What(NamedTuple):
 
     @property
     def question(self) -> tuple[object, ...]:
-        """What a value is an answer to, whoever gave it."""
+        """What a value answers, from whichever provider."""
         return (self.place, self.query, self.range)
 
 
@@ -138,7 +138,7 @@ class Entry:
         self.fetched = self.slots.known(updated, now)
         self._await_slot(self.fetched)
         if self.due <= now:
-            # It was missed while nobody led, which is no lateness of ours.
+            # It was missed while nobody led, which does not count as late.
             self.slot = math.nan
 
     def change(self, what: What, interval: int) -> None:
@@ -152,7 +152,7 @@ class Entry:
         self._question_hash = _hash_of(what)
 
     def change_interval(self, interval: int) -> None:
-        """Be due by another interval; at once where it was due at no time."""
+        """Be due by another interval; at once where it was never due."""
         self.interval = interval
         if interval > 0 and math.isfinite(self.fetched) and math.isfinite(self.due):
             self._await_slot(self.fetched)

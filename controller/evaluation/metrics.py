@@ -75,7 +75,7 @@ class Metrics:
                 entry.status = None
 
     async def reconcile(self, key: str) -> float | None:
-        """Ask if it is time, or write what came of it. Raises ApiError."""
+        """Ask if it is time, or write the result. Raises ApiError."""
         found = self._metrics.get(key)
         if found is None or found.metadata.deletion_timestamp:
             self._forget(key)
@@ -290,7 +290,7 @@ class Metrics:
 
 
 def _moment(found: Metric, outcome: Outcome) -> float:
-    """When what came of a question was true."""
+    """When the result of a question was true."""
     if isinstance(outcome.result, Fault):
         return outcome.asked
     span = found.spec.range

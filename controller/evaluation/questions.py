@@ -139,12 +139,12 @@ class Questions:
         except NotFoundError:
             fault = BadCredentialsError(f"secret {name} not found")
         except ForbiddenError as error:
-            fault = BadCredentialsError(f"secret {name} may not be read: {error.message}")
+            fault = BadCredentialsError(f"secret {name} is not allowed to be read: {error.message}")
         except ApiError as error:
             fault = UnreachableError(f"secret {name} can't be read: {type(error).__name__}")
         except msgspec.DecodeError:
             # What it says is not for anybody to see.
-            fault = BadAnswerError(f"secret {name} can't be read: it is no Secret")
+            fault = BadAnswerError(f"secret {name} can't be read: it is not a Secret")
         except ValueError:
             fault = BadCredentialsError("secretKeyRef names no Secret")
         return _Read(self._clock(), None, fault)
@@ -230,7 +230,7 @@ def provider_questions(
 
 
 def _own_addresses(server: str) -> tuple[str, ...]:
-    """That of the API server, which is no provider; on loopback others may have it, too."""
+    """That of the API server, which is not a provider; on loopback others may have it, too."""
     host = urlsplit(server).hostname or ""
     try:
         found = ip_address(host)

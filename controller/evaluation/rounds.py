@@ -65,7 +65,7 @@ class Fault(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a question of that time, in seconds since 1970."""
+    """The result of a question of that time, in seconds since 1970."""
 
     asked: float
     result: Answer | Fault
@@ -149,7 +149,7 @@ class Rounds:
             result = await self._questions.ask(provider, question)
         except ProviderError as error:
             result = fault_of(error)
-        except Exception:  # noqa: BLE001 - whatever it is, metrics must not wait for ever
+        except Exception:  # noqa: BLE001 - whatever it is, metrics must not wait without end
             self._log.exception("query failed", provider=provider.metadata.key)
             text = "the query failed: see the log of the controller"
             result = Fault(text, "Bug", Until.SOON)

@@ -81,7 +81,7 @@ _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def decode_front_proxy(raw: msgspec.Raw | bytes) -> FrontProxy:
-    """Read the ConfigMap. Raises msgspec.DecodeError for what is no list of names."""
+    """Read the ConfigMap. Raises msgspec.DecodeError for anything but a list of names."""
     data = _decode(raw).data
 
     def names(key: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Which values of metrics are shown: those that count, as quantities.
 
-What has no value, an old one or one that is no number is not shown at all. Keptn shows 0 in its
-place, which is a measurement to whoever reads it.
+What has no value, an old one or one that is not a number is not shown at all. Keptn shows 0 in its
+place, which readers take for a measurement.
 """
 
 from __future__ import annotations

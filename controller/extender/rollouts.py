@@ -109,7 +109,7 @@ class Rollouts:
         return (self._name,)
 
     async def reconcile(self, _key: str) -> None:
-        """Have the pods know the authority of now. Raises ApiError."""
+        """Have the pods know the current authority. Raises ApiError."""
         try:
             mark = mark_of(self._certificate.bundle())
         except CertificateError:

@@ -23,7 +23,7 @@ class ConfigurationHolder:
     """Holds what is in force, from the moment at which the watch brings it.
 
     ``namespaces`` are those whose KeptnConfig may count, ours first. To be made before any job is
-    told of changes, so that whoever is woken by one finds the new configuration.
+    told of changes, so that every listener finds the new configuration.
     """
 
     def __init__(self, caches: LifecycleCaches, namespaces: Sequence[str]) -> None:

@@ -94,7 +94,7 @@ class LifecycleController:
             client, metrics.watches, process.keptn_metrics, scheduler
         )
         namespaces = tuple(dict.fromkeys((namespace, *settings.definition_namespaces)))
-        # Before any controller, so that whoever is woken by a KeptnConfig finds what it says.
+        # Before any controller, so that every listener of a KeptnConfig finds what it says.
         configuration = ConfigurationHolder(caches, namespaces)
         self._metrics = LifecycleMetrics(metrics.registry)
         self._measures = Measures(caches)

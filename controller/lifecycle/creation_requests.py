@@ -104,7 +104,7 @@ class CreationRequests:
             await self._client.patch(APPS, name, patch, namespace)
 
     async def _workloads_of(self, app: str, namespace: str) -> list[Workload]:
-        """The app's workloads as they are now: the watch may not have brought the last ones."""
+        """The app's current workloads: the watch may be behind."""
         found: list[Workload] = []
         token = ""
         while True:

@@ -63,7 +63,7 @@ CREATE_REQUEST: Final = "CreateAppCreationRequest"
 
 
 class Obstacle(Struct, frozen=True):
-    """Why nothing comes of a pod, as its event tells it: phase, state and text."""
+    """Why a pod leads to no workload, as its event tells it: phase, state and text."""
 
     phase: str
     state: str
@@ -207,7 +207,7 @@ class PodWorkloads:
         key = f"{namespace}/{name}"
         if not lacks(self._apps.get(key), workload) or key in self._requests:
             return
-        # Asked live: the watch may bring the end of a request before what came of it.
+        # Asked live: the watch may bring the end of a request before its result.
         if not lacks(await fetch(self._client, APPS, App, name, namespace), workload):
             return
         single = {APP_TYPE_KEY: SINGLE_SERVICE} if described.is_single_service else {}

@@ -239,7 +239,7 @@ class GatedPods:
         try:
             await self._patch(pod, operations)
         except (ConflictError, InvalidError):
-            # Changed meanwhile, by whoever has the other gates perhaps.
+            # Changed meanwhile, perhaps by the owner of the other gates.
             try:
                 live = self._decode(await self._client.get(PODS, pod.name, pod.namespace))
             except NotFoundError:

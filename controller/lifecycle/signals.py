@@ -207,7 +207,7 @@ class Signals:
     def completed(self, obj: Finishable) -> None:
         """Tell that ``obj`` has ended; it has its final status.
 
-        To be called once, by whoever wrote that status. Only versions have an event of their end.
+        To be called once, by the writer of that status. Only versions have an event of their end.
         """
         self._endings.note(obj)
         self._spans.ended(obj)

@@ -64,7 +64,7 @@ class _Pod(Struct, frozen=True, gc=False):
 
 
 class StartedPod(Struct, frozen=True, gc=False):
-    """A pod that failed to start, of that version; any other is kept as good as empty."""
+    """A pod that failed to start, of that version; any other is kept nearly empty."""
 
     namespace: str = ""
     version: str = ""

@@ -36,7 +36,7 @@ class _Job(Struct, frozen=True, gc=False):
 
 
 class TaskJob(Struct, frozen=True, gc=False):
-    """A Job; those of others are kept as good as empty."""
+    """A Job; those of others are kept nearly empty."""
 
     name: str = ""
     namespace: str = ""

@@ -92,7 +92,7 @@ class Tasks:
         return found if found is not None and found.task_uid == metadata.uid else None
 
     def _kept_job(self, task: Task) -> TaskJob | None:
-        """The Job of a finished task that would stay for ever."""
+        """The Job of a finished task that would stay without end."""
         store = self._caches.jobs.store
         found = store.get(f"{task.metadata.namespace}/{task.status.job_name}")
         if found is None or found.task_uid != task.metadata.uid or found.is_ending:
@@ -154,7 +154,7 @@ class Tasks:
             message=one_line(wait.text, _MAX_TEXT),
             start_time=task.status.start_time or self._stamp(),
         )
-        # The same refusal in other words is no news: each write of ours would cause the next.
+        # The same refusal in other words is not written: each write would cause the next.
         is_known = wait.error is not None and task.status.reason == wait.reason
         if status != task.status and not is_known:
             await self._write(task, status)

@@ -1,4 +1,4 @@
-"""Objects on a member cluster: applied in order, deleted in reverse, and nobody else's deleted.
+"""Objects on a member cluster: applied in order, deleted in reverse, and only ours are deleted.
 
 Every function raises UnreachableError where the cluster does not answer; what goes wrong with one
 object is said of that object.
@@ -102,7 +102,7 @@ class Claim(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What came of applying all; ``is_whole``: everything is there, whatever came of pruning."""
+    """The result of applying all; ``is_whole``: everything is there, even if pruning failed."""
 
     outcome: ActionOutcome
     applied: tuple[Applied, ...] = ()
@@ -112,7 +112,7 @@ class Report(Struct, frozen=True):
 
 
 class Cleared(Struct, frozen=True):
-    """What came of deleting; ``gone`` are no longer there, or not ours any more.
+    """The result of deleting; ``gone`` are no longer there, or not ours any more.
 
     Of these ``left`` are there still, and why.
     """

@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 
 FRESH: Final = timedelta(seconds=60)
-"""For which other values of the same metrics are no news."""
+"""For which other values of the same metrics are not written."""
 _LONGEST: Final = 1024
 
 
 def reported(
     status: ReportedStatus, candidate: Candidate, generation: int, now: datetime
 ) -> ReportedStatus:
-    """The status with its metrics as they are; the very same one where that is no news."""
+    """The status with its metrics as they are; the same object where nothing changed."""
     measured = candidate.measured
     found = _condition(measured, generation)
     before = condition(status.conditions, METRICS_AVAILABLE)

@@ -338,7 +338,7 @@ class DeploymentPass:
             session.doubt()
 
     async def _close(self, rest: Rest) -> None:
-        """Record what came of it all."""
+        """Record the results."""
         if self._is_ending and not self.writer.has_finalizer:
             return
         if rest.reason == CLUSTER_UNKNOWN:
@@ -353,7 +353,7 @@ class DeploymentPass:
         unready = None
         if known is not None and known.is_complete:
             if known.unready() and known.is_blind:
-                # Who may not watch applies it again to see how it is.
+                # Without the right to watch, it applies again to see the state.
                 self.is_unfinished = True
                 self._memory.known = None
             unready = known.unready() if is_here else None

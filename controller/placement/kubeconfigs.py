@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 READS: Final = 8
 """Secrets that are read at the same time."""
 SHORTEST: Final = 1.0
-"""Seconds between two looks at one Secret, whoever asks for the second."""
+"""Seconds between two looks at one Secret, no matter who asks for the second."""
 _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until the next look at what is of no use, before that is done as for all others."""
 

@@ -1,6 +1,6 @@
 """The member clusters by the kubeconfigs in their Secrets: one session for each, and no stranger's.
 
-A kubeconfig that may not be used is told of and opens nothing; one that changes ends the session
+A kubeconfig that is not allowed is reported and opens nothing; one that changes ends the session
 that the old one opened. One whose Secret goes does so too, but not while its Cluster is going: what
 is left there has yet to be deleted.
 """
@@ -39,7 +39,7 @@ class _Addresses(Addresses):
     """Who may write Clusters says where we connect to, as with providers of metrics."""
 
     def check(self, address: str, host: str) -> None:
-        """Raise PermissionError for one that may not be connected to."""
+        """Raise PermissionError for one that is not allowed."""
         try:
             super().check(address, host)
         except ForbiddenAddressError as error:
@@ -161,7 +161,7 @@ class Members:
         return connection.session if connection is not None else None
 
     def reach(self, key: str) -> Reach:
-        """Whether a cluster answers; one with a kubeconfig that may not be used does not."""
+        """Whether a cluster answers; one with a kubeconfig that is not allowed does not."""
         connection = self._connections.get(key)
         if connection is None:
             return Reach.NO if key in self._closed else Reach.UNKNOWN

@@ -25,7 +25,7 @@ class PlacementMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._decisions = Counter(
             DECISIONS,
-            "Decisions about where an object goes; outcome is what came of it.",
+            "Decisions about where an object goes; outcome is the result.",
             ("kind", "outcome"),
             registry=registry,
         )

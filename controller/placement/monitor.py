@@ -132,7 +132,7 @@ class Monitor:
         is_lost = self._context.members.reach(key) is Reach.NO
         for each in self._applications.by_index(BY_CLUSTER, key):
             if is_lost and each.metadata.deletion_timestamp:
-                # It waits for the cluster, which would wait for it for ever.
+                # It waits for the cluster, which would wait for it without end.
                 continue
             status = each.status
             bound = (status.scheduled_to, status.running_on)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 Status = TypeVar("Status", ApplicationStatus, ClusterStatus)
 QUIET: Final = timedelta(seconds=10)
-"""For which it is no news that a try without end was one more in vain."""
+"""For which another failed try is not written."""
 
 
 class _StoredMetadata(Struct, frozen=True, rename="camel"):
@@ -104,7 +104,7 @@ def _whole(value: object) -> Any:  # noqa: ANN401 - JSON
 
 
 def is_news(before: Status, after: Status) -> bool:
-    """Whether a status is to be written: that of endless tries in vain only now and then."""
+    """Whether a status is to be written: that of repeated failed tries only now and then."""
     if after is before or after.retries_left != -1 or before.retries_left != -1:
         return after is not before
     same = structs.replace(

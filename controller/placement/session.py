@@ -160,7 +160,7 @@ class Session:
         nodes_fault = self._nodes.error or ""
         if self.reach is Reach.UNKNOWN or not (self._nodes.synced.is_set() or nodes_fault):
             return Observation()
-        # A watch that broke off is no news of the nodes: what is held stays in force.
+        # A watch that broke off says nothing about the nodes: what is cached stays in force.
         fault = nodes_fault if not self._nodes.synced.is_set() else ""
         nodes = sorted(self._nodes.store.values(), key=lambda node: node.name)
         return Observation(True, "", tuple(nodes), fault)
@@ -273,5 +273,5 @@ class Session:
 
 
 async def kept(session: Session, on_crash: Callable[[str], None]) -> None:
-    """Run a session for ever, also after a crash."""
+    """Run a session without end, also after a crash."""
     await supervise(f"cluster {session.key}", session.run, on_crash)

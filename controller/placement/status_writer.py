@@ -213,7 +213,7 @@ class StatusWriter:
             phase = "Migrating" if before.migration.to else "Creating"
         self._changed = replace(self._changed, phase=phase)
         if reason in _PHASES and before.running_on != record.scheduled_to:
-            # It was true of another cluster; whoever reads it now must not take it for this one.
+            # It was true of another cluster; readers must not take it for this one.
             changes = [self._condition(DEPLOYED, FALSE, reason, f"to {record.scheduled_to}")]
             if record.running_on == record.scheduled_to:
                 changes.append(self._condition(READY, FALSE, reason, ""))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Seen(Struct, frozen=True, gc=False):
-    """An object of ours; ``fields`` is a digest of what of it is ours, and nobody else's doing."""
+    """An object of ours; ``fields`` is a digest of the fields that are ours."""
 
     uid: str
     owner_uid: str

@@ -1,6 +1,6 @@
 """The APIServices by which the API server finds our custom metrics API: they carry our authorities.
 
-Keptn's have the same names and no authority: they believe whoever answers.
+Keptn's have the same names and no authority: they trust any server that answers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ApiService(Struct, frozen=True):
 
     @property
     def is_unverified(self) -> bool:
-        """Whether whoever answers is believed."""
+        """Whether any server that answers is trusted."""
         return self.spec.insecure
 
 

@@ -70,7 +70,7 @@ class Carrier(Protocol):
 
     @property
     def is_unverified(self) -> bool:
-        """Whether whoever answers is believed."""
+        """Whether any server that answers is trusted."""
 
 
 class BundleField(Struct, frozen=True):

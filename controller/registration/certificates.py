@@ -128,7 +128,7 @@ class Certificates:
         mended = self._trust.mended(data, now)
         action = decide(now, mended, self._names, seen, self._lifetimes)
         if mended != data and not isinstance(action, Write):
-            # With what was lost it is as it should be, so that is all there is to write.
+            # With what was lost it is as it should be, so nothing else is to be written.
             return Write(dict(mended), "ca.crt has lost authorities that are trusted", action.until)
         return action
 

@@ -80,7 +80,7 @@ class Configurations:
         ]
 
     def present_bundles(self) -> Iterator[bytes]:
-        """The caBundle of each webhook that is there, whoever put it there."""
+        """The caBundle of each webhook that is there, no matter who put it there."""
         for store in self._stores.values():
             for entry in (store.get(NAME) or {}).get("webhooks") or ():
                 yield bundle_of(entry)

@@ -1,6 +1,6 @@
 """What stands on nodes, and what should: adopts, renews and removes reservations (6.3, 6.6).
 
-A node is judged by what is on it and by the flows of now, never by what was meant to be written:
+A node is judged by what is on it and by the current flows, never by what was meant to be written:
 so a crash, a lost answer and a stranger's write all end the same way.
 """
 
@@ -98,7 +98,7 @@ class Adoption:
         if not all(released.values()):
             return False
         shown = {each.uid for each in parse(node.reservations)}
-        # Of what is gone, the cache may not know yet.
+        # The cache may be behind.
         gone = {uid for uid, is_gone in released.items() if is_gone}
         if shown - gone != kept.keys():
             return False

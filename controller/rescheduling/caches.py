@@ -45,7 +45,7 @@ class Switch(Struct, frozen=True):
 
     @property
     def is_on(self) -> bool:
-        """Whether rescheduling may go on: what is no plain yes stops it, a misspelt no as well."""
+        """Whether rescheduling may go on: anything but a plain yes stops it."""
         found = (self.data or {}).get(_ENABLED)
         return found is None or found.strip().lower() in _YES
 

@@ -190,7 +190,7 @@ class Evicting:
         if step is NextStep.WITHOUT_POD:
             self._flows.spare(victim.uid, now + UNEVICTABLE)
         if flow.accepted and step is not NextStep.WITHOUT_NODE:
-            # Others of this node may do instead, and those that went are not gone in vain.
+            # Others of this node may do instead, so that the evictions so far are of use.
             return EvictionResult(self._verified_again(flow), why=why)
         action = Action.MOVE if step is NextStep.WITHOUT_NODE else Action.REPLAN
         return EvictionResult(flow, action, why)

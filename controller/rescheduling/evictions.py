@@ -23,7 +23,7 @@ DELETION: Final = "DeletionByRescheduler"
 TIMEOUT: Final = 15.0
 """Seconds for an answer: the API server tries for ten to count an eviction in a busy budget."""
 LEAST_GRACE: Final = 1
-"""With none at all the object goes before its containers, and the kubelet refuses the next pod."""
+"""With 0 the object goes before its containers, and the kubelet refuses the next pod."""
 _EVICTION: Final = "policy/v1"
 _MERGE: Final = "application/strategic-merge-patch+json"
 _JSON: Final = "application/json"

@@ -50,7 +50,7 @@ class Flows:
     def put(self, flow: EvictionFlow, why: str = "") -> EvictionFlow:
         """Note how far a pod has come."""
         self.by_key[flow.key] = flow
-        # A plan that comes to the same as the last one is no news.
+        # A plan with the same result as the last one is not reported.
         is_news = flow.state is not State.PLAN
         if is_news and self._logged.get(flow.uid) is not flow.state:
             self._logged[flow.uid] = flow.state

@@ -114,7 +114,7 @@ class Notices:
         self.planned(flow.tier, "reserved")
 
     def no_node(self, flow: EvictionFlow, plan: Plan) -> None:
-        """A pod fits nowhere, whoever is evicted."""
+        """A pod fits nowhere, whichever pods are evicted."""
         ranked = sorted(plan.reasons.items(), key=lambda each: (-each[1], each[0]))
         counted = [f"{reason} ({count})" for reason, count in ranked[:_SHOWN]]
         counted += ["…"] if len(ranked) > _SHOWN else []

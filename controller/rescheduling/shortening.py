@@ -62,7 +62,7 @@ class Shortening:
         self._context = context
         self._evictions = evictions
         self._done: set[str] = set()
-        """Those that the watch may not show yet."""
+        """Those that the watch does not show yet."""
         self._skip = partial(log_skipped, get_logger(RESCHEDULING))
         self._limit = context.settings.grace_period_limit_seconds
 

@@ -41,7 +41,7 @@ _ENDED: Final = frozenset((Observation.BOUND, Observation.GONE, Observation.EXCU
 
 
 class CheckResult(Struct, frozen=True):
-    """What came of a look: the flow from here on, or why the node can't be had."""
+    """The result of a look: the flow from here on, or why the node can't be had."""
 
     flow: EvictionFlow
     candidate: Candidate | None = None

@@ -47,7 +47,7 @@ DETAILS: Final = (
     EVALUATION_DEFINITIONS,
     KEPTN_METRICS,
 )
-"""Of what one may not list of these, a report says that it was not read."""
+"""Of what the user is not allowed to list, a report says that it was not read."""
 DEFINITIONS: Final = (TASK_DEFINITIONS, EVALUATION_DEFINITIONS, KEPTN_METRICS)
 """What may also lie in a namespace that serves all others."""
 

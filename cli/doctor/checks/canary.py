@@ -184,7 +184,7 @@ async def tried(live: Installation) -> Tried | None:
 
 
 async def again(live: Installation, before: Tried) -> Tried:
-    """Try the result once more: what changes it now would change it for ever."""
+    """Try the result once more: what changes it now would change it every time."""
     stored = before.pod or {}
     metadata = stored.get("metadata") or {}
     kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}

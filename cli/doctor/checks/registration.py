@@ -102,7 +102,7 @@ def _broken(resource: Resource, one: dict[str, Any], glass: BreakGlass, *, keeps
         end = "harbourmaster doctor --break-glass off, when the incident is over"
         return warning(resource.kind, text, end)
     text = f"break-glass mode is on, {glass}: but {', '.join(closed)} fails closed"
-    who = "a running controller opens it" if keeps else "stop whoever applies the manifests"
+    who = "a running controller opens it" if keeps else "stop what applies the manifests"
     again = "harbourmaster doctor --break-glass on once more"
     return warning(resource.kind, text, f"{who}; {again}, or off")
 

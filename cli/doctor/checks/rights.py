@@ -112,7 +112,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
 
 
 async def own_lacks(live: Installation) -> list[str]:
-    """Which of OWN the caller may not do."""
+    """Which of OWN the caller lacks."""
 
     async def may(verb: str, group: str, resource: str, *, is_home: bool) -> bool:
         attributes = {"verb": verb, "group": group, "resource": resource}

@@ -56,7 +56,7 @@ def server_families() -> list[Metric]:
 
 
 def cluster_families() -> list[Metric]:
-    """What the controller has, of which the webhook has the part that is no controller's."""
+    """What the controller has, of which the webhook has the part that belongs to no controller."""
     metrics = create_controller_metrics("1", ["registration"])
     metrics.watches.follow([Mirror()], float)
     metrics.watches.listed("pods", 1, 1.0)
@@ -104,13 +104,13 @@ class Verdicts:
     """What the metrics of analyses look at: one of each kind."""
 
     def results(self) -> Results:
-        """The verdicts of now."""
+        """The current verdicts."""
         return Results({("a",) * len(ANALYSIS): 1.0}, {("a",) * len(OBJECTIVE): 1.0})
 
 
 def measuring_families() -> list[Metric]:
     """What it tells of metrics and analyses."""
-    # As whoever makes the controller's other metrics has done by then.
+    # As the maker of the controller's other metrics has done by then.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     QueryMetrics(registry).answered("prometheus", "Answered", 0.1)

@@ -297,7 +297,10 @@ def test_the_kinds_of_openstack(imported):
         (app("_"), "nothing of it may stand in a name"),
         (metric("m", max=0.0), "spec.max: Invalid value: 0.0: must be above min"),
         (metric("m", max=None), "spec.max is missing"),
-        (krake("core", "MetricsProvider", type="influx", influx={}), "influx is no type"),
+        (
+            krake("core", "MetricsProvider", type="influx", influx={}),
+            "unknown provider type influx",
+        ),
         (krake("core", "Role"), "write it as a Role of Kubernetes'"),
         (krake("infrastructure", "InfrastructureProvider"), "clusters are not made here"),
         (krake("core", "Thing"), "core/Thing has no equal here"),
@@ -305,7 +308,7 @@ def test_the_kinds_of_openstack(imported):
         (app(metadata={"labels": ["a"]}), "metadata.labels: expected an object"),
         (krake("openstack", "Project", metrics=[{"name": "a", "weight": -1}]), "weight"),
         (krake("openstack", "Project", metrics=[{"name": "a", "weight": None}]), "weight"),
-        ({"apiVersion": "v1", "kind": "ConfigMap"}, "is no object of Krake's"),
+        ({"apiVersion": "v1", "kind": "ConfigMap"}, "is not an object of Krake"),
         ({"api": "core", "kind": "Metric", "spec": []}, "spec: expected an object"),
     ],
 )

@@ -90,7 +90,7 @@ async def test_a_kind_alone_shows_its_page_alone(place):
     assert "Pods are not counted" in text
     await place.page("/gates", "sailor", status=403)
     overview = await place.page("/", "sailor")
-    assert "You may not list them" in overview
+    assert "You are not allowed to list them" in overview
     # Whoever may see pods alone can't be told why they wait.
     place.access.kinds["sailor"] = {"pods"}
     await place.page("/gates", "sailor", status=403)
@@ -106,7 +106,7 @@ async def test_what_may_not_be_listed_is_left_out_of_reports(place):
     assert "412.5" not in text
     place.access.kinds["sailor"] = {"keptnappversions"}
     text = await place.page("/applications/payments/checkout-1", "sailor")
-    assert "You may not list the versions of its workloads here" in text
+    assert "You are not allowed to list the versions of its workloads here" in text
     assert "migrate" not in text
 
 

@@ -154,7 +154,7 @@ def test_a_pods_user_is_read_from_its_token(account):
     [
         ("token", b"", "is not a token: it is empty"),
         ("token", b"a\nb", "spaces or control characters"),
-        ("token", b"\xff", "is no text"),
+        ("token", b"\xff", "is not text"),
         ("ca.crt", b"no PEM", "no certificates in PEM form"),
         ("ca.crt", b"", "no certificates in PEM form"),
         ("ca.crt", bytes(1024 * 1024 + 1), "is larger than"),

@@ -213,7 +213,7 @@ CLUSTER = {"server": "https://kube.example.com:6443"}
         ({"cluster": {**CLUSTER, "proxy-url": "http://p"}}, "proxy-url is not supported"),
         (
             {"cluster": {**CLUSTER, "certificate-authority-data": "?"}},
-            "certificate-authority-data is no base64",
+            "certificate-authority-data is not valid base64",
         ),
         (
             {"cluster": {**CLUSTER, "certificate-authority-data": "AAAA"}},
@@ -264,14 +264,14 @@ def test_what_can_t_be_used_is_one_line(tmp_path, changes, text):
         ("{}", "has no current-context"),
         ("- a", "is invalid"),
         ("text", "is invalid"),
-        ("{", "is no YAML in line 1"),
-        ("a: b\nc: [", "is no YAML in line"),
+        ("{", "is not valid YAML in line 1"),
+        ("a: b\nc: [", "is not valid YAML in line"),
         ("clusters: 7", "is invalid"),
         ("clusters: [7]\ncurrent-context: a", "has no context"),
         (f"users: [{{token: {HIDDEN}}}]\ncontexts: [{{}}]\ncurrent-context: a", "a section has"),
-        (f"users:\n- name: a\n  token: {HIDDEN}\n bad", "is no YAML in line"),
-        ("\x00", "is no YAML"),
-        ("!!python/object/apply:os.system [id]", "is no YAML in line 1"),
+        (f"users:\n- name: a\n  token: {HIDDEN}\n bad", "is not valid YAML in line"),
+        ("\x00", "is not valid YAML"),
+        ("!!python/object/apply:os.system [id]", "is not valid YAML in line 1"),
     ],
 )
 def test_what_is_no_kubeconfig_is_one_line_without_its_secrets(tmp_path, content, text):

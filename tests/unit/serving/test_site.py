@@ -38,7 +38,7 @@ async def test_an_address_in_use_is_one_line(serve):
 
 @pytest.mark.parametrize(
     ("host", "text"),
-    [("192.0.2.1", "this machine has no such address"), ("no such host", "is no address")],
+    [("192.0.2.1", "this machine has no such address"), ("no such host", "is not a local address")],
 )
 async def test_an_address_that_is_not_ours_is_one_line(host, text):
     with pytest.raises(AddressError, match=text):

@@ -90,10 +90,10 @@ async def test_c90_one_that_cannot_be_converted_fails_the_review():
         (review(api_version="v2"), "expected apiextensions.k8s.io/v1, Kind=ConversionReview, got"),
         ({**review(), "kind": "AdmissionReview"}, "Kind=AdmissionReview"),
         ({"apiVersion": V1, "kind": "ConversionReview"}, "holds no request"),
-        ({**review(), "request": {"uid": "705ab4f5", "objects": {}}}, "is no ConversionReview"),
-        (b"", "is no ConversionReview"),
-        (b"[" * 5000, "is no ConversionReview"),
-        (b"\xff", "is no ConversionReview"),
+        ({**review(), "request": {"uid": "705ab4f5", "objects": {}}}, "is not a ConversionReview"),
+        (b"", "is not a ConversionReview"),
+        (b"[" * 5000, "is not a ConversionReview"),
+        (b"\xff", "is not a ConversionReview"),
         (
             b'{"apiVersion":"%b","kind":"ConversionReview","request":{"objects":[{"a":"\xff"}]}}'
             % V1.encode(),
@@ -116,7 +116,9 @@ async def test_deep_nesting_is_no_fault_of_the_server():
     )
     body = json.dumps(review("HERE")).encode().replace(b'"HERE"', deep)
     _, message = await failure(body)
-    assert message.startswith("the body is no ConversionReview: maximum recursion depth exceeded")
+    assert message.startswith(
+        "the body is not a ConversionReview: maximum recursion depth exceeded"
+    )
 
 
 async def test_a_long_message_is_cut_and_has_one_line():

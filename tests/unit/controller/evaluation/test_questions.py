@@ -181,7 +181,7 @@ async def test_a_secret_without_data_is_empty(world):
 @pytest.mark.parametrize(
     ("status", "error", "text"),
     [
-        (403, BadCredentialsError, "secret token may not be read: on demand"),
+        (403, BadCredentialsError, "secret token is not allowed to be read: on demand"),
         (500, UnreachableError, "secret token can't be read: ServerError"),
     ],
 )

@@ -32,7 +32,7 @@ NAMES = {
 
 @pytest.fixture
 def registry():
-    # As whoever makes the controller's other metrics has done by then.
+    # As the maker of the controller's other metrics has done by then.
     disable_created_metrics()
     return CollectorRegistry()
 
