@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from harbourmaster.certs.store import ensure
+from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from helpers.admitted import GATE, OPT_IN, keys
 from helpers.cluster import (
     eventually,
@@ -73,6 +74,10 @@ def webhook(plane, directory, *flags):
         process.stderr.close()
 
 
+def annotations(pod):
+    return pod["metadata"].get("annotations", {})
+
+
 class GatedNamespace:
     """A namespace with gates, and one policy by which it shows that reviews come to the webhook."""
 
@@ -90,14 +95,25 @@ class GatedNamespace:
         return self._kubectl("create", "-f=-", *options, stdin=text, check=check)
 
     def pods(self, count):
-        """The specs and annotations of so many pods, once they are there."""
+        """The specs and annotations of so many pods, once they are there.
+
+        A pod that came before the webhook knew its ReplicaSet is made anew: it waits for the
+        controller, which is not here.
+        """
 
         def found():
             answer = self._kubectl("get", "pods", f"--namespace={self.name}", "-o=json")
-            return json.loads(answer.stdout)["items"]
+            items = json.loads(answer.stdout)["items"]
+            early = [each for each in items if annotations(each).get(PARENT_KEY) == UNRESOLVED]
+            for each in early:
+                name = each["metadata"]["name"]
+                self._kubectl(
+                    "delete", "pod", name, f"--namespace={self.name}", "--ignore-not-found"
+                )
+            return [] if early else items
 
         items = eventually(found, is_right=lambda items: len(items) == count)
-        return [(each["spec"], each["metadata"].get("annotations", {})) for each in items]
+        return [(each["spec"], annotations(each)) for each in items]
 
     def try_pod(self, *, check=True, **spec):
         """Create a pod of a ReplicaSet by a dry run: its spec or None, and what was said."""

@@ -155,7 +155,7 @@ def test_who_has_few_rights_gets_what_can_be_told(harbour, place, tmp_path):
         "unsure  cluster policies could not be read: missing permission to list cluster"
         in done.stdout
     )
-    assert f"for you may not list {plural} in the namespace {place}: ask" in done.stdout
+    assert f"missing permission to list {plural} in namespace {place}" in done.stdout
     assert done.stderr == ""
 
 

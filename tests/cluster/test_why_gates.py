@@ -186,7 +186,7 @@ async def test_an_orphan_and_one_that_was_let_go(flow, why):
     (pod,) = await flow.until_released("ledger")
     text, gate = await why(pod)
     assert (gate["state"], gate["code"]) == ("fine", "released")
-    assert "its gate was taken away" in text
+    assert "its gate was removed" in text
 
 
 def as_shipped(*flags):
@@ -218,7 +218,7 @@ async def test_a_deadline_is_that_of_the_settings_in_the_cluster(flow, client, w
     created = parse(pod["metadata"]["creationTimestamp"])
     assert parse(report(gate)["deadline"]) == created + timedelta(hours=1)
     assert (report(gate)["onExpiry"], gate["detail"]["deadlineUnknown"]) == ("Release", "")
-    assert "then: it goes without its checks (onExpiry Release)" in text
+    assert "it is released without its checks (onExpiry Release)" in text
 
 
 async def test_whoever_may_read_nothing_but_pods_is_told_so(harbour, flow, tmp_path, capsys):
