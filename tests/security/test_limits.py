@@ -69,6 +69,8 @@ async def upload(server, tls, payload, barrier):
                     break
                 wire.send(payload[start : min(start + CHUNK, len(payload) - 1)])
                 await wire.writer.drain()
+                # An answer that lies there is read before a write to a closed connection fails.
+                await asyncio.sleep(0)
         await barrier.wait()
         if not answering.done():
             wire.send(payload[-1:])
