@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.cli import local, program
+from harbourmaster.cli.arguments import add_command, add_lines
 from harbourmaster.cli.doctor import commands as doctor
 from harbourmaster.cli.gate import commands as gate
 from harbourmaster.cli.gitops import commands as gitops
@@ -22,7 +23,7 @@ from harbourmaster.cli.reschedule import commands as reschedule
 from harbourmaster.cli.uninstall import commands as uninstall
 from harbourmaster.cli.why import commands as why
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.serving.options import add_settings, settings_from
+from harbourmaster.serving.options import settings_from
 from harbourmaster.serving.process import Parser, exit_code
 from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 
@@ -80,7 +81,9 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    serve = commands.add_parser("serve", help="answer AdmissionReviews over TLS, from files")
+    text = "answer AdmissionReviews over TLS, from files"
+    serve = add_command(commands, "serve", text, settings=Settings)
+    serve.set_defaults(command="harbourmaster.webhook.standalone:serve", settings_type=Settings)
     _add_sources(serve)
     serve.add_argument(
         "--try",
@@ -89,17 +92,11 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         metavar="FILE",
         help="once serving, send the AdmissionReview in FILE and show the answer",
     )
-    add_settings(serve, Settings)
-    serve.set_defaults(command="harbourmaster.webhook.standalone:serve", settings_type=Settings)
-
-    webhook = commands.add_parser("webhook", help="answer AdmissionReviews in a cluster")
-    add_settings(webhook, WebhookSettings)
+    text = "answer AdmissionReviews in a cluster"
+    webhook = add_command(commands, "webhook", text, settings=WebhookSettings)
     webhook.set_defaults(command="harbourmaster.webhook.process:run", settings_type=WebhookSettings)
-
-    controller = commands.add_parser(
-        "controller", help="run the controllers and everything else that writes to a cluster"
-    )
-    add_settings(controller, ControllerSettings)
+    text = "run the controllers and everything else that writes to a cluster"
+    controller = add_command(commands, "controller", text, settings=ControllerSettings)
     controller.set_defaults(
         command="harbourmaster.controller.process:run", settings_type=ControllerSettings
     )
@@ -117,13 +114,12 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     preview.add_parser(commands)
     why.add_parser(commands)
 
-    review = commands.add_parser("review", help="answer one AdmissionReview")
+    text = "answer one AdmissionReview"
+    review = add_command(commands, "review", text, run="offline:review", settings=AdmissionSettings)
     _add_sources(review)
-    review.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
-    add_settings(review, AdmissionSettings)
-    review.set_defaults(command="harbourmaster.cli.offline:review", settings_type=AdmissionSettings)
-
-    render = commands.add_parser("render", help="print manifests as policies would change them")
+    add_lines(review)
+    text = "print manifests as policies would change them"
+    render = add_command(commands, "render", text, run="render:render", settings=AdmissionSettings)
     _add_sources(render)
     render.add_argument(
         "-f",
@@ -136,18 +132,14 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         help="manifests to render; may be given several times",
     )
     render.add_argument("--diff", action="store_true", help="print only what changes")
-    add_settings(render, AdmissionSettings)
-    render.set_defaults(command="harbourmaster.cli.render:render", settings_type=AdmissionSettings)
-
-    replay = commands.add_parser("replay", help="answer recorded cases, one JSON object a line")
-    replay.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
+    text = "answer recorded cases, one JSON object a line"
+    replay = add_command(commands, "replay", text, run="offline:replay", settings=AdmissionSettings)
+    add_lines(replay)
     replay.add_argument(
         "--check",
         action="store_true",
         help="print only cases that are not answered as recorded, and exit with 1 if there are any",
     )
-    add_settings(replay, AdmissionSettings)
-    replay.set_defaults(command="harbourmaster.cli.offline:replay", settings_type=AdmissionSettings)
     return parser
 
 

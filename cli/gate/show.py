@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
-from harbourmaster.cli.live.cluster import DONE, LEFT, collect, complain, run_with_client, say
-from harbourmaster.cli.live.reader import caller_name
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.cli.live.reader import Reader, caller_name
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
@@ -88,10 +88,13 @@ def release(arguments: Arguments) -> int:
 async def _show(arguments: Arguments, client: Client) -> int:
     namespace: str | None = arguments.namespace
     unread: list[str] = []
+    reader = Reader(client)
     try:
         pick = partial(_waiting_pod, arguments.scheduler)
-        pods = await collect(client, PODS, pick, namespace=namespace, field_selector=PENDING_PODS)
-        versions = await _versions(client, namespace, unread)
+        pods = await reader.listed(PODS, pick, namespace, field_selector=PENDING_PODS)
+        versions = await reader.items(
+            WORKLOAD_VERSIONS, _decode_version, namespace, skipped=unread.append
+        )
     except ApiError as error:
         complain(str(error))
         return LEFT
@@ -104,18 +107,6 @@ async def _show(arguments: Arguments, client: Client) -> int:
         for line in table(found):
             say(line)
     return LEFT if unread else DONE
-
-
-async def _versions(
-    client: Client, namespace: str | None, unread: list[str]
-) -> list[WorkloadVersion]:
-    try:
-        return await collect(
-            client, WORKLOAD_VERSIONS, _decode_version, namespace=namespace, unread=unread.append
-        )
-    except NotFoundError:
-        # The kind is not there, so no pod has a version.
-        return []
 
 
 def waiting(

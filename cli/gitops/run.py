@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import yaml
-from msgspec import Struct
 
-from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.gitops import argocd, flux
 from harbourmaster.cli.gitops.rules import HANDLED, joined, kinds_of, scopes
-from harbourmaster.cli.live.cluster import DONE, LEFT, collect, complain, run_with_client
+from harbourmaster.cli.installed import NAME
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
+from harbourmaster.cli.live.kinds import decode_anything, decode_configuration
+from harbourmaster.cli.live.reader import Reader
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.telemetry.text import clean
@@ -31,25 +32,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind
 
-_CONFIGURATION: Final = "harbourmaster"
 _NOTHING: Final = "nothing has to be ignored: "
-
-
-class _Rule(Struct, frozen=True, rename="camel"):
-    api_groups: tuple[str, ...] = ()
-    resources: tuple[str, ...] = ()
-
-
-class _Entry(Struct, frozen=True):
-    rules: tuple[_Rule, ...] = ()
-
-
-class _Configuration(Struct, frozen=True):
-    webhooks: tuple[_Entry, ...] | None = None
-
-
-_decode_configuration: Final = msgspec.json.Decoder(_Configuration)
-_decode_object: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def run(arguments: Arguments) -> int:
@@ -64,10 +47,11 @@ def run(arguments: Arguments) -> int:
 
 
 async def _live(arguments: Arguments, client: Client) -> int:
+    reader = Reader(client)
     try:
         found = [
-            *await collect(client, CLUSTER_POLICIES, _decode_object.decode),
-            *await collect(client, POLICIES, _decode_object.decode, namespace=arguments.namespace),
+            *await reader.listed(CLUSTER_POLICIES, decode_anything),
+            *await reader.listed(POLICIES, decode_anything, arguments.namespace),
         ]
     except NotFoundError:
         complain(
@@ -81,28 +65,27 @@ async def _live(arguments: Arguments, client: Client) -> int:
         complain(f"no rules: {error}")
         return LEFT
     policies = [read_policy(each)[0] for each in found]
-    _print(arguments, policies, _wanted(arguments, await _kinds(client)))
+    _print(arguments, policies, _wanted(arguments, await _kinds(reader)))
     broken = [policy for policy in policies if policy.fault is not None]
     for policy in broken:
         complain(f"{policy.reference} sets nothing, it is invalid: {policy.fault}")
     return LEFT if broken else DONE
 
 
-async def _kinds(client: Client) -> tuple[Kind, ...]:
+async def _kinds(reader: Reader) -> tuple[Kind, ...]:
     """The kinds that the API server sends to the webhook; all where nobody can tell."""
     try:
-        raw = await client.get(MUTATING_WEBHOOKS, _CONFIGURATION)
-        found = decode(_decode_configuration, raw, "")
-    except (ApiError, MalformedError) as error:
+        found = decode_configuration(await reader.get(MUTATING_WEBHOOKS, NAME))
+    except (ApiError, msgspec.MsgspecError) as error:
         complain(f"rules for every kind, for what is registered can't be read: {error}")
         return HANDLED
     return kinds_of(
         {
             (group, resource)
-            for entry in found.webhooks or ()
-            for rule in entry.rules
-            for group in rule.api_groups
-            for resource in rule.resources
+            for entry in found.entries
+            for rule in entry.rules or ()
+            for group in rule.api_groups or ()
+            for resource in rule.resources or ()
         }
     )
 

@@ -8,27 +8,64 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import NAMESPACES
-from harbourmaster.cli.batches import many
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api.resources import APPLICATIONS, NAMESPACES
+from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.installed import (
     CLUSTER_WIDE,
     IN_NAMESPACE,
     PLACEMENT_RESOURCES,
     POLICY_RESOURCES,
 )
-from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
-from harbourmaster.cli.uninstall.placed import stays
-from harbourmaster.cli.uninstall.removal import Options, Removal
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    UNUSABLE,
+    collect,
+    complain,
+    run_with_client,
+    say,
+)
+from harbourmaster.cli.uninstall.removal import NOTHING, Options, Removal
 from harbourmaster.cli.uninstall.stopping import Stopping
 from harbourmaster.cli.uninstall.undoing import Undoing
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from harbourmaster.kube.client import Client
+
+
+class _Metadata(Struct, frozen=True, gc=False):
+    namespace: str = ""
+
+
+class _Objects(Struct, frozen=True):
+    cluster: str = ""
+
+
+class _Status(Struct, frozen=True, rename="camel"):
+    inventory: tuple[_Objects, ...] | None = None
+    pending_cleanup: tuple[_Objects, ...] | None = None
+
+
+class _Application(Struct, frozen=True):
+    metadata: _Metadata
+    status: _Status = _Status()
+
+    @property
+    def clusters(self) -> Iterator[str]:
+        """The keys of the clusters where it has something."""
+        for each in (*(self.status.inventory or ()), *(self.status.pending_cleanup or ())):
+            yield f"{self.metadata.namespace}/{each.cluster}"
+
+
+_decode: Final = msgspec.json.Decoder(_Application).decode
 
 
 def run(arguments: Arguments) -> int:
@@ -82,7 +119,7 @@ async def uninstall(client: Client, options: Options, tell: Callable[[str], None
         await removal.step(
             f"finalizers of {resource.plural}", partial(undoing.finalizers, resource), quiet=True
         )
-    await removal.step("objects on member clusters", partial(stays, client), quiet=True)
+    await removal.step("objects on member clusters", partial(_stays, client), quiet=True)
     await removal.step("Keptn's address of metric values", removal.address, quiet=True)
     for resource in IN_NAMESPACE:
         await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
@@ -96,6 +133,16 @@ async def uninstall(client: Client, options: Options, tell: Callable[[str], None
         tell("Nothing was changed.")
         return DONE
     return await _concluded(removal, undoing)
+
+
+async def _stays(client: Client) -> str:
+    """What applications have on member clusters, which only a controller reaches."""
+    found = [set(each.clusters) for each in await collect(client, APPLICATIONS, _decode)]
+    placed = [each for each in found if each]
+    if not placed:
+        return NOTHING
+    clusters = sorted(set().union(*placed))
+    return f"those of {many(len(placed), 'application')} stay on {shown(clusters)}"
 
 
 async def _concluded(removal: Removal, undoing: Undoing) -> int:

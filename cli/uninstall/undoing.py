@@ -6,7 +6,7 @@ They stay, but for pods in a scheduler that nobody answers any more: no other ca
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import NAMESPACES, NODES, PODS
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.reservation import Held
 
     Item = TypeVar("Item")
+    Operations = list[dict[str, Any]] | None
 
 TRIES: Final = 3
 """Times that a pod is looked at anew after it changed under our hands."""
@@ -115,21 +116,33 @@ class Undoing:
         return len(items) - len(errors)
 
     async def _ungate(self, pod: Workload) -> None:
-        namespace, name = pod.metadata.namespace, pod.metadata.name
-        current: Workload | None = pod
-        for attempt in range(TRIES):
-            operations = ungate(current) if current else None
-            if operations is None:
+        def again(raw: bytes) -> Operations:
+            current = gated_pod(raw)
+            return ungate(current) if current else None
+
+        place = (PODS, pod.metadata.name, pod.metadata.namespace)
+        await self._patch(place, ungate(pod), again)
+
+    async def _patch(
+        self,
+        place: tuple[Resource, str, str | None],
+        operations: Operations,
+        again: Callable[[bytes], Operations],
+    ) -> None:
+        """Apply operations, if any; where the object changed meanwhile, ``again`` makes new."""
+        resource, name, namespace = place
+        for left in reversed(range(TRIES)):
+            if not operations:
                 return
             try:
-                await self._client.patch(PODS, name, JsonPatch(operations), namespace)
+                await self._client.patch(resource, name, JsonPatch(operations), namespace)
             except NotFoundError:
                 return
             except (ConflictError, InvalidError):
-                if attempt == TRIES - 1:
+                if not left:
                     raise
                 try:
-                    current = gated_pod(await self._client.get(PODS, name, namespace))
+                    operations = again(await self._client.get(resource, name, namespace))
                 except NotFoundError:
                     return
             else:
@@ -156,23 +169,8 @@ class Undoing:
         return f"{self._removal.would('free', 'freed')} {many(done, 'node')}"
 
     async def _unreserve(self, node: Held) -> None:
-        operations = clear(node)
-        for left in reversed(range(TRIES)):
-            if not operations:
-                return
-            try:
-                await self._client.patch(NODES, node.name, JsonPatch(operations))
-            except NotFoundError:
-                return
-            except (ConflictError, InvalidError):
-                if not left:
-                    raise
-                try:
-                    operations = clear(decode_held(await self._client.get(NODES, node.name)))
-                except NotFoundError:
-                    return
-            else:
-                return
+        place = (NODES, node.name, None)
+        await self._patch(place, clear(node), lambda raw: clear(decode_held(raw)))
 
     async def finalizers(self, resource: Resource) -> str:
         """Take our finalizers off, so that nothing waits for us to be deleted."""
