@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
 from harbourmaster.gates.workload import WorkloadMetadata
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 KUPID: Final = "kupid"
 KEPTN: Final = "keptn"
@@ -239,20 +236,15 @@ class Observed(Struct, frozen=True):
         """Whether we are there, and asked."""
         return self.ours.is_ready and self.ours.is_registered
 
-    def needs_successor(self, replaced: Collection[System]) -> bool:
-        """Whether one that is replaced works or left objects, and we do not serve or convert."""
-        if any(one.system in replaced and one.is_converted for one in self.definitions):
-            return True
+    @property
+    def needs_successor(self) -> bool:
+        """Whether something of theirs works or left objects, and we do not serve or convert."""
         if self.serves:
-            return False
+            return any(one.is_converted for one in self.definitions)
         working = [one for one in self.registrations if not one.is_broken]
         going = [one for one in self.namespaces if not one.keeps]
-        parts = (working, self.workloads, self.leftovers, going)
-        return (
-            bool(self.gardener)
-            or any(one.system in replaced for part in parts for one in part)
-            or any(one.system in replaced and one.objects != 0 for one in self.definitions)
-        )
+        held = [one for one in self.definitions if one.is_converted or one.objects != 0]
+        return any((self.gardener, working, self.workloads, self.leftovers, going, held))
 
     def _has_ready(self, system: System, roles: frozenset[str]) -> bool:
         return any(

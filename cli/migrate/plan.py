@@ -19,23 +19,18 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import REMOVED_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from harbourmaster.cli.migrate.model import (
         Definition,
-        Leftover,
         Observed,
-        Registration,
         Release,
         StuckPod,
         System,
         Workload,
     )
 
-REPLACED: Final[frozenset[System]] = frozenset((KUPID, KEPTN))
-"""Whose work this version does."""
 KEEP_OBJECT: Final = "resources.gardener.cloud/keep-object"
 _BACK_UP: Final = "back-up"
+BOTH: Final[tuple[System, ...]] = (KUPID, KEPTN)
 ROLLOUT_TIMEOUT: Final = "120s"
 _BESIDE_KEPTN: Final = "deploy-beside-keptn"
 _METRICS_APIS: Final = frozenset(
@@ -44,25 +39,25 @@ _METRICS_APIS: Final = frozenset(
 """A cluster has them once; installing us leads them to us."""
 
 
-def plan(observed: Observed, replaced: Collection[System] = REPLACED) -> tuple[Step, ...]:
+def plan(observed: Observed) -> tuple[Step, ...]:
     """The steps that remain, in order; none where nothing of theirs is left but definitions.
 
     Where something could not be read, only the first: what was not seen might be lost by the rest.
     """
-    going = _going(observed, replaced)
-    first = _unblock(observed, going, replaced)
+    going = _going(observed)
+    first = _unblock(observed, going)
     if observed.unread:
         return (first,) if first.commands else ()
     steps = (
         first,
         _back_up(observed, going),
         _keep(observed, going),
-        _install(observed, replaced),
+        _install(observed),
         _mend(observed),
-        _silence(observed, going, replaced),
+        _silence(observed, going),
         _stop(observed, going),
-        _take_over(observed, replaced),
-        _free(observed, replaced),
+        _take_over(observed),
+        _free(observed),
     )
     last = (_remove(observed, going, _taken_over(steps)), _namespaces(observed, going))
     remaining = tuple(step for step in (*steps, *last) if step.commands)
@@ -70,23 +65,18 @@ def plan(observed: Observed, replaced: Collection[System] = REPLACED) -> tuple[S
     return () if all(step.code == _BACK_UP for step in remaining) else remaining
 
 
-def _going(observed: Observed, replaced: Collection[System]) -> frozenset[System]:
-    """The systems to be removed: those that we replace, and Keptn where it is dead."""
-    going = {system for system in replaced if observed.is_installed(system)}
-    if not observed.is_running(KEPTN) and observed.is_installed(KEPTN):
-        going.add(KEPTN)
-    if not observed.is_running(KEPTN) and any(
-        one.conversion or one.is_injected for one in observed.definitions
-    ):
-        going.add(KEPTN)
-    return frozenset(going)
+def _going(observed: Observed) -> frozenset[System]:
+    """The systems to be removed: those installed, and a dead Keptn that definitions refer to."""
+    refers = any(one.conversion or one.is_injected for one in observed.definitions)
+    dead = (KEPTN,) if refers and not observed.is_running(KEPTN) else ()
+    return frozenset((*(one for one in BOTH if observed.is_installed(one)), *dead))
 
 
-def _unblock(observed: Observed, going: frozenset[System], replaced: Collection[System]) -> Step:
+def _unblock(observed: Observed, going: frozenset[System]) -> Step:
     broken = [one for one in observed.definitions if one.system in going and one.is_unconverted]
     conversions = [conversion_off(one) for one in broken]
-    if _adopts_at_once(observed, replaced):
-        conversions = [Command(("make", _target(observed, replaced)))]
+    if _adopts_at_once(observed):
+        conversions = [Command(("make", _target(observed)))]
     return Step(
         "unblock",
         "Remove webhooks and conversions that get no answer",
@@ -122,22 +112,20 @@ def _keep(observed: Observed, going: frozenset[System]) -> Step:
     )
 
 
-def _adopts_at_once(observed: Observed, replaced: Collection[System]) -> bool:
+def _adopts_at_once(observed: Observed) -> bool:
     """Whether nobody converts what we, who are there, would convert if it were led to us."""
-    return observed.serves and any(
-        one.is_unconverted and one.system in replaced for one in observed.definitions
-    )
+    return observed.serves and any(one.is_unconverted for one in observed.definitions)
 
 
-def _target(observed: Observed, replaced: Collection[System]) -> str:
+def _target(observed: Observed) -> str:
     """How we are installed: two that do Keptn's work would do all of it twice."""
-    if KEPTN in replaced and observed.has_operator:
+    if observed.has_operator:
         return _BESIDE_KEPTN
     certmanager = any(one.of_certmanager and one.system == KUPID for one in observed.registrations)
     return "deploy-using-certmanager" if certmanager else "deploy"
 
 
-def _install(observed: Observed, replaced: Collection[System]) -> Step:
+def _install(observed: Observed) -> Step:
     seed = observed.gardener or any(one.of_gardener for one in observed.definitions)
     return Step(
         "install",
@@ -146,7 +134,7 @@ def _install(observed: Observed, replaced: Collection[System]) -> Step:
         " let pods through without their policies and gates"
         + ("; on a Gardener seed use an overlay with deploy/components/gardener" if seed else ""),
         (
-            Command(("make", _target(observed, replaced))),
+            Command(("make", _target(observed))),
             _rolled_out(observed, "webhook"),
             kubectl(
                 "wait",
@@ -155,7 +143,7 @@ def _install(observed: Observed, replaced: Collection[System]) -> Step:
                 f"--timeout={ROLLOUT_TIMEOUT}",
             ),
         )
-        if observed.needs_successor(replaced)
+        if observed.needs_successor
         else (),
     )
 
@@ -183,34 +171,24 @@ def _mend(observed: Observed) -> Step:
     )
 
 
-def _silence(observed: Observed, going: frozenset[System], replaced: Collection[System]) -> Step:
-    """Conversions first: reading must not depend on what the next steps end."""
-    conversions = [
-        one
-        for one in observed.definitions
-        if one.system in going
-        # By now our installation has led it to us.
-        and one.system not in replaced
-        and one.is_converted
-    ]
+def _silence(observed: Observed, going: frozenset[System]) -> Step:
     return Step(
         "silence",
         "Take their webhooks out of the API server's way",
         "without a configuration no request waits for their webhooks, whatever happens to them",
         (
-            *(conversion_off(one) for one in conversions),
             *(
-                uninjected(one)
+                kubectl("label", "crd", one.name, f"{INJECTED}-")
                 for one in observed.definitions
                 if one.system in going and one.is_injected
             ),
-            *(delete(one.ref) for one in _silenced(observed, going)),
+            *(
+                delete(one.ref)
+                for one in observed.registrations
+                if one.system in going and not one.is_broken
+            ),
         ),
     )
-
-
-def _silenced(observed: Observed, going: frozenset[System]) -> list[Registration]:
-    return [one for one in observed.registrations if one.system in going and not one.is_broken]
 
 
 def _stop(observed: Observed, going: frozenset[System]) -> Step:
@@ -242,40 +220,37 @@ def _again(observed: Observed, stopped: list[Workload]) -> list[Ref]:
     ]
 
 
-def _take_over(observed: Observed, replaced: Collection[System]) -> Step:
-    installs = _adopts_at_once(observed, replaced) or observed.needs_successor(replaced)
-    is_beside = (
-        _target(observed, replaced) == _BESIDE_KEPTN if installs else observed.ours.is_beside_keptn
-    )
+def _take_over(observed: Observed) -> Step:
+    installs = _adopts_at_once(observed) or observed.needs_successor
+    is_beside = observed.has_operator if installs else observed.ours.is_beside_keptn
     return Step(
         "take-over",
         "Let Harbourmaster do Keptn's work",
         "it goes on where Keptn stopped, with the same objects: pods that wait are released once"
         " their checks have passed, and metrics are fetched and served to HPAs again",
-        (Command(("make", "deploy")), _rolled_out(observed, "controller"))
-        if is_beside and KEPTN in replaced
-        else (),
+        (Command(("make", "deploy")), _rolled_out(observed, "controller")) if is_beside else (),
     )
 
 
-def _free(observed: Observed, replaced: Collection[System]) -> Step:
-    """Only after Keptn's webhook: as long as it is asked, a removed gate comes back."""
-    pods = observed.stuck_pods()
-    if KEPTN in replaced:
-        # A gate is ours to judge by now; the scheduler has been stopped.
-        pods = tuple(pod for pod in observed.pods if pod.gate is None)
+def _free(observed: Observed) -> Step:
+    """Those for Keptn's scheduler, which has been stopped; a gate is ours to judge by now."""
     return Step(
         "free",
         "Release the pods that wait for Keptn",
         "nothing else will; a gate is removed, and a pod for Keptn's scheduler is deleted so that"
         " its owner makes another; one without an owner is saved to a file first; one whose check"
         " failed stays",
-        tuple(command for pod in pods if not pod.failure for command in _freed(pod)),
+        tuple(
+            command
+            for pod in observed.pods
+            if pod.gate is None and not pod.failure
+            for command in _freed(pod)
+        ),
     )
 
 
 def _freed(pod: StuckPod) -> tuple[Command, ...]:
-    if pod.gate is not None or pod.is_owned:
+    if pod.is_owned:
         return (released(pod),)
     file = f"pod-{pod.namespace}-{pod.name}.yaml"
     save = kubectl("get", "pod", pod.name, "-o", "yaml", namespace=pod.namespace, output=file)
@@ -298,17 +273,13 @@ def _remove(observed: Observed, going: frozenset[System], taken_over: frozenset[
         one for one in observed.leftovers if one.system in going and one.ref not in taken_over
     ]
     # An APIService without its Service blocks the deletion of every namespace.
-    leftovers.sort(key=_calls_nobody)
+    leftovers.sort(key=lambda one: one.service is None)
     return Step(
         "remove",
         "Delete what else was made for them",
         "nothing calls it any more",
         tuple(delete(one.ref) for one in leftovers),
     )
-
-
-def _calls_nobody(one: Leftover) -> bool:
-    return one.service is None
 
 
 def _namespaces(observed: Observed, going: frozenset[System]) -> Step:
@@ -334,11 +305,6 @@ def forgotten(release: Release) -> Command:
 def kept(definition: Definition) -> Command:
     """What makes Gardener leave a definition alone when its ManagedResource goes."""
     return kubectl("annotate", "crd", definition.name, f"{KEEP_OBJECT}=true", "--overwrite")
-
-
-def uninjected(definition: Definition) -> Command:
-    """What keeps Keptn's certificate manager from writing the CA of our conversion."""
-    return kubectl("label", "crd", definition.name, f"{INJECTED}-")
 
 
 def conversion_off(definition: Definition) -> Command:

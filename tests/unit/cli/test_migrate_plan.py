@@ -38,7 +38,6 @@ SERVICES = {
 }
 METRICS_API = Ref("apiservice", "v1beta1.custom.metrics.k8s.io")
 BOOLS = st.booleans()
-BOTH = frozenset((KUPID, KEPTN))
 OWN = st.sampled_from(
     [
         Ours(OURS),
@@ -143,9 +142,8 @@ def clusters(draw):
 class Player:
     """A cluster that obeys commands, and objects when one would do harm."""
 
-    def __init__(self, observed, replaced=BOTH):
+    def __init__(self, observed):
         self.now = observed
-        self.replaced = replaced
         self.saved = set()
         self.forgotten = set()
 
@@ -154,8 +152,7 @@ class Player:
         if name == "make":
             beside = rest[0] == "deploy-beside-keptn"
             assert beside or rest[0] in {"deploy", "deploy-using-certmanager"}
-            if KEPTN in self.replaced:
-                assert beside == self.now.has_operator, "all would be done twice, or not at all"
+            assert beside == self.now.has_operator, "all would be done twice, or not at all"
             self.now = replace(self.now, ours=Ours(OURS, True, True, is_beside_keptn=beside))
             if not beside:
                 self.keep("leftovers", lambda one: one.ref != METRICS_API)
@@ -248,13 +245,12 @@ class Player:
     @property
     def going(self):
         parts = (self.now.registrations, self.now.workloads, self.now.leftovers)
-        alive = self.now.is_running(KEPTN)
-        return [one for part in parts for one in part if one.system in self.replaced or not alive]
+        return [one for part in parts for one in part]
 
     def unregister(self, ref, broken):
         ours = self.now.ours
         theirs = [one for one in self.now.registrations if one.ref == ref]
-        if theirs and theirs[0].system in self.replaced and ref not in broken:
+        if theirs and ref not in broken:
             assert ours.is_ready, "pods would go without policies"
             assert ours.is_registered, "pods would go without policies"
         self.keep("registrations", lambda one: one.ref != ref)
@@ -301,17 +297,15 @@ def codes(steps):
 @settings(max_examples=cases(150))
 @given(observed=clusters())
 def test_every_step_is_safe_and_what_remains_is_the_rest(observed):
-    # What is installed converts Keptn's definitions, so nobody replaces kupid alone any more.
-    replaced = BOTH
-    player = Player(observed, replaced)
-    steps = plan(observed, replaced)
+    player = Player(observed)
+    steps = plan(observed)
     for number, step in enumerate(steps):
         for command in step.commands:
             player.play(command)
-        remaining = codes(plan(player.now, replaced))
+        remaining = codes(plan(player.now))
         # Asked again, the plan has nothing that was not in it before.
         assert remaining == codes(steps[number + 1 :])
-    assert plan(player.now, replaced) == ()
+    assert plan(player.now) == ()
     if not observed.is_running(KEPTN):
         assert not any(one.conversion for one in player.now.definitions)
     assert [one.name for one in player.now.definitions] == [
@@ -359,19 +353,6 @@ def test_the_way_over_from_a_keptn_at_work():
 
 @settings(max_examples=cases(100))
 @given(clusters())
-def test_keptn_at_work_is_left_alone_where_it_is_not_replaced(observed):
-    lifecycle = Workload(Ref("deployment", "lifecycle", KEPTN), KEPTN, "lifecycle", is_ready=True)
-    others = [one for one in observed.workloads if one.role != "lifecycle"]
-    running = replace(observed, workloads=(*others, lifecycle))
-    commands = [each.text for step in plan(running, {KUPID}) for each in step.commands]
-    healthy = [one for one in running.registrations if one.system == KEPTN and not one.is_broken]
-    for one in healthy:
-        assert delete(one.ref).text not in commands
-    assert not [text for text in commands if "delete deployment lifecycle" in text]
-
-
-@settings(max_examples=cases(100))
-@given(clusters())
 def test_findings_come_gravest_first_and_what_blocks_says_what_to_do(observed):
     found = findings(observed)
     ranks = [SEVERITIES.index(one.severity) for one in found]
@@ -386,9 +367,9 @@ def test_findings_come_gravest_first_and_what_blocks_says_what_to_do(observed):
 
 
 @settings(max_examples=100, deadline=None)
-@given(clusters(), st.sampled_from([BOTH, frozenset((KUPID,))]))
-def test_no_command_names_a_pod_whose_check_failed(observed, replaced):
-    steps = [command for step in plan(observed, replaced) for command in step.commands]
+@given(clusters())
+def test_no_command_names_a_pod_whose_check_failed(observed):
+    steps = [command for step in plan(observed) for command in step.commands]
     commands = [*steps, *(one.command for one in findings(observed) if one.command)]
     failed = {pod.name for pod in observed.pods if pod.failure}
     assert failed & {argument for one in commands for argument in one.arguments} == set()
@@ -440,7 +421,6 @@ def test_an_empty_cluster_has_nothing_to_say():
 def test_once_keptn_is_replaced_its_gates_are_ours_to_judge():
     observed = Observed(Ours(OURS), pods=(StuckPod("shop", "ledger-0", 0),))
     assert codes(plan(observed)) == []
-    assert codes(plan(observed, {KUPID})) == ["free"]
     (found,) = findings(observed)
     assert (found.code, found.severity) == ("pod-gated", "blocking")
     served = replace(observed, ours=Ours(OURS, is_ready=True, is_registered=True))
@@ -484,8 +464,8 @@ def test_two_that_start_tasks_are_a_danger():
     ids=["gate", "scheduler"],
 )
 def test_a_pod_is_let_go_by_one_command(pod, command):
-    (step,) = plan(Observed(Ours(OURS), pods=(pod,)), {KUPID})
-    assert [each.text for each in step.commands] == [command]
+    (found,) = findings(Observed(Ours(OURS), pods=(pod,)))
+    assert found.command.text == command
 
 
 def test_a_pod_that_nobody_makes_again_is_saved_before_it_goes():
