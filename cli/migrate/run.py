@@ -9,9 +9,9 @@ import shlex
 import sys
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec.structs import asdict
 
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.cli.live.installation import Installation
@@ -29,29 +29,6 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 20
 """Findings of one code that are printed; all of them are in the JSON."""
-
-
-class _Step(Struct, frozen=True):
-    code: str
-    title: str
-    why: str
-    commands: tuple[str, ...]
-
-
-class _Finding(Struct, frozen=True):
-    code: str
-    severity: str
-    object: str
-    why: str
-    command: str
-
-
-class Report(Struct, frozen=True):
-    """What ``--output json`` prints; ``unread`` has a line for each thing that was refused."""
-
-    findings: tuple[_Finding, ...]
-    plan: tuple[_Step, ...]
-    unread: tuple[str, ...]
 
 
 def run(arguments: Arguments) -> int:
@@ -85,25 +62,22 @@ def reported(
     steps: tuple[Step, ...],
     unread: tuple[str, ...],
     chosen: tuple[str, ...] = (),
-) -> Report:
-    """The report as it is printed in JSON; ``chosen`` are options for each kubectl."""
-    return Report(
-        findings=tuple(
-            _Finding(
-                one.code,
-                one.severity,
-                one.object,
-                one.why,
-                _text(one.command, chosen) if one.command else "",
-            )
+) -> dict[str, Any]:
+    """What ``--output json`` prints; ``chosen`` are options for each kubectl.
+
+    ``unread`` has a line for each thing that was refused.
+    """
+    return {
+        "findings": [
+            {**asdict(one), "command": _text(one.command, chosen) if one.command else ""}
             for one in found
-        ),
-        plan=tuple(
-            _Step(one.code, one.title, one.why, tuple(_text(each, chosen) for each in one.commands))
+        ],
+        "plan": [
+            {**asdict(one), "commands": [_text(each, chosen) for each in one.commands]}
             for one in steps
-        ),
-        unread=unread,
-    )
+        ],
+        "unread": unread,
+    }
 
 
 def _chosen(arguments: Arguments) -> tuple[str, ...]:

@@ -13,10 +13,8 @@ from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import (
     API_SERVICES,
     DEFINITIONS,
-    MUTATING_WEBHOOKS,
     NAMESPACES,
     SERVICES,
-    VALIDATING_WEBHOOKS,
 )
 from harbourmaster.cli.batches import for_each, many, shown
 from harbourmaster.cli.installed import (
@@ -37,6 +35,7 @@ from harbourmaster.cli.installed import (
     is_ours_by_name,
 )
 from harbourmaster.cli.live.cluster import collect, count, greet, metadata_of, remaining, say
+from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import (
     decode_api_service,
     decode_configuration,
@@ -156,30 +155,30 @@ class Removal:
         """Delete those that are ours as a whole; entries in others' are only reported."""
         deleted = []
         services = await self._our_services()
-        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-            found = await self._configurations(resource)
+        for resource in CONFIGURATIONS:
+            found = await collect(self.client, resource, decode_configuration)
             ours = [one.metadata for one in found if is_our_configuration(one, services)]
             deleted += [f"{resource.kind} {name}" for name in await self.delete(resource, ours)]
         return deleted
 
     async def shared_configurations(self) -> list[str]:
         """Those of others' with an entry that calls us."""
-        found = []
         services = await self._our_services()
-        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-            for one in await self._configurations(resource):
-                if is_our_configuration(one, services):
-                    continue
-                names = [entry.name for entry in one.entries if entry.service in services]
-                if names:
-                    found.append(
-                        f"{resource.kind} {one.metadata.name} of somebody else's calls our"
-                        f" Service in {', '.join(names)}: remove that entry"
-                    )
-        return found
+        return [
+            f"{kind} {one.metadata.name} of somebody else's calls our"
+            f" Service in {', '.join(names)}: remove that entry"
+            for kind, one in await self._configurations()
+            if not is_our_configuration(one, services)
+            and (names := [entry.name for entry in one.entries if entry.service in services])
+        ]
 
-    async def _configurations(self, resource: Resource) -> list[Configuration]:
-        return await collect(self.client, resource, decode_configuration)
+    async def _configurations(self) -> list[tuple[str, Configuration]]:
+        """All webhook configurations, each with its kind."""
+        return [
+            (resource.kind, one)
+            for resource in CONFIGURATIONS
+            for one in await collect(self.client, resource, decode_configuration)
+        ]
 
     async def _our_services(self) -> Services:
         """The Services that lead to us, as they were at first; they go too."""
@@ -195,15 +194,15 @@ class Removal:
 
     async def systems(self) -> frozenset[System]:
         """Whose webhook configurations stand beside ours."""
-        found: set[System] = set()
-        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-            for one in await self._configurations(resource):
-                names = [entry.name for entry in one.entries]
-                called = [name for _, name in one.services]
-                system = system_of_webhooks(one.metadata.name, names, called)
-                if system is not None:
-                    found.add(system)
-        return frozenset(found)
+        found = {
+            system_of_webhooks(
+                one.metadata.name,
+                [each.name for each in one.entries],
+                [name for _, name in one.services],
+            )
+            for _, one in await self._configurations()
+        }
+        return frozenset(system for system in found if system is not None)
 
     async def kind(self, resource: Resource) -> str:
         """Delete all of a kind that is ours: in our namespace, or anywhere if it has none."""
@@ -351,12 +350,11 @@ class Removal:
                 continue
         services = await self._our_services()
         try:
-            for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-                found += [
-                    f"{resource.kind} {one.metadata.name}"
-                    for one in await self._configurations(resource)
-                    if is_our_configuration(one, services)
-                ]
+            found += [
+                f"{kind} {one.metadata.name}"
+                for kind, one in await self._configurations()
+                if is_our_configuration(one, services)
+            ]
             found += await self.shared_configurations()
             found += [f"APIService {one.name}" for one in await self._our_api_services()]
         except ApiError:

@@ -16,9 +16,7 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import (
     DEPLOYMENTS,
     LEASES,
-    MUTATING_WEBHOOKS,
     PODS,
-    VALIDATING_WEBHOOKS,
 )
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.installed import (
@@ -31,6 +29,7 @@ from harbourmaster.cli.installed import (
     is_ours_by_name,
 )
 from harbourmaster.cli.live.cluster import collect, metadata_of, remaining
+from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import decode_binding, metadata_in
 from harbourmaster.kube.errors import ApiError, GoneError, NotFoundError, UnreachableError
 from harbourmaster.kube.lease import LeaseSpec, decode_lease, micro_time
@@ -168,10 +167,7 @@ class Stopping:
 
     async def _restored(self) -> bool:
         """Whether a configuration of ours appears within QUIET_SECONDS."""
-        looks = [
-            asyncio.create_task(self._appears(resource))
-            for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
-        ]
+        looks = [asyncio.create_task(self._appears(resource)) for resource in CONFIGURATIONS]
         try:
             for look in asyncio.as_completed(looks):
                 if await look:

@@ -64,13 +64,15 @@ async def report(world):
 async def waiting(world):
     """The findings about pods."""
     found = await report(world)
-    return {one.object: one for one in found.findings if one.code.startswith("pod-")}
+    return {one["object"]: one for one in found["findings"] if one["code"].startswith("pod-")}
 
 
 async def commands(world):
     found = await report(world)
-    steps = [text for step in found.plan for text in step.commands]
-    return [text for text in (*steps, *(one.command for one in found.findings)) if "pod" in text]
+    steps = [text for step in found["plan"] for text in step["commands"]]
+    return [
+        text for text in (*steps, *(one["command"] for one in found["findings"])) if "pod" in text
+    ]
 
 
 GATED = f"pod waiter-1 in namespace {PROD}"
@@ -81,8 +83,8 @@ async def test_a_gated_pod_is_left_to_a_controller_that_leads(world):
     assert await waiting(world) == {}
     gone(world)
     (found,) = (await waiting(world)).values()
-    assert "no operator is there to remove it" in found.why
-    assert found.command.startswith(f"kubectl -n {PROD} patch pod waiter-1 ")
+    assert "no operator is there to remove it" in found["why"]
+    assert found["command"].startswith(f"kubectl -n {PROD} patch pod waiter-1 ")
 
 
 async def test_a_controller_without_a_lease_is_looked_at_by_its_deployment(world):
@@ -100,7 +102,7 @@ async def test_a_lease_that_cannot_be_read_frees_no_pod(world):
     gone(world)
     world.forbidden.add("leases")
     assert await commands(world) == []
-    assert any("leases" in line for line in (await report(world)).unread)
+    assert any("leases" in line for line in (await report(world))["unread"])
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -144,9 +146,9 @@ async def test_no_command_lets_go_a_pod_whose_check_failed(
     found = await waiting(world)
     assert set(found) == (set() if place == "gate" and leads else {GATED})
     for one in found.values():
-        assert " failed, and it waits for nothing: " in one.why
-        assert text in one.why
-        assert f"harbourmaster why pod {PROD}/waiter-1" in one.why
+        assert " failed, and it waits for nothing: " in one["why"]
+        assert text in one["why"]
+        assert f"harbourmaster why pod {PROD}/waiter-1" in one["why"]
 
 
 @pytest.mark.parametrize("status", [PENDING, CHECKED, {}])
@@ -162,9 +164,9 @@ async def test_no_command_lets_go_a_pod_of_which_it_is_not_known_whether_its_che
     world.put(PODS, pod())
     world.forbidden.add("keptnworkloadversions")
     (found,) = (await waiting(world)).values()
-    assert found.command == ""
-    assert "whether its check failed is unknown" in found.why
-    assert [line for line in (await report(world)).unread if "keptnworkloadversions" in line]
+    assert found["command"] == ""
+    assert "whether its check failed is unknown" in found["why"]
+    assert [line for line in (await report(world))["unread"] if "keptnworkloadversions" in line]
     world.forbidden.clear()
     version(world, FAILED)
     world.at(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)["spec"].pop("resourceReference")
@@ -253,7 +255,9 @@ async def test_who_was_told_to_leave_keptn_its_work_does_none_of_it(given):
 async def test_settings_that_cannot_be_used_are_told_and_hold_up_the_order(world):
     flags(world, "--config=/etc/none.yaml")
     found = await report(world)
-    assert [line for line in found.unread if "/etc/none.yaml is mounted from no ConfigMap" in line]
+    assert [
+        line for line in found["unread"] if "/etc/none.yaml is mounted from no ConfigMap" in line
+    ]
 
 
 async def test_an_api_server_that_does_not_tell_its_time_frees_no_pod(world):

@@ -118,6 +118,13 @@ async def run(client, **options):
     return code, told
 
 
+async def done(client, code=0, **options):
+    """What a run says that ends with this code."""
+    found, told = await run(client, **options)
+    assert found == code
+    return told
+
+
 async def test_the_order(api, client):
     install(api)
     code, told = await run(client)
@@ -165,19 +172,18 @@ async def test_keptn_s_address_goes_where_it_is_ours(api, client, labels, stays)
     install(api)
     namespace, name = KEPTN_ADDRESS
     put(api, SERVICES, name, labels=labels, namespace=namespace)
-    assert (await run(client))[0] == 0
+    await done(client)
     assert ((namespace, name) in api.objects.all(SERVICES)) is stays
 
 
 async def test_nothing_installed_is_nothing_left(client):
-    assert (await run(client))[0] == 0
+    await done(client)
 
 
 async def test_a_dry_run_only_reads(api, client):
     install(api)
     put(api, LEASES, CONTROLLER, labels={}, spec={"holderIdentity": "pod-1_x"})
-    code, told = await run(client, dry_run=True, delete_definitions=True)
-    assert code == 0
+    told = await done(client, dry_run=True, delete_definitions=True)
     assert {seen.method for seen in api.requests} == {"GET"}
     assert f"namespace: would delete {DEFAULT_NAMESPACE}" in told
     assert f"definitions: would delete {POLICY_CRD}" in told
@@ -186,8 +192,7 @@ async def test_a_dry_run_only_reads(api, client):
 
 async def test_definitions_go_with_the_flag(api, client):
     install(api)
-    code, told = await run(client, delete_definitions=True)
-    assert code == 0
+    told = await done(client, delete_definitions=True)
     assert f"definitions: deleted {POLICY_CRD}" in told
     assert names(api, DEFINITIONS) == []
 
@@ -196,8 +201,7 @@ async def test_definitions_that_kupid_uses_stay(api, client):
     install(api)
     kupid = calls("kupid", "gardener-extension-kupid", "mutate.kupid.gardener.cloud")
     put(api, MUTATING_WEBHOOKS, "gardener-extension-kupid", labels={}, webhooks=[kupid])
-    code, told = await run(client, delete_definitions=True)
-    assert code == 1
+    told = await done(client, delete_definitions=True, code=1)
     assert f"left: definition {POLICY_CRD}: kupid is registered and uses it" in told
     assert names(api, DEFINITIONS) == [POLICY_CRD]
     assert names(api, MUTATING_WEBHOOKS) == ["gardener-extension-kupid"]
@@ -217,8 +221,7 @@ async def test_kept_definitions_are_read_without_us(api, client):
     install(api)
     converted(api, WEBHOOK)
     put(api, APPS, "ledger", namespace="shop", labels={})
-    code, told = await run(client)
-    assert code == 0
+    told = await done(client)
     assert f"conversions: turned off {APPS_CRD}" in told
     assert api.get(DEFINITIONS, APPS_CRD)["spec"]["conversion"] == {"strategy": "None"}
     kept = "1 policy and 1 object of Keptn's kinds"
@@ -238,8 +241,7 @@ async def test_conversions_go_before_the_webhook_that_makes_them(api, client):
 
 async def test_conversions_of_others_stay(api, client):
     converted(api, "lifecycle-webhook-service", "keptn-system")
-    code, told = await run(client)
-    assert code == 0
+    told = await done(client)
     assert not any(line.startswith("conversions") for line in told)
     assert api.get(DEFINITIONS, APPS_CRD)["spec"]["conversion"]["strategy"] == "Webhook"
 
@@ -256,8 +258,7 @@ async def test_definitions_that_keptn_uses_stay(api, client):
     converted(api, WEBHOOK)
     entry = calls("keptn-system", "metrics-webhook-service", "vkeptnmetric.kb.io")
     put(api, VALIDATING_WEBHOOKS, "metrics", labels={}, webhooks=[entry])
-    code, told = await run(client, delete_definitions=True)
-    assert code == 1
+    told = await done(client, delete_definitions=True, code=1)
     assert f"left: definition {APPS_CRD}: Keptn is registered and uses it" in told
     assert names(api, DEFINITIONS) == [APPS_CRD]
 
@@ -265,8 +266,7 @@ async def test_definitions_that_keptn_uses_stay(api, client):
 async def test_shared_definitions_of_users_keep_our_namespace(api, client):
     install(api)
     put(api, TASK_DEFINITIONS, "shared", labels={})
-    code, told = await run(client)
-    assert code == 1
+    told = await done(client, code=1)
     kept = f"namespace {DEFAULT_NAMESPACE}: it holds KeptnTaskDefinition shared"
     assert f"left: {kept}" in told
 
@@ -275,8 +275,7 @@ async def test_what_is_forbidden_is_one_line_and_the_rest_goes(api, client):
     install(api)
     api.forbid("delete", SERVICES)
     api.forbid("list", NAMESPACES)
-    code, told = await run(client)
-    assert code == 1
+    told = await done(client, code=1)
     (line,) = [line for line in told if line.startswith("services: 1 failed")]
     assert 'cannot delete resource "services"' in line
     assert any(line.startswith("labels: failed: list /api/v1/namespaces: 403") for line in told)
@@ -284,7 +283,7 @@ async def test_what_is_forbidden_is_one_line_and_the_rest_goes(api, client):
     assert "left: Service harbourmaster-webhook" in told
     # And once it is allowed, the same command does the rest.
     api.heal()
-    assert (await run(client))[0] == 0
+    await done(client)
 
 
 OURS_ON_NODES = {"key": "CriticalAddonsOnly", "value": "resched.01234567", "effect": "NoSchedule"}
@@ -327,8 +326,7 @@ async def test_nodes_that_were_kept_for_add_ons_are_free(api, client):
     conflict = {"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid"}
     body = json.dumps({**conflict, "details": {}}).encode()
     api.fail_next("patch", "/nodes/n1$", status=422, body=body)
-    code, told = await run(client)
-    assert code == 0
+    told = await done(client)
     assert "nodes kept for critical add-ons: freed 3 nodes" in told
     own = ["example.com/own"]
     first = OTHERS_ON_NODES[0]
@@ -347,8 +345,7 @@ async def test_nodes_that_nobody_lets_us_free_are_told(api, client):
     install(api)
     keep_nodes(api)
     api.forbid("patch", NODES)
-    code, told = await run(client)
-    assert code == 1
+    told = await done(client, code=1)
     (line,) = [line for line in told if line.startswith("left: reservations: 3 failed")]
     assert "nodes" in line
 
@@ -367,8 +364,7 @@ async def test_others_in_the_namespace_keep_it(api, client):
     install(api)
     put(api, SECRETS, "token-of-the-team", labels={})
     put(api, SECRETS, "kube-root-ca.crt", labels={})
-    code, told = await run(client)
-    assert code == 1
+    told = await done(client, code=1)
     assert f"left: namespace {DEFAULT_NAMESPACE}: it holds Secret token-of-the-team" in told
     assert names(api, NAMESPACES) == [DEFAULT_NAMESPACE]
     assert names(api, SECRETS) == ["token-of-the-team", "kube-root-ca.crt"]
@@ -379,8 +375,7 @@ async def test_a_namespace_of_somebody_elses_stays_with_what_is_in_it(api, clien
     put(api, NAMESPACES, name, labels={})
     put(api, SECRETS, "theirs", namespace=name, labels={})
     put(api, SECRETS, "harbourmaster-webhook-cert", namespace=name, labels={})
-    code, told = await run(client, namespace=name)
-    assert code == 0
+    told = await done(client, namespace=name)
     assert f"namespace: kept {name}, which was not made for Harbourmaster" in told
     assert names(api, SECRETS) == ["theirs"]
 
@@ -395,8 +390,7 @@ async def test_no_label_makes_a_namespace_of_the_cluster_ours(api, client, name)
 
 async def test_a_namespace_that_does_not_end_is_left(api, client):
     put(api, NAMESPACES, DEFAULT_NAMESPACE, metadata={"finalizers": ["example.com/slow"]})
-    code, told = await run(client, patience=0.05)
-    assert code == 1
+    told = await done(client, patience=0.05, code=1)
     assert told[-1].startswith(f"left: namespace {DEFAULT_NAMESPACE}: still terminating")
 
 
@@ -405,8 +399,7 @@ async def test_a_configuration_shared_with_others_is_left_to_them(api, client):
     put(api, MUTATING_WEBHOOKS, "shared", labels={}, webhooks=[calls(), other])
     put(api, MUTATING_WEBHOOKS, "by-hand", labels={}, webhooks=[calls()])
     put(api, MUTATING_WEBHOOKS, "theirs", labels={}, webhooks=[other])
-    code, told = await run(client)
-    assert code == 1
+    told = await done(client, code=1)
     assert names(api, MUTATING_WEBHOOKS) == ["shared", "theirs"]
     (left,) = [line for line in told if line.startswith("left:")]
     assert "shared of somebody else's calls our Service in pods.harbourmaster.dev" in left
@@ -417,7 +410,7 @@ async def test_on_a_gardener_seed_our_service_has_another_name(api, client):
     put(api, SERVICES, "gardener-extension-kupid", namespace="gardener-extension-kupid")
     entry = calls("gardener-extension-kupid", "gardener-extension-kupid")
     put(api, MUTATING_WEBHOOKS, "by-hand", labels={}, webhooks=[entry])
-    assert (await run(client, namespace="gardener-extension-kupid"))[0] == 0
+    await done(client, namespace="gardener-extension-kupid")
     for resource in (MUTATING_WEBHOOKS, SERVICES, NAMESPACES):
         assert names(api, resource) == []
 
@@ -441,8 +434,7 @@ def gates(api, name):
 async def test_gates_go_from_every_page_and_others_stay(api, client):
     for number in range(600):
         pod(api, f"ledger-{number}", "example.com/quota", GATE)
-    code, told = await run(client)
-    assert code == 0
+    told = await done(client)
     assert "gates: released 600 pods" in told
     assert all(gates(api, name) == ["example.com/quota"] for name in names(api, PODS))
     assert api.get(PODS, "ledger-7", "shop")["metadata"]["annotations"] == {RELEASED: "true"}
@@ -461,8 +453,7 @@ async def test_a_pod_that_changes_meanwhile_is_looked_at_again(api, client):
         return page
 
     client.list = list_then_change
-    code, _ = await run(client)
-    assert code == 0
+    await done(client)
     assert gates(api, "moved") == []
 
 
@@ -470,8 +461,7 @@ async def test_gates_are_left_to_a_registered_keptn(api, client):
     entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
     put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
     pod(api, "ledger", GATE)
-    code, told = await run(client)
-    assert code == 0
+    told = await done(client)
     assert "gates: left to Keptn, whose webhook is registered" in told
     assert gates(api, "ledger") == [GATE]
 
@@ -513,8 +503,7 @@ async def test_pods_in_the_scheduler_go_where_their_owner_makes_them_anew(api, c
 )
 async def test_others_in_the_scheduler_stay_and_are_named(api, client, given):
     scheduled(api, "lonely", **given)
-    code, told = await run(client)
-    assert code == 1
+    told = await done(client, code=1)
     assert "pods in keptn-scheduler: 1 pod that no owner recreates: shop/lonely" in told
     assert told[-1] == (
         "left: 1 pod in keptn-scheduler, which gets no answers now: shop/lonely: delete them, and "
@@ -533,8 +522,7 @@ async def test_one_that_comes_again_in_the_scheduler_is_named(api, client):
             scheduled(api, "ledger-2")
 
     client.delete = make_anew
-    code, told = await run(client)
-    assert code == 1
+    told = await done(client, code=1)
     assert told[-1].startswith("left: 1 pod in keptn-scheduler")
     assert "shop/ledger-2" in told[-1]
 
@@ -542,8 +530,7 @@ async def test_one_that_comes_again_in_the_scheduler_is_named(api, client):
 async def test_a_dry_run_tells_of_both_and_another_scheduler_can_be_named(api, client):
     scheduled(api, "ledger-1")
     scheduled(api, "lonely", owners=())
-    code, told = await run(client, dry_run=True)
-    assert code == 0
+    told = await done(client, dry_run=True)
     assert (
         "pods in keptn-scheduler: would delete 1 pod, for their owners to recreate; "
         "1 pod that no owner recreates: shop/lonely"
@@ -558,8 +545,7 @@ async def test_the_scheduler_is_left_to_a_registered_keptn(api, client):
     entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
     put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
     scheduled(api, "ledger-1")
-    code, told = await run(client)
-    assert code == 0
+    told = await done(client)
     assert "pods in keptn-scheduler: left to Keptn, whose webhook is registered" in told
     assert names(api, PODS) == ["ledger-1"]
 
@@ -568,8 +554,7 @@ async def test_only_our_finalizers_and_labels_go(api, client):
     finalizers = ["example.com/a", "placement.harbourmaster.dev/b", "harbourmaster.dev/c"]
     put(api, CLUSTER_POLICIES, "ssd", labels={"team": "a"}, metadata={"finalizers": finalizers})
     put(api, NAMESPACES, "shop", labels={MIRRORED: "true", "team": "a"})
-    code, told = await run(client)
-    assert code == 0
+    told = await done(client)
     assert api.get(CLUSTER_POLICIES, "ssd")["metadata"]["finalizers"] == ["example.com/a"]
     assert api.get(NAMESPACES, "shop")["metadata"]["labels"] == {"team": "a"}
     assert "labels: cleared 1 namespace" in told
@@ -585,8 +570,7 @@ async def test_placement_lets_its_objects_go_and_tells_what_stays_on_members(api
     put(api, APPLICATIONS, "web", namespace="shop", metadata=held, status=status)
     put(api, APPLICATIONS, "idle", namespace="shop")
     put(api, CLUSTERS, "one", namespace="shop", metadata=held)
-    code, told = await run(client)
-    assert code == 0
+    told = await done(client)
     for resource, name in ((APPLICATIONS, "web"), (CLUSTERS, "one")):
         assert api.get(resource, name, "shop")["metadata"]["finalizers"] == ["example.com/a"]
     assert "finalizers of applications: freed 1 object" in told
@@ -598,8 +582,7 @@ async def test_placement_lets_its_objects_go_and_tells_what_stays_on_members(api
 async def test_an_application_that_cannot_be_read_is_named_and_hides_no_other(api, client, capsys):
     for name, inventory in (("broken", "broken"), ("web", [{"cluster": "one"}])):
         put(api, APPLICATIONS, name, namespace="shop", status={"inventory": inventory})
-    code, told = await run(client)
-    assert code == 0
+    told = await done(client)
     assert "objects on member clusters: those of 1 application stay on shop/one" in told
     err = capsys.readouterr().err
     assert "Application shop/broken is skipped, because it cannot be read: " in err
@@ -608,8 +591,7 @@ async def test_an_application_that_cannot_be_read_is_named_and_hides_no_other(ap
 async def test_our_namespace_stays_where_it_holds_clusters(api, client):
     put(api, NAMESPACES, DEFAULT_NAMESPACE)
     put(api, CLUSTERS, "one", labels={})
-    code, told = await run(client)
-    assert code == 1
+    told = await done(client, code=1)
     assert f"left: namespace {DEFAULT_NAMESPACE}: it holds Cluster one" in told
 
 
@@ -617,7 +599,7 @@ async def test_roles_of_others_stay_whatever_their_labels(api, client):
     put(api, CLUSTER_ROLES, "team-role")
     put(api, CLUSTER_ROLES, "harbourmaster-of-the-team", labels={})
     put(api, CLUSTER_ROLES, "harbourmaster-policy-editor")
-    assert (await run(client))[0] == 0
+    await done(client)
     assert names(api, CLUSTER_ROLES) == ["team-role", "harbourmaster-of-the-team"]
 
 
@@ -639,8 +621,7 @@ async def test_the_lease_is_taken_and_a_configuration_that_returns_goes_again(
         return answer
 
     client.patch = restore_on_takeover
-    code, told = await run(client)
-    assert code == 0
+    told = await done(client)
     (again,) = [line for line in told if line.startswith("webhook configurations again")]
     assert again.endswith("MutatingWebhookConfiguration harbourmaster, restored meanwhile")
 
