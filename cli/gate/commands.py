@@ -51,7 +51,7 @@ def add_parser(commands: Commands) -> None:
         help="why; stored on the pod and written to an event with your name",
     )
     text = "clear the list of nodes on which a workload version failed"
-    clear = add_command(actions, "clear-nodes", text, run="gate.nodes:clear")
+    clear = add_command(actions, "clear-nodes", text, run="gate.show:clear")
     add_connection(clear)
     clear.add_argument("version", type=_version, metavar="NAMESPACE/KEPTNWORKLOADVERSION")
 

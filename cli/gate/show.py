@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.cli.live.reader import Reader, caller_name
@@ -39,6 +39,7 @@ from harbourmaster.kube.errors import (
 )
 from harbourmaster.kube.lease import micro_time
 from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import Code, GateWaitRules
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
@@ -72,6 +73,7 @@ class Waiting(Struct, frozen=True, rename="camel"):
     orphaned: bool
 
 
+_WANTED: Final = "wanted"
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 
 
@@ -83,6 +85,15 @@ def show(arguments: Arguments) -> int:
 def release(arguments: Arguments) -> int:
     """Let one pod go; 0 it waits for us no more, 1 it isn't, 2 no cluster."""
     return run_with_client(arguments, partial(_release, arguments))
+
+
+def clear(arguments: Arguments) -> int:
+    """Have a workload version forget the nodes on which it failed.
+
+    Only a request is written, for only the controller writes the status. 0 asked, or there are
+    none, 1 it can't be, 2 no cluster.
+    """
+    return run_with_client(arguments, partial(_clear, arguments))
 
 
 async def _show(arguments: Arguments, client: Client) -> int:
@@ -177,15 +188,8 @@ async def _release(arguments: Arguments, client: Client) -> int:
     try:
         who = await caller_name(client)
         pod = await _let_go(client, arguments, who)
-    except NotFoundError:
-        complain(f"{shown}: there is no such pod")
-        return LEFT
-    except ForbiddenError as error:
-        complain(f"{shown}: not released: missing permission: {error.message}")
-        return LEFT
     except ApiError as error:
-        complain(f"{shown}: not released: {error}")
-        return LEFT
+        return _refused(error, shown, "pod", "released")
     if pod is None:
         where = f"carries no gate {GATE} and does not wait in the scheduler {arguments.scheduler}"
         complain(f"{shown}: not released, for it {where}")
@@ -196,6 +200,35 @@ async def _release(arguments: Arguments, client: Client) -> int:
     except ApiError as error:
         complain(f"{shown}: released, but no event tells it: {error.message}")
     return DONE
+
+
+async def _clear(arguments: Arguments, client: Client) -> int:
+    namespace, name = arguments.version
+    shown = f"{namespace}/{name}"
+    patch = MergePatch({"metadata": {"annotations": {CLEAR_KEY: _WANTED}}})
+    try:
+        version = _decode_version(await client.get(WORKLOAD_VERSIONS, name, namespace))
+        nodes = [each.name for each in version.status.failed_nodes]
+        if not nodes:
+            say(f"{shown} avoids no node")
+            return DONE
+        await client.patch(WORKLOAD_VERSIONS, name, patch, namespace)
+    except ApiError as error:
+        return _refused(error, shown, "KeptnWorkloadVersion", "cleared")
+    say(f"{shown}: the controller will clear the failed nodes {', '.join(nodes)}")
+    return DONE
+
+
+def _refused(error: ApiError, shown: str, kind: str, done: str) -> int:
+    """Say why something could not be done; returns the exit code."""
+    if isinstance(error, NotFoundError):
+        why = f"there is no such {kind}"
+    elif isinstance(error, ForbiddenError):
+        why = f"not {done}: missing permission: {error.message}"
+    else:
+        why = f"not {done}: {error}"
+    complain(f"{shown}: {why}")
+    return LEFT
 
 
 async def _let_go(client: Client, arguments: Arguments, who: str) -> Pod | None:

@@ -70,9 +70,8 @@ async def waiting(world):
 async def commands(world):
     found = await report(world)
     steps = [text for step in found["plan"] for text in step["commands"]]
-    return [
-        text for text in (*steps, *(one["command"] for one in found["findings"])) if "pod" in text
-    ]
+    said = [one["command"] for one in found["findings"]]
+    return [text for text in (*steps, *said) if "pod" in text]
 
 
 GATED = f"pod waiter-1 in namespace {PROD}"
