@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harbourmaster.api.metadata import Metadata
-    from harbourmaster.cli.live.kinds import Configuration, Definition
+    from harbourmaster.cli.live.webhooks import Configuration, Definition
 
 NAME: Final = "harbourmaster"
 CONTROLLER: Final = "harbourmaster-controller"

@@ -18,8 +18,9 @@ from harbourmaster.cli.gitops import argocd, flux
 from harbourmaster.cli.gitops.rules import HANDLED, joined, kinds_of, scopes
 from harbourmaster.cli.installed import NAME
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
-from harbourmaster.cli.live.kinds import decode_anything, decode_configuration
+from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import Reader
+from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.telemetry.text import clean

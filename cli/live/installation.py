@@ -19,13 +19,13 @@ from harbourmaster.api.resources import (
 from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.live.kinds import (
     decode_anything,
-    decode_configuration,
     decode_secret,
     decode_workload,
     metadata_in,
 )
 from harbourmaster.cli.live.reader import Reader, unreadable
 from harbourmaster.cli.live.settings import UnknownSettingsError, running_settings
+from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.kube.lease import decode_lease
@@ -35,7 +35,8 @@ from harbourmaster.webhook.settings import WebhookSettings
 if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.live.kinds import Configuration, Workload
+    from harbourmaster.cli.live.kinds import Workload
+    from harbourmaster.cli.live.webhooks import Configuration
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.lease import Lease
 

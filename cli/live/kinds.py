@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.selectors import EVERYTHING, LabelSelector, compile_selector
 
 _COMMANDS: Final = frozenset(("controller", "webhook"))
 OF_DAEMONS: Final = tuple(
@@ -26,7 +25,6 @@ OF_DAEMONS: Final = tuple(
     )
 )
 """Taints that every pod of a DaemonSet tolerates, by its controller: key and effect."""
-_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
 class _Kind(Struct, frozen=True, rename="camel"):
@@ -145,7 +143,7 @@ class Workload(_Kind, frozen=True):
 
     def condition(self, kind: str) -> Condition | None:
         """One of its conditions."""
-        return _condition(self.status.conditions, kind)
+        return condition_of(self.status.conditions, kind)
 
     @property
     def is_ready(self) -> bool:
@@ -206,234 +204,9 @@ def _is_no_flag(word: str) -> bool:
     return not word.startswith("-")
 
 
-def _condition(conditions: tuple[Condition, ...] | None, kind: str) -> Condition | None:
+def condition_of(conditions: tuple[Condition, ...] | None, kind: str) -> Condition | None:
+    """The condition of a type."""
     return next((each for each in conditions or () if each.type == kind), None)
-
-
-# Webhooks, and what else calls Services.
-
-
-class _Service(_Kind, frozen=True):
-    namespace: str = ""
-    name: str = ""
-
-
-class _Client(_Kind, frozen=True):
-    service: _Service | None = None
-    ca_bundle: str | None = None
-    url: str | None = None
-
-    @property
-    def called(self) -> tuple[str, str] | None:
-        """Namespace and name of the Service; None for a URL."""
-        return (self.service.namespace, self.service.name) if self.service else None
-
-
-class _Rule(_Kind, frozen=True):
-    api_groups: tuple[str, ...] | None = None
-    resources: tuple[str, ...] | None = None
-    operations: tuple[str, ...] | None = None
-
-
-class Webhook(_Kind, frozen=True):
-    """One webhook of a configuration; selectors that are absent select everything."""
-
-    name: str = ""
-    client_config: _Client = _Client()
-    failure_policy: str = "Fail"
-    rules: tuple[_Rule, ...] | None = None
-    namespace_selector: LabelSelector | None = None
-    object_selector: LabelSelector | None = None
-
-    @property
-    def service(self) -> tuple[str, str] | None:
-        """Namespace and name of the Service that is called; None for a URL."""
-        return self.client_config.called
-
-    def covers(self, group: str, resource: str, operation: str = "") -> bool:
-        """Whether one of its rules is about the kind, and about the operation if one is given."""
-        return any(
-            {group, "*"}.intersection(rule.api_groups or ())
-            and {resource, "*", "*/*"}.intersection(rule.resources or ())
-            and (not operation or {operation, "*"}.intersection(rule.operations or ()))
-            for rule in self.rules or ()
-        )
-
-    @property
-    def covers_pods(self) -> bool:
-        """Whether it is called for pods that are created."""
-        return self.covers("", "pods", "CREATE")
-
-    def selects(self, namespace: Metadata) -> bool:
-        """Whether it is called for objects of a namespace."""
-        matcher = compile_selector(self.namespace_selector) or EVERYTHING
-        return matcher.matches({_NAMESPACE_NAME: namespace.name, **namespace.labels})
-
-    def selects_labels(self, labels: dict[str, str]) -> bool:
-        """Whether it is called for objects with these labels."""
-        return (compile_selector(self.object_selector) or EVERYTHING).matches(labels)
-
-    def labels(self) -> dict[str, str] | None:
-        """Labels that its objectSelector selects; None where none were found."""
-        made = compile_selector(self.object_selector) or EVERYTHING
-        found = {key: min(values) for key, values in made.one_of if values}
-        found.update((key, "true") for key in made.present if key not in found)
-        return found if made.matches(found) else None
-
-
-class Configuration(_Kind, frozen=True):
-    """A webhook configuration."""
-
-    metadata: Metadata = Metadata()
-    webhooks: tuple[Webhook, ...] | None = None
-
-    @property
-    def entries(self) -> tuple[Webhook, ...]:
-        """Its webhooks."""
-        return self.webhooks or ()
-
-    @property
-    def services(self) -> frozenset[tuple[str, str]]:
-        """Namespace and name of each Service that it calls."""
-        return frozenset(found for entry in self.entries if (found := entry.service))
-
-
-class _ConversionWebhook(_Kind, frozen=True):
-    client_config: _Client = _Client()
-
-
-class _Conversion(_Kind, frozen=True):
-    strategy: str = "None"
-    webhook: _ConversionWebhook | None = None
-
-
-class _Version(_Kind, frozen=True):
-    name: str = ""
-    served: bool = True
-    storage: bool = False
-
-
-class _Names(_Kind, frozen=True):
-    plural: str = ""
-    kind: str = ""
-
-
-class _DefinitionSpec(_Kind, frozen=True):
-    group: str = ""
-    names: _Names = _Names()
-    scope: str = ""
-    versions: tuple[_Version, ...] = ()
-    conversion: _Conversion = _Conversion()
-
-
-class _DefinitionStatus(_Kind, frozen=True):
-    stored_versions: tuple[str, ...] | None = None
-    conditions: tuple[Condition, ...] | None = None
-
-
-class Definition(_Kind, frozen=True):
-    """A CRD, without its schemas."""
-
-    metadata: Metadata = Metadata()
-    spec: _DefinitionSpec = _DefinitionSpec()
-    status: _DefinitionStatus = _DefinitionStatus()
-
-    @property
-    def served(self) -> frozenset[str]:
-        """The versions in which it can be asked for."""
-        return frozenset(each.name for each in self.spec.versions if each.served)
-
-    @property
-    def storage(self) -> str:
-        """The version in which objects are written."""
-        return next((each.name for each in self.spec.versions if each.storage), "")
-
-    @property
-    def stored(self) -> tuple[str, ...]:
-        """The versions in which objects may still be stored, in their order."""
-        return self.status.stored_versions or ()
-
-    @property
-    def is_converted(self) -> bool:
-        """Whether a webhook converts its versions."""
-        return self.spec.conversion.strategy == "Webhook"
-
-    @property
-    def conversion(self) -> _Client:
-        """What is called to convert its versions."""
-        webhook = self.spec.conversion.webhook if self.is_converted else None
-        return webhook.client_config if webhook is not None else _Client()
-
-    @property
-    def converter(self) -> tuple[str, str] | None:
-        """Namespace and name of the Service that converts; None where none does."""
-        return self.conversion.called
-
-    def condition(self, kind: str) -> Condition | None:
-        """One of its conditions."""
-        return _condition(self.status.conditions, kind)
-
-
-class _ApiServiceSpec(_Kind, frozen=True):
-    service: _Service | None = None
-    ca_bundle: str | None = None
-
-
-class _ApiServiceStatus(_Kind, frozen=True):
-    conditions: tuple[Condition, ...] | None = None
-
-
-class ApiService(_Kind, frozen=True):
-    """An APIService."""
-
-    metadata: Metadata = Metadata()
-    spec: _ApiServiceSpec = _ApiServiceSpec()
-    status: _ApiServiceStatus = _ApiServiceStatus()
-
-    @property
-    def client(self) -> _Client:
-        """What the API server calls."""
-        return _Client(self.spec.service, self.spec.ca_bundle)
-
-    @property
-    def why_unavailable(self) -> str:
-        """Why the API server can't reach it; empty where it can."""
-        found = _condition(self.status.conditions, "Available")
-        return f"{found.reason}: {found.message}" if found and found.status != "True" else ""
-
-
-class _ServiceSpec(_Kind, frozen=True):
-    type: str = ""
-
-
-class Service(_Kind, frozen=True):
-    """A Service."""
-
-    spec: _ServiceSpec = _ServiceSpec()
-
-    @property
-    def is_external(self) -> bool:
-        """Whether it is another name of something that has no endpoints here."""
-        return self.spec.type == "ExternalName"
-
-
-class _EndpointConditions(_Kind, frozen=True):
-    ready: bool | None = None
-
-
-class _Endpoint(_Kind, frozen=True):
-    conditions: _EndpointConditions = _EndpointConditions()
-
-
-class EndpointSlice(_Kind, frozen=True):
-    """An EndpointSlice."""
-
-    endpoints: tuple[_Endpoint, ...] | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether some endpoint is; one that does not say counts, as for kube-proxy."""
-        return any(one.conditions.ready is not False for one in self.endpoints or ())
 
 
 # Others.
@@ -477,11 +250,6 @@ class Binding(_Kind, frozen=True):
 
 
 decode_workload: Final = msgspec.json.Decoder(Workload).decode
-decode_configuration: Final = msgspec.json.Decoder(Configuration).decode
-decode_definition: Final = msgspec.json.Decoder(Definition).decode
-decode_api_service: Final = msgspec.json.Decoder(ApiService).decode
-decode_service: Final = msgspec.json.Decoder(Service).decode
-decode_slice: Final = msgspec.json.Decoder(EndpointSlice).decode
 decode_config_map: Final = msgspec.json.Decoder(ConfigMap).decode
 decode_secret: Final = msgspec.json.Decoder(Secret).decode
 decode_binding: Final = msgspec.json.Decoder(Binding).decode

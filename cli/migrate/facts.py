@@ -53,8 +53,8 @@ from harbourmaster.registration.settings import EXCLUDED_NAMESPACES
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from harbourmaster.cli.live.kinds import Configuration
-    from harbourmaster.cli.live.kinds import Definition as StoredDefinition
+    from harbourmaster.cli.live.webhooks import Configuration
+    from harbourmaster.cli.live.webhooks import Definition as StoredDefinition
     from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
     from harbourmaster.policies.compiled import CompiledPolicy
 

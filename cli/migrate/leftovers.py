@@ -21,11 +21,9 @@ from harbourmaster.cli.installed import (
     ROLE_BINDINGS,
     ROLES,
 )
-from harbourmaster.cli.live.kinds import (
-    decode_api_service,
-    decode_binding,
-)
+from harbourmaster.cli.live.kinds import decode_binding
 from harbourmaster.cli.live.reader import together
+from harbourmaster.cli.live.webhooks import decode_api_service
 from harbourmaster.cli.migrate.legacy import (
     role_of,
     system_of,

@@ -32,16 +32,15 @@ from harbourmaster.cli.installed import (
     NAME,
     WEBHOOK,
 )
-from harbourmaster.cli.live.kinds import (
+from harbourmaster.cli.live.kinds import decode_workload, metadata_in
+from harbourmaster.cli.live.reader import together, unread
+from harbourmaster.cli.live.settings import UnknownSettingsError
+from harbourmaster.cli.live.webhooks import (
     decode_configuration,
     decode_definition,
     decode_service,
     decode_slice,
-    decode_workload,
-    metadata_in,
 )
-from harbourmaster.cli.live.reader import together, unread
-from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.migrate.facts import (
     definition_of,
     judge,
@@ -76,8 +75,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.live.kinds import Configuration
-    from harbourmaster.cli.live.kinds import Definition as StoredDefinition
+    from harbourmaster.cli.live.webhooks import Configuration
+    from harbourmaster.cli.live.webhooks import Definition as StoredDefinition
     from harbourmaster.cli.migrate.model import (
         Definition,
         Policy,

@@ -36,11 +36,11 @@ from harbourmaster.cli.installed import (
 )
 from harbourmaster.cli.live.cluster import collect, count, greet, metadata_of, remaining, say
 from harbourmaster.cli.live.installation import CONFIGURATIONS
-from harbourmaster.cli.live.kinds import (
+from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.webhooks import (
     decode_api_service,
     decode_configuration,
     decode_definition,
-    metadata_in,
 )
 from harbourmaster.cli.migrate.legacy import system_of_group, system_of_webhooks
 from harbourmaster.cli.migrate.model import KUPID
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.installed import Services
-    from harbourmaster.cli.live.kinds import Configuration, Definition
+    from harbourmaster.cli.live.webhooks import Configuration, Definition
     from harbourmaster.cli.migrate.model import System
     from harbourmaster.kube.client import Client
 

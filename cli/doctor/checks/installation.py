@@ -11,9 +11,10 @@ from harbourmaster.api.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SER
 from harbourmaster.cli.diagnosis import fault, note, warning
 from harbourmaster.cli.installed import COMPONENT_LABEL, CONTROLLER, NAME_LABEL, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS
-from harbourmaster.cli.live.kinds import decode_service, decode_slice, decode_workload, metadata_in
+from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import together
 from harbourmaster.cli.live.settings import UnknownSettingsError
+from harbourmaster.cli.live.webhooks import decode_service, decode_slice
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 
 if TYPE_CHECKING:

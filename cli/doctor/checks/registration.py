@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.live.kinds import Webhook
+    from harbourmaster.cli.live.webhooks import Webhook
     from harbourmaster.registration.break_glass import BreakGlass
     from harbourmaster.registration.drift import Repair
 

@@ -20,8 +20,8 @@ from harbourmaster.cli.installed import (
     POLICY_RESOURCES,
 )
 from harbourmaster.cli.live.installation import CONFIGURATIONS
-from harbourmaster.cli.live.kinds import decode_api_service, decode_definition
 from harbourmaster.cli.live.reader import together
+from harbourmaster.cli.live.webhooks import decode_api_service, decode_definition
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.registration.conversions import CONVERTED
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from harbourmaster.certs.bundle import Bundle
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.live.kinds import Definition
+    from harbourmaster.cli.live.webhooks import Definition
 
 APPLY: Final = "kubectl apply --server-side -k deploy/crds"
 _LATE: Final = 0.25

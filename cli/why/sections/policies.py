@@ -12,8 +12,8 @@ from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.api.times import parse
 from harbourmaster.cli.installed import OUR_DOMAIN
-from harbourmaster.cli.live.kinds import decode_configuration
 from harbourmaster.cli.live.reader import raise_unusable
+from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.cli.why.asking import as_asked, ask, inputs_of, review_of
 from harbourmaster.cli.why.policy_section import Words, policies_section
 from harbourmaster.cli.why.subjects import BY_KIND
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from harbourmaster.cli.live.kinds import Webhook
+    from harbourmaster.cli.live.webhooks import Webhook
     from harbourmaster.cli.why.asking import DatedPolicy
     from harbourmaster.cli.why.model import Section, Subject, WhyContext
     from harbourmaster.policies.explain import Explanation
