@@ -6,7 +6,6 @@ nothing of ours to run in the cluster.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -19,9 +18,15 @@ from harbourmaster.cli.diagnosis import Finding, diagnosed
 from harbourmaster.cli.doctor.checks import CHECKS
 from harbourmaster.cli.doctor.checks.installation import absent
 from harbourmaster.cli.doctor.checks.rights import OWN, own_lacks
-from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    UNUSABLE,
+    complain,
+    print_out,
+    run_with_client,
+)
 from harbourmaster.cli.live.installation import Installation
-from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
 from harbourmaster.webhook.canary import our_version
 
@@ -70,11 +75,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
     except NoPermissionError as error:
         complain(str(error))
         return UNUSABLE
-    if arguments.output == "json":
-        sys.stdout.buffer.write(json_text(report))
-    else:
-        for line in lines(report):
-            say(line)
+    print_out(arguments, report, lines(report))
     bad = any(one.severity in {"fault", "unread"} for one in report.findings)
     return LEFT if bad else DONE
 

@@ -6,7 +6,6 @@ It goes by the caller's rights, and needs nothing of ours to run in the cluster.
 from __future__ import annotations
 
 import socket
-import sys
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +15,8 @@ from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client, say
 from harbourmaster.cli.live.reader import Reader, caller_name
-from harbourmaster.cli.terminal import json_text
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
 from harbourmaster.gates.release import (
@@ -112,11 +110,7 @@ async def _show(arguments: Arguments, client: Client) -> int:
     for line in unread:
         complain(line)
     found = waiting(pods, versions, datetime.now(UTC))
-    if arguments.output == "json":
-        sys.stdout.buffer.write(json_text(found))
-    else:
-        for line in table(found):
-            say(line)
+    print_out(arguments, found, table(found))
     return LEFT if unread else DONE
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from harbourmaster.cli import program
 from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import (
@@ -30,7 +31,7 @@ from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
@@ -97,6 +98,15 @@ async def greet(client: Client) -> None:
 def say(line: str) -> None:
     """Print a line; names of strangers do not reach the terminal as they are."""
     print(clean(line), flush=True)
+
+
+def print_out(arguments: Arguments, report: object, lines: Iterable[str]) -> None:
+    """Print a report as ``--output`` says: as JSON, or as these lines."""
+    if arguments.output == "json":
+        sys.stdout.buffer.write(json_text(report))
+        return
+    for line in lines:
+        say(line)
 
 
 def complain(line: str) -> None:

@@ -6,20 +6,18 @@ It only reads. Every command that it shows is for the user to run.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import asdict
 
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.model import Command
 from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.survey import observe
-from harbourmaster.cli.terminal import json_text
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -44,14 +42,10 @@ async def _run(arguments: Arguments, client: Client) -> int:
         await live.close()
     found, steps = findings(observed), plan(observed)
     chosen = _chosen(arguments)
-    if arguments.output == "json":
-        report = reported(found, steps, observed.unread, chosen)
-        sys.stdout.buffer.write(json_text(report))
-    else:
-        for line in (*_told(found, chosen), *_planned(steps, chosen)):
-            say(line)
-        if observed.unread:
-            say("The rest of the order depends on what could not be read.")
+    lines = [*_told(found, chosen), *_planned(steps, chosen)]
+    if observed.unread:
+        lines.append("The rest of the order depends on what could not be read.")
+    print_out(arguments, reported(found, steps, observed.unread, chosen), lines)
     for line in observed.unread:
         complain(f"not read: {line}")
     return LEFT if found or observed.unread else DONE

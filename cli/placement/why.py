@@ -6,7 +6,6 @@ anything, so the last one explains how things stand.
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
-from harbourmaster.cli.terminal import json_text
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.placement.model import (
     FALSE,
@@ -72,11 +70,7 @@ async def _why(arguments: Arguments, client: Client) -> int:
         complain(f"{shown} can't be read: {error}")
         return LEFT
     report = reported(found)
-    if arguments.output == "json":
-        sys.stdout.buffer.write(json_text(report))
-    else:
-        for line in lines(report):
-            say(line)
+    print_out(arguments, report, lines(report))
     return DONE if report.decision is not None else LEFT
 
 

@@ -7,13 +7,19 @@ rights; nothing is written, and nothing of ours needs to run there.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
-from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    UNUSABLE,
+    complain,
+    print_out,
+    run_with_client,
+)
 from harbourmaster.cli.live.files import STANDARD_INPUT, Dump, UnreadableError
 from harbourmaster.cli.live.reader import Reader
 from harbourmaster.cli.preview.inputs import (
@@ -26,7 +32,6 @@ from harbourmaster.cli.preview.inputs import (
 )
 from harbourmaster.cli.preview.model import Report, Totals
 from harbourmaster.cli.preview.printing import markdown, text
-from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
@@ -166,11 +171,8 @@ class _Run:
 
     def _finish(self) -> int:
         report = self._report()
-        if self._arguments.output == "json":
-            sys.stdout.buffer.write(json_text(report))
-        else:
-            for line in (text if self._arguments.output == "text" else markdown)(report):
-                say(line)
+        lines = markdown if self._arguments.output == "markdown" else text
+        print_out(self._arguments, report, lines(report))
         is_bad = bool(self._problems or self._inputs.faults)
         return LEFT if self._is_failed(report) or is_bad else DONE
 

@@ -6,7 +6,6 @@ It only reads, with the caller's permissions, and works without our controller i
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,11 +16,17 @@ from msgspec import Struct
 from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
 from harbourmaster.cli.batches import many
-from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    UNUSABLE,
+    complain,
+    print_out,
+    run_with_client,
+)
 from harbourmaster.cli.live.files import Dump, UnreadableError
 from harbourmaster.cli.live.reader import Reader
 from harbourmaster.cli.reschedule.state import READ, State, survey
-from harbourmaster.cli.terminal import json_text
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
@@ -104,11 +109,7 @@ def _answer(arguments: Arguments, state: State) -> int:
     if isinstance(report, str):
         complain(f"{'/'.join(arguments.pod)}: {report}")
         return LEFT
-    if arguments.output == "json":
-        sys.stdout.buffer.write(json_text(report))
-    else:
-        for line in lines(report):
-            say(line)
+    print_out(arguments, report, lines(report))
     return DONE if report.candidates else LEFT
 
 
