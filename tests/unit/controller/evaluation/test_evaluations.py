@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 import pytest
 
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, EVALUATIONS, KEPTN_METRICS
@@ -18,6 +17,7 @@ from harbourmaster.kube.errors import ApiError, ConflictError, ServerError
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition
 from helpers.signals import RecordedSignals
+from helpers.stored import sync
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -55,17 +55,12 @@ class World:
 
     def sync(self):
         """Bring the caches to what is stored."""
-        for mirror, resource, kind in (
+        sync(
+            self.api,
             (self.caches.evaluations, EVALUATIONS, Evaluation),
             (self.caches.evaluation_definitions, EVALUATION_DEFINITIONS, EvaluationDefinition),
             (self.caches.metrics, KEPTN_METRICS, Metric),
-        ):
-            mirror.store.replace_all(
-                {
-                    f"{namespace}/{name}": msgspec.convert(obj, kind)
-                    for (namespace, name), obj in self.api.objects.all(resource).items()
-                }
-            )
+        )
 
     def evaluation(self, name="pre-eval-checks-1", *, status=None, managed=(), **spec):
         metadata = {"name": name, "namespace": "prod", "managedFields": list(managed)}

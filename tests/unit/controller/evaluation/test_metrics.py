@@ -34,6 +34,7 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.model import Answer, Question, Sample
+from helpers.stored import sync
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "prometheus"
@@ -93,16 +94,11 @@ class World:
 
     def sync(self):
         """Bring the caches to what is stored."""
-        for mirror, resource, kind in (
+        sync(
+            self.api,
             (self.caches.metrics, KEPTN_METRICS, Metric),
             (self.caches.providers, METRICS_PROVIDERS, Provider),
-        ):
-            mirror.store.replace_all(
-                {
-                    f"{namespace}/{name}": msgspec.convert(obj, kind)
-                    for (namespace, name), obj in self.api.objects.all(resource).items()
-                }
-            )
+        )
 
     def provider(self, name=NAME, namespace="prod", server="http://prometheus.example.com"):
         metadata = {"name": name, "namespace": namespace}
