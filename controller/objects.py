@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.kube.event_series import ObjectReference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
 
 
@@ -43,15 +43,13 @@ class OwnWrites:
         self._replaced.pop(key, None)
 
 
-def reference(resource: Resource, metadata: Mapping[str, Any]) -> ObjectReference:
+def reference(resource: Resource, metadata: Metadata | Mapping[str, Any]) -> ObjectReference:
     """Return a reference to the object of this kind with this metadata, for events."""
-    return ObjectReference(
-        api_version=resource.api_version,
-        kind=resource.kind,
-        name=metadata["name"],
-        namespace=metadata.get("namespace", ""),
-        uid=metadata.get("uid", ""),
-    )
+    if isinstance(metadata, Metadata):
+        place = (metadata.name, metadata.namespace, metadata.uid)
+    else:
+        place = (metadata["name"], metadata.get("namespace", ""), metadata.get("uid", ""))
+    return ObjectReference(resource.api_version, resource.kind, *place)
 
 
 def decode_object(resource: Resource, raw: msgspec.Raw | bytes) -> dict[str, Any]:

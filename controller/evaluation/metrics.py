@@ -20,6 +20,7 @@ from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation.metric_entry import UNKNOWN, Entry, What
 from harbourmaster.controller.evaluation.questions import question
 from harbourmaster.controller.evaluation.rounds import Asked, Fault, Outcome, Rounds, Until
+from harbourmaster.controller.objects import reference
 from harbourmaster.evaluation.aggregation import aggregate, print_number
 from harbourmaster.evaluation.metric_status import (
     answered,
@@ -30,7 +31,6 @@ from harbourmaster.evaluation.metric_status import (
 )
 from harbourmaster.evaluation.model import Metric, MetricStatus
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
-from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -275,14 +275,7 @@ class Metrics:
             self._log.info("fetch recovered", key=found.metadata.key)
 
     def _emit(self, found: Metric, kind: EventType, reason: str, note: str) -> None:
-        metadata = found.metadata
-        about = ObjectReference(
-            api_version=KEPTN_METRICS.api_version,
-            kind=KEPTN_METRICS.kind,
-            name=metadata.name,
-            namespace=metadata.namespace,
-            uid=metadata.uid,
-        )
+        about = reference(KEPTN_METRICS, found.metadata)
         self._context.events.emit(about, kind, reason, note, action="Fetch")
 
     def _now(self) -> float:

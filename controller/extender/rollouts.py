@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.patches import JsonPatch, escape
 from harbourmaster.api.resources import DEPLOYMENTS
 from harbourmaster.certs.errors import CertificateError
@@ -37,28 +38,22 @@ MARK: Final = "certs.harbourmaster.dev/authority"
 _ANNOTATIONS: Final = "/spec/template/metadata/annotations"
 
 
-class _Metadata(Struct, frozen=True):
+class _TemplateMetadata(Struct, frozen=True):
     annotations: dict[str, str] | None = None
 
 
 class _Template(Struct, frozen=True):
-    metadata: _Metadata | None = None
+    metadata: _TemplateMetadata | None = None
 
 
 class _Spec(Struct, frozen=True):
     template: _Template
 
 
-class _Identity(Struct, frozen=True):
-    name: str
-    namespace: str
-    uid: str
-
-
 class Deployment(Struct, frozen=True):
     """What of a Deployment matters here."""
 
-    metadata: _Identity
+    metadata: Metadata
     spec: _Spec
 
     @property
@@ -139,7 +134,7 @@ class Rollouts:
         await self._client.patch(DEPLOYMENTS, self._name, JsonPatch(operations), self._namespace)
         self._log.info("scheduler restarted", deployment=self._name, authority=mark)
         self._events.emit(
-            reference(DEPLOYMENTS, msgspec.to_builtins(found.metadata)),
+            reference(DEPLOYMENTS, found.metadata),
             "Normal",
             "AuthorityChanged",
             "restarting the pods, so that they read the authority of the serving certificate",

@@ -28,8 +28,8 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.controller.lifecycle.measures import Endings
 from harbourmaster.controller.lifecycle.span_maker import SpanMaker
+from harbourmaster.controller.objects import reference
 from harbourmaster.evaluation.model import Metric
-from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.lifecycle.events import (
     APP_COMPLETED,
     COMPLETED,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.channels import Channels
-    from harbourmaster.kube.event_series import EventType
+    from harbourmaster.kube.event_series import EventType, ObjectReference
     from harbourmaster.lifecycle.events import Occasion, Vocabulary
     from harbourmaster.lifecycle.subjects import Finishable
 
@@ -234,13 +234,7 @@ class Signals:
             note = message(each, clean(metadata.namespace), clean(metadata.name), version)
             kind: EventType = "Warning" if each.is_warning else "Normal"
             self._channels.events.emit(
-                ObjectReference(
-                    resource.api_version,
-                    resource.kind,
-                    metadata.name,
-                    metadata.namespace,
-                    metadata.uid,
-                ),
+                reference(resource, metadata),
                 kind,
                 each.reason,
                 note,
@@ -270,10 +264,7 @@ class Signals:
         found = self._apps.get(f"{namespace}/{name}") if name else None
         if found is None or isinstance(obj, App):
             return None
-        metadata = found.metadata
-        return ObjectReference(
-            APPS.api_version, APPS.kind, metadata.name, metadata.namespace, metadata.uid
-        )
+        return reference(APPS, found.metadata)
 
 
 def _phase(phase: str, said: Occasion) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.metadata import OwnerReference
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import parse
 from harbourmaster.gates.owners import DAEMON_SET, supported_owner
 from harbourmaster.gates.workload import workload_of
@@ -15,16 +15,6 @@ from harbourmaster.lifecycle.failed_nodes import Failure, Start, start_failure
 from harbourmaster.lifecycle.workloads import names_of_pod
 
 _READY: Final = "Ready"
-
-
-class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    creation_timestamp: str = ""
-    deletion_timestamp: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: tuple[OwnerReference, ...] = ()
 
 
 class _Spec(Struct, frozen=True, gc=False, rename="camel"):
@@ -58,7 +48,7 @@ class _Status(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Pod(Struct, frozen=True, gc=False):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
@@ -92,7 +82,7 @@ def decode_started(raw: msgspec.Raw | bytes) -> StartedPod:
     # One of a DaemonSet has no other node to go to.
     if owner is None or owner.kind == DAEMON_SET:
         return _SOUND
-    described = workload_of(metadata.annotations or {}, metadata.labels or {})
+    described = workload_of(metadata.annotations, metadata.labels)
     if described is None:
         return _SOUND
     at = parse(status.start_time or metadata.creation_timestamp)

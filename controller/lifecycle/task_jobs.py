@@ -7,18 +7,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.metadata import Condition, OwnerReference
+from harbourmaster.api.metadata import Condition, Metadata
 
 _TASK: Final = "KeptnTask"
-
-
-class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    deletion_timestamp: str = ""
-    owner_references: tuple[OwnerReference, ...] = ()
 
 
 class _Spec(Struct, frozen=True, gc=False, rename="camel"):
@@ -30,7 +21,7 @@ class _Status(Struct, frozen=True, gc=False):
 
 
 class _Job(Struct, frozen=True, gc=False):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _Spec = _Spec()
     status: _Status = _Status()
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import SECRETS
 from harbourmaster.kube.errors import ApiError, NotFoundError
 
@@ -31,16 +32,12 @@ _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until the next look at what is of no use, before that is done as for all others."""
 
 
-class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
-    resource_version: str = ""
-
-
 class _Versioned(Struct, frozen=True, gc=False):
-    metadata: _Metadata
+    metadata: Metadata
 
 
 class _Secret(Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     data: dict[str, bytes] | None = None
 
 

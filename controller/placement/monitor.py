@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import CLUSTERS
 from harbourmaster.api.times import stamp
+from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.context import BY_CLUSTER
+from harbourmaster.controller.placement.scheduler import write
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.placement.cluster_state import CONNECTING, Observation, observe, recorded
 from harbourmaster.placement.deployed import FINALIZER
 from harbourmaster.placement.rollout import Reach
@@ -143,15 +143,8 @@ class Monitor:
 
     def _tell(self, found: MemberCluster, users: list[str]) -> None:
         more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
-        metadata = found.metadata
         self._context.events.emit(
-            ObjectReference(
-                CLUSTERS.api_version,
-                CLUSTERS.kind,
-                metadata.name,
-                metadata.namespace,
-                metadata.uid,
-            ),
+            reference(CLUSTERS, found.metadata),
             "Warning",
             "InUse",
             f"waits for applications to leave: {', '.join(sorted(users)[:_SHOWN])}{more}",
@@ -163,13 +156,4 @@ class Monitor:
     async def _patch(
         self, found: MemberCluster, value: dict[str, Any], *, subresource: str | None = None
     ) -> None:
-        metadata = found.metadata
-        precondition = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
-        value = {**value, "metadata": {**value.get("metadata", {}), **precondition}}
-        await self._context.client.patch(
-            CLUSTERS,
-            metadata.name,
-            MergePatch(value),
-            metadata.namespace,
-            subresource=subresource,
-        )
+        await write(self._context.client, CLUSTERS, found.metadata, value, subresource=subresource)

@@ -15,11 +15,11 @@ import msgspec
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import APPLICATIONS
-from harbourmaster.controller.objects import OwnWrites
+from harbourmaster.controller.objects import OwnWrites, reference
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.placement.application_status import moment, next_time, settled
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import (
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.caches import PlacementCaches
     from harbourmaster.controller.placement.metrics import PlacementMetrics
@@ -53,12 +52,8 @@ QUIET: Final = timedelta(seconds=10)
 """For which another failed try is not written."""
 
 
-class _StoredMetadata(Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-
-
 class _Stored(Struct, frozen=True):
-    metadata: _StoredMetadata
+    metadata: Metadata
 
 
 _decode: Final = msgspec.json.Decoder(_Stored).decode
@@ -158,10 +153,7 @@ class SchedulingContext:
         conditions: tuple[Condition, ...],
     ) -> None:
         """Have people see what was decided, unless it was so before."""
-        metadata = found.metadata
-        regarding = ObjectReference(
-            resource.api_version, resource.kind, metadata.name, metadata.namespace, metadata.uid
-        )
+        regarding = reference(resource, found.metadata)
         if decision.target is not None:
             reason = SCHEDULED if decision.outcome == "Placed" else "Rescheduled"
             text = f"to '{decision.target.label}': {decision.reason}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import DEFINITIONS, NODES
 from harbourmaster.controller.placement.watches import Watches
 from harbourmaster.kube.backoff import supervise
@@ -45,16 +46,12 @@ class BusyError(Exception):
     """Enough others are at work there: the one who asked is woken when it is his turn."""
 
 
-class _Metadata(Struct, frozen=True, gc=False):
-    name: str
-
-
 class _Status(Struct, frozen=True, gc=False):
     conditions: tuple[NodeCondition, ...] | None = None
 
 
 class _Node(Struct, frozen=True, gc=False):
-    metadata: _Metadata
+    metadata: Metadata
     status: _Status = _Status()
 
 

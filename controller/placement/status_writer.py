@@ -8,10 +8,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.api.times import stamp
-from harbourmaster.kube.event_series import ObjectReference
+from harbourmaster.controller.objects import reference
 from harbourmaster.placement.cluster_state import UNKNOWN, updated
 from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
 from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference
@@ -96,13 +97,8 @@ _PHASES: Final = {"Deploying": "Reconciling", "Migrating": "Migrating"}
 _CLEANING: Final = frozenset(("CleanupPending", "ClusterNotFound"))
 
 
-class _StoredMetadata(Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    finalizers: tuple[str, ...] = ()
-
-
 class _Stored(Struct, frozen=True):
-    metadata: _StoredMetadata
+    metadata: Metadata
 
 
 _decode: Final = msgspec.json.Decoder(_Stored).decode
@@ -195,14 +191,7 @@ class StatusWriter:
 
     def tell(self, reason: str, text: str, kind: EventType = "Normal") -> None:
         """Have people see it among the events of the application."""
-        metadata = self._metadata
-        regarding = ObjectReference(
-            APPLICATIONS.api_version,
-            APPLICATIONS.kind,
-            metadata.name,
-            metadata.namespace,
-            metadata.uid,
-        )
+        regarding = reference(APPLICATIONS, self._metadata)
         self._context.events.emit(regarding, kind, reason, text)
 
     def _announce(self, record: Record, reason: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import LEASES, PODS
 from harbourmaster.controller.rescheduling import notices as reasons
@@ -37,12 +38,8 @@ class _Spec(Struct, frozen=True):
     tolerations: list[dict[str, Any]] | None = None
 
 
-class _Metadata(Struct, frozen=True):
-    uid: str = ""
-
-
 class _Pod(Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _Spec
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Condition, Metadata
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import pods_of, read_all
@@ -24,21 +25,12 @@ _CONDITION: Final = "DisruptionTarget"
 _REASON: Final = "PreemptionByScheduler"
 
 
-class _Condition(Struct, frozen=True):
-    type: str = ""
-    reason: str | None = None
-
-
 class _Status(Struct, frozen=True):
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _Metadata(Struct, frozen=True):
-    uid: str = ""
+    conditions: tuple[Condition, ...] | None = None
 
 
 class _Pod(Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     status: _Status = _Status()
 
     @property

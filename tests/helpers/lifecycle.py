@@ -76,6 +76,13 @@ class Reconcilers:
         return found
 
 
+async def told(world, reason):
+    """Wait for a signal with that reason; signals wake nobody."""
+    async with asyncio.timeout(PATIENCE):
+        while reason not in world.signals.reasons:  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0.01)
+
+
 def context_of(  # noqa: PLR0913 - the parts of a context
     client,
     *,

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
+from datetime import UTC, datetime
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from harbourmaster.api.resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.errors import CertificateError
+from harbourmaster.controller.parts import Process
+from harbourmaster.controller.registration.controller import RegistrationController
+from harbourmaster.controller.settings import ControllerSettings
 
+HOME = "harbour"
 NAME = "harbourmaster"
 SECRET = "harbourmaster-webhook-cert"  # noqa: S105 - a name
 CONFIGURATIONS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
@@ -75,6 +83,55 @@ def trusts(bundle, serving_der):
             continue
         return True
     return False
+
+
+class Registration:
+    """A registration at work on a fake API server."""
+
+    def __init__(self, api, client, events, metrics, background):
+        self.api, self.client, self.events, self.metrics = api, client, events, metrics
+        self.background = background
+        self.now = datetime.now(UTC)
+        self.process = self.controller = None
+        self.uid = api.put(NAMESPACES, {"metadata": {"name": HOME}})["metadata"]["uid"]
+
+    def start(self, **values):
+        """Begin to lead; returns the tasks."""
+        values.setdefault("certificates", {"publishSeconds": 0})
+        self.process = Process(
+            msgspec.convert(values, ControllerSettings),
+            self.client,
+            HOME,
+            events=self.events,
+            metrics=self.metrics,
+            now=lambda: self.now,
+        )
+        self.controller = controller = RegistrationController(self.process).controller
+        tasks = [self.background(each.run()) for each in controller.reflectors]
+        return [*tasks, self.background(controller.lead())]
+
+    def secret(self):
+        """As it is stored; None where there is none."""
+        with contextlib.suppress(KeyError):
+            return self.api.get(SECRETS, SECRET, HOME)
+        return None
+
+    def carries(self, *names):
+        """Whether all have the Secret's authority, and nothing else."""
+        return self.secret() is not None and all(
+            self.bundle(name) == self.authority() for name in names
+        )
+
+    def authority(self):
+        """The caBundle that everybody should have."""
+        return base64.b64encode(data_of(self.secret())["ca.crt"]).decode()
+
+    async def until(self, condition):
+        """Wait until the condition holds after some change."""
+        while not (found := condition()):
+            await self.api.until_seen(count=len(self.api.requests) + 1)
+            await asyncio.sleep(0)
+        return found
 
 
 class Observer:

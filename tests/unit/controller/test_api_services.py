@@ -9,16 +9,14 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from harbourmaster.api.resources import API_SERVICES, NAMESPACES, SECRETS
+from harbourmaster.api.resources import API_SERVICES, SECRETS
 from harbourmaster.certs.authority import create_authority
-from harbourmaster.controller.parts import Process
 from harbourmaster.controller.registration.api_services import SERVED
-from harbourmaster.controller.registration.controller import RegistrationController, names_of
+from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from helpers.patience import PATIENCE
-from helpers.registered import CONFIGURATIONS, NAME, SECRET, data_of
+from helpers.registered import CONFIGURATIONS, HOME, NAME, Registration, data_of
 
-HOME = "harbour"
 FOREIGN = base64.b64encode(create_authority(datetime.now(UTC)).certificate).decode()
 FIRST, SECOND = SERVED
 
@@ -38,46 +36,15 @@ def api_service(name=FIRST, service="harbourmaster-metrics", namespace=HOME, **s
     }
 
 
-class Setting:
-    """A registration at work on a fake API server."""
-
-    def __init__(self, api, client, events, metrics, background):
-        self.api, self.client, self.events, self.metrics = api, client, events, metrics
-        self.background = background
-        self.process = self.controller = None
-        api.put(NAMESPACES, {"metadata": {"name": HOME}})
-
-    def start(self, **values):
-        values.setdefault("certificates", {"publishSeconds": 0})
-        settings = msgspec.convert(values, ControllerSettings)
-        self.process = Process(
-            settings, self.client, HOME, events=self.events, metrics=self.metrics
-        )
-        self.controller = controller = RegistrationController(self.process).controller
-        for reflector in controller.reflectors:
-            self.background(reflector.run())
-        self.background(controller.lead())
-
+class Setting(Registration):
     def spec(self, name=FIRST):
         return self.api.get(API_SERVICES, name)["spec"]
 
-    def secret(self):
-        return self.api.objects.all(SECRETS).get((HOME, SECRET))
-
-    def carries(self, *names):
-        """Whether all have the Secret's authority."""
-        if self.secret() is None:
-            return False
-        wanted = base64.b64encode(data_of(self.secret())["ca.crt"]).decode()
-        return all(self.spec(name).get("caBundle") == wanted for name in names)
+    def bundle(self, name):
+        return self.spec(name).get("caBundle")
 
     def is_registered(self):
         return all(("", NAME) in self.api.objects.all(each) for each in CONFIGURATIONS)
-
-    async def until(self, condition):
-        while not condition():
-            await self.api.until_seen(count=len(self.api.requests) + 1)
-            await asyncio.sleep(0)
 
     def patches(self):
         return self.api.seen("patch", API_SERVICES.plural)

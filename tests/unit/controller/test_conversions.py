@@ -8,16 +8,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from harbourmaster.api.resources import DEFINITIONS, NAMESPACES, SECRETS
+from harbourmaster.api.resources import DEFINITIONS
 from harbourmaster.certs.authority import create_authority
-from harbourmaster.controller.parts import Process
 from harbourmaster.controller.registration import certificates
-from harbourmaster.controller.registration.controller import RegistrationController
 from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
-from harbourmaster.controller.settings import ControllerSettings
-from helpers.registered import CONFIGURATIONS, NAME, SECRET, bundles_of, data_of
+from helpers.registered import CONFIGURATIONS, HOME, NAME, Registration, bundles_of, data_of
 
-HOME = "harbour"
 APPS = "keptnapps.lifecycle.keptn.sh"
 DEFINITIONS_PATH = "customresourcedefinitions"
 VERSIONS = "keptnappversions.lifecycle.keptn.sh"
@@ -47,59 +43,14 @@ def client_of(stored):
     return stored["spec"]["conversion"]["webhook"]["clientConfig"]
 
 
-class Setting:
-    """A registration at work on a fake API server that has definitions."""
-
-    def __init__(self, api, client, events, metrics, background):
-        self.api, self.client, self.events, self.metrics = api, client, events, metrics
-        self.background = background
-        self.now = datetime.now(UTC)
-        self.job = None
-        api.put(NAMESPACES, {"metadata": {"name": HOME}})
-
-    def start(self, **values):
-        values.setdefault("certificates", {"publishSeconds": 0})
-        registration = RegistrationController(
-            Process(
-                msgspec.convert(values, ControllerSettings),
-                self.client,
-                HOME,
-                events=self.events,
-                metrics=self.metrics,
-                now=lambda: self.now,
-            )
-        )
-        self.job = registration.controller
-        for reflector in self.job.reflectors:
-            self.background(reflector.run())
-        self.background(self.job.lead())
-
+class Setting(Registration):
     def bundle(self, name):
         return client_of(self.api.get(DEFINITIONS, name)).get("caBundle", "")
 
-    def secret(self):
-        return self.api.objects.all(SECRETS).get((HOME, SECRET))
-
-    def authority(self):
-        """The caBundle that everybody should have."""
-        return base64.b64encode(data_of(self.secret())["ca.crt"]).decode()
-
-    def carries(self, *names):
-        """Whether all have the Secret's authority, and nothing else."""
-        return self.secret() is not None and all(
-            self.bundle(name) == self.authority() for name in names
-        )
-
-    async def until(self, condition):
-        while not (found := condition()):
-            await self.api.until_seen(count=len(self.api.requests) + 1)
-            await asyncio.sleep(0)
-        return found
-
     async def noticed(self):
         """Wait until the caches know that all carry the authority."""
-        _, *configurations, apps = (each.store for each in self.job.reflectors[:4])
-        while not (  # noqa: ASYNC110 - a cache tells its job, which we are not
+        _, *configurations, apps = (each.store for each in self.controller.reflectors[:4])
+        while not (  # noqa: ASYNC110 - a cache tells its controller, which we are not
             all(NAME in store for store in configurations)
             and apps.get(APPS).ca_bundle == self.authority()
         ):
@@ -227,13 +178,13 @@ async def test_a_new_authority_serves_only_once_the_definitions_carry_it(setting
     for _ in range(3):
         leaf = data_of(setting.secret())["tls.crt"]
         setting.now += timedelta(hours=4, minutes=6)
-        setting.job.changed(())
+        setting.controller.changed(())
         await setting.until(lambda leaf=leaf: data_of(setting.secret())["tls.crt"] != leaf)
     first = data_of(setting.secret())["ca.crt"]
     api.fail_next("patch", DEFINITIONS_PATH, None, status=500)
     # The authority is due for renewal, and the leaf is not.
     setting.now += timedelta(hours=3, minutes=54)
-    setting.job.changed(())
+    setting.controller.changed(())
     upcoming = await setting.until(lambda: data_of(setting.secret()).get("next-ca.crt"))
     await setting.until(
         lambda: all(
@@ -244,18 +195,18 @@ async def test_a_new_authority_serves_only_once_the_definitions_carry_it(setting
     )
     for _ in range(3):
         setting.now += timedelta(seconds=31)
-        setting.job.changed(())
+        setting.controller.changed(())
         await asyncio.sleep(0.02)
     assert certificates.PUBLISHED not in setting.secret()["metadata"].get("annotations", {})
     assert data_of(setting.secret())["ca.crt"] == first
     api.heal()
-    setting.job.changed(())
+    setting.controller.changed(())
     await setting.until(
         lambda: certificates.PUBLISHED in setting.secret()["metadata"].get("annotations", {})
     )
     assert upcoming in base64.b64decode(setting.bundle(APPS))
     setting.now += timedelta(seconds=31)
-    setting.job.changed(())
+    setting.controller.changed(())
     await setting.until(lambda: data_of(setting.secret())["ca.crt"].startswith(upcoming))
 
 
@@ -267,7 +218,7 @@ async def test_a_definition_that_may_not_be_written_is_not_waited_for(setting, a
     await setting.until(lambda: all(stored(api, each) for each in CONFIGURATIONS))
     first = data_of(setting.secret())["ca.crt"]
     setting.now += timedelta(hours=16, minutes=30)
-    setting.job.changed(())
+    setting.controller.changed(())
     await setting.until(lambda: data_of(setting.secret())["ca.crt"] != first)
 
 

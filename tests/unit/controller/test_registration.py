@@ -4,25 +4,23 @@ import asyncio
 import contextlib
 import copy
 import itertools
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-import msgspec
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
-from harbourmaster.controller.parts import Process
 from harbourmaster.controller.registration import certificates
-from harbourmaster.controller.registration.controller import RegistrationController
-from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.registration import break_glass, fights
 from helpers.patience import PATIENCE
 from helpers.registered import (
     CONFIGURATIONS,
+    HOME,
     KEYS,
     NAME,
     SECRET,
     Observer,
+    Registration,
     bundles_of,
     data_of,
     entry,
@@ -34,7 +32,6 @@ from helpers.registered import (
 # Together they take as long as a thousand others.
 pytestmark = pytest.mark.slow
 
-HOME = "harbour"
 NAMES = {
     f"harbourmaster-{service}{end}"
     for service in ("metrics", "webhook")
@@ -45,62 +42,31 @@ WATCHES = 7
 CONFIGURATIONS_PATH = "webhookconfigurations"
 
 
-class Clock:
-    def __init__(self):
-        self.now = datetime.now(UTC)
-
-    def __call__(self):
-        return self.now
-
-
-class Setting:
-    """A registration at work on a fake API server."""
-
-    def __init__(self, api, client, events, metrics, background):
-        self.api, self.client, self.events, self.metrics = api, client, events, metrics
-        self.clock = Clock()
-        self.background = background
-        self.jobs = []
+class Setting(Registration):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.controllers = []
         self.theirs = set()
-        self.uid = api.put(NAMESPACES, {"metadata": {"name": HOME}})["metadata"]["uid"]
 
     def start(self, **values):
-        """Begin to lead; returns the tasks."""
-        values.setdefault("certificates", {"publishSeconds": 0})
-        settings = msgspec.convert(values, ControllerSettings)
-        registration = RegistrationController(
-            Process(
-                settings,
-                self.client,
-                HOME,
-                events=self.events,
-                metrics=self.metrics,
-                now=self.clock,
-            )
-        )
-        tasks = [self.background(each.run()) for each in registration.controller.reflectors]
-        self.jobs.append(registration.controller)
-        return [*tasks, self.background(registration.controller.lead())]
+        tasks = super().start(**values)
+        self.controllers.append(self.controller)
+        return tasks
 
     async def stop(self, tasks):
         for task in reversed(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.jobs.clear()
+        self.controllers.clear()
 
     def look(self):
         """Ask for a look, as a timer would."""
-        for job in self.jobs:
-            job.changed(())
+        for each in self.controllers:
+            each.changed(())
 
     def get(self, resource):
         with contextlib.suppress(KeyError):
             return self.api.get(resource, NAME)
-        return None
-
-    def secret(self):
-        with contextlib.suppress(KeyError):
-            return self.api.get(SECRETS, SECRET, HOME)
         return None
 
     def put(self, resource, obj):
@@ -111,17 +77,6 @@ class Setting:
 
     def ours(self, version):
         return version not in self.theirs
-
-    async def until(self, condition):
-        """Wait until the condition holds after some change."""
-        while not (found := condition()):
-            await self.changed()
-        return found
-
-    async def changed(self):
-        before = len(self.api.requests)
-        await self.api.until_seen(count=before + 1)
-        await asyncio.sleep(0)
 
     async def settled(self):
         """Wait until everything is registered and agrees with the Secret."""
@@ -254,7 +209,7 @@ async def test_a_foreign_bundle_is_replaced_at_once(setting, events, bundle):
     setting.start()
     configuration = copy.deepcopy((await setting.settled())[VALIDATING_WEBHOOKS])
     if bundle == "theirs":
-        bundle = certificates.base64.b64encode(create_authority(setting.clock()).certificate)
+        bundle = certificates.base64.b64encode(create_authority(setting.now).certificate)
         bundle = bundle.decode()
     client = entry(configuration, "policies.harbourmaster.dev")["clientConfig"]
     client["caBundle"] = bundle
@@ -307,7 +262,7 @@ async def _heals(setting):
     for _ in range(50):
         if is_healed():
             return
-        setting.clock.now += timedelta(seconds=0.5)
+        setting.now += timedelta(seconds=0.5)
         setting.look()
         await asyncio.sleep(0.02)
     raise AssertionError(f"not healed: {sorted(data_of(setting.secret() or {}))}")
@@ -338,8 +293,8 @@ async def test_a_deleted_secret_comes_back_after_everybody_trusts_its_authority(
 async def test_what_the_secret_has_lost_is_trusted_for_an_hour(setting, api):
     await _settled_tasks(setting)
     first = served_leaf(setting.secret()).serving_der
-    other = create_authority(setting.clock())
-    leaf = issue_serving_certificate(setting.clock(), other, sorted(NAMES))
+    other = create_authority(setting.now)
+    leaf = issue_serving_certificate(setting.now, other, sorted(NAMES))
     setting.put(
         SECRETS,
         with_data(
@@ -353,7 +308,7 @@ async def test_what_the_secret_has_lost_is_trusted_for_an_hour(setting, api):
     await setting.settled()
     bundle = bundles_of(setting.get(MUTATING_WEBHOOKS))[0]
     assert trusts(bundle, first)
-    setting.clock.now += timedelta(hours=1, seconds=1)
+    setting.now += timedelta(hours=1, seconds=1)
     setting.look()
     await setting.until(lambda: not trusts(bundles_of(setting.get(MUTATING_WEBHOOKS))[0], first))
 
@@ -367,7 +322,7 @@ async def test_a_rotation_makes_the_authority_known_first(setting):
     setting.start(certificates=timing)
     await setting.settled()
     first = data_of(setting.secret())
-    setting.clock.now += timedelta(hours=16, minutes=30)
+    setting.now += timedelta(hours=16, minutes=30)
     setting.look()
     await setting.until(lambda: "next-ca.crt" in data_of(setting.secret()))
     upcoming = data_of(setting.secret())["next-ca.crt"]
@@ -377,11 +332,11 @@ async def test_a_rotation_makes_the_authority_known_first(setting):
     for each in CONFIGURATIONS:
         assert all(upcoming in bundle for bundle in bundles_of(setting.get(each)))
     assert data_of(setting.secret())["ca.crt"] == first["ca.crt"]
-    setting.clock.now += timedelta(seconds=29)
+    setting.now += timedelta(seconds=29)
     setting.look()
     await asyncio.sleep(0.02)
     assert data_of(setting.secret())["ca.crt"] == first["ca.crt"]
-    setting.clock.now += timedelta(seconds=1)
+    setting.now += timedelta(seconds=1)
     setting.look()
     await setting.until(lambda: data_of(setting.secret())["ca.crt"].startswith(upcoming))
     assert certificates.PUBLISHED not in setting.secret()["metadata"].get("annotations", {})
@@ -399,14 +354,14 @@ async def test_a_bundle_lost_during_a_rotation_begins_the_publication_anew(setti
 
     since = await setting.until(published)
     old = data_of(setting.secret())["ca.crt"]
-    setting.clock.now += timedelta(seconds=20)
+    setting.now += timedelta(seconds=20)
     configuration = copy.deepcopy(setting.get(MUTATING_WEBHOOKS))
     encoded = certificates.base64.b64encode(old).decode()
     entry(configuration)["clientConfig"]["caBundle"] = encoded
     setting.put(MUTATING_WEBHOOKS, configuration)
     await events.until("DriftRepaired")
     await setting.until(lambda: published() not in {None, since})
-    setting.clock.now += timedelta(seconds=15)
+    setting.now += timedelta(seconds=15)
     setting.look()
     await asyncio.sleep(0.02)
     assert data_of(setting.secret())["ca.crt"] == old
@@ -611,7 +566,7 @@ async def test_a_secret_put_back_by_hand_ends_the_wait_for_a_new_one(setting, ap
     )
     metadata = {"name": SECRET, "namespace": HOME}
     setting.put(SECRETS, {"metadata": metadata, "type": "Opaque", "data": first["data"]})
-    setting.clock.now += timedelta(seconds=60)
+    setting.now += timedelta(seconds=60)
     setting.look()
     await asyncio.sleep(0.05)
     assert data_of(setting.secret()) == data_of(first)
@@ -623,7 +578,7 @@ async def test_a_secret_put_back_by_hand_ends_the_wait_for_a_new_one(setting, ap
             for each in CONFIGURATIONS
             for bundle in bundles_of(setting.get(each))
         ):
-            setting.clock.now += timedelta(hours=1)
+            setting.now += timedelta(hours=1)
             setting.look()
             await asyncio.sleep(0.01)
     assert setting.observer().broken == []
@@ -638,9 +593,9 @@ async def test_data_that_is_no_base64_is_healed(setting):
     assert setting.observer().broken == []
 
 
-def kupid(clock, name="gardener-extension-webhook-cert"):
-    authority = create_authority(clock(), common_name="webhook-ca", lifetime=timedelta(days=3650))
-    leaf = issue_serving_certificate(clock(), authority, ["gardener-extension-kupid.harbour.svc"])
+def kupid(now, name="gardener-extension-webhook-cert"):
+    authority = create_authority(now, common_name="webhook-ca", lifetime=timedelta(days=3650))
+    leaf = issue_serving_certificate(now, authority, ["gardener-extension-kupid.harbour.svc"])
     data = {
         "ca.crt": authority.certificate,
         "ca.key": authority.key,
@@ -653,7 +608,7 @@ def kupid(clock, name="gardener-extension-webhook-cert"):
 
 
 async def test_the_authority_of_kupid_is_taken_over(setting):
-    secret, authority = kupid(setting.clock)
+    secret, authority = kupid(setting.now)
     setting.put(SECRETS, secret)
     setting.start(certificates={"adoptSecret": "gardener-extension-webhook-cert"})
     await setting.settled()
@@ -673,7 +628,7 @@ async def test_nothing_to_adopt_is_no_fault(setting, events):
 async def test_adoption_is_for_the_beginning_only(setting, api):
     tasks = await _settled_tasks(setting)
     await setting.stop(tasks)
-    secret, authority = kupid(setting.clock)
+    secret, authority = kupid(setting.now)
     setting.put(SECRETS, secret)
     setting.start(certificates={"adoptSecret": "gardener-extension-webhook-cert"})
     await api.until_watched(WATCHES)

@@ -6,7 +6,6 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 import pytest
 
 from harbourmaster.api.resources import (
@@ -34,6 +33,7 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.model import Answer, Question, Sample
 from helpers.patience import PATIENCE
+from helpers.stored import sync
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 END = START.timestamp()
@@ -102,18 +102,13 @@ class World:
 
     def sync(self):
         """Bring the caches to what is stored."""
-        for mirror, resource, kind in (
+        sync(
+            self.api,
             (self.caches.analyses, ANALYSES, Analysis),
             (self.caches.definitions, ANALYSIS_DEFINITIONS, AnalysisDefinition),
             (self.caches.templates, ANALYSIS_VALUE_TEMPLATES, AnalysisValueTemplate),
             (self.caches.providers, METRICS_PROVIDERS, Provider),
-        ):
-            mirror.store.replace_all(
-                {
-                    f"{namespace}/{name}": msgspec.convert(obj, kind)
-                    for (namespace, name), obj in self.api.objects.all(resource).items()
-                }
-            )
+        )
 
     def analysis(self, *, timeframe=None, status=None, definition=None, **args):
         obj = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 import pytest
 
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, EVALUATIONS, KEPTN_METRICS
@@ -18,6 +17,7 @@ from harbourmaster.kube.errors import ApiError, ConflictError, ServerError
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition
 from helpers.signals import RecordedSignals
+from helpers.stored import sync
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -55,17 +55,12 @@ class World:
 
     def sync(self):
         """Bring the caches to what is stored."""
-        for mirror, resource, kind in (
+        sync(
+            self.api,
             (self.caches.evaluations, EVALUATIONS, Evaluation),
             (self.caches.evaluation_definitions, EVALUATION_DEFINITIONS, EvaluationDefinition),
             (self.caches.metrics, KEPTN_METRICS, Metric),
-        ):
-            mirror.store.replace_all(
-                {
-                    f"{namespace}/{name}": msgspec.convert(obj, kind)
-                    for (namespace, name), obj in self.api.objects.all(resource).items()
-                }
-            )
+        )
 
     def evaluation(self, name="pre-eval-checks-1", *, status=None, managed=(), **spec):
         metadata = {"name": name, "namespace": "prod", "managedFields": list(managed)}
@@ -121,6 +116,13 @@ def world(api, client):
     return World(api, client)
 
 
+@pytest.fixture
+def evaluated(world):
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    return world
+
+
 async def test_a_value_that_is_good_ends_it_at_once(world):
     world.evaluation()
     world.definition(("cpus", "<10"))
@@ -169,57 +171,49 @@ async def test_c74_what_is_missing_is_said_and_tried_again_until_it_is_there(wor
     assert (world.status["retryCount"], world.status["overallStatus"]) == (4, "Succeeded")
 
 
-async def test_c75_it_fails_one_interval_after_the_last_try(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    world.metric("cpus", "3")
-    assert await world.look() == 3.0
-    assert (world.status["retryCount"], world.status["overallStatus"]) == (1, "Progressing")
-    assert await world.look(3) == 3.0
-    assert (world.status["retryCount"], world.status["overallStatus"]) == (2, "Progressing")
-    assert world.signals.reasons == []
-    assert await world.look(3) is None
-    assert (world.status["retryCount"], world.status["overallStatus"]) == (2, "Failed")
-    assert world.status["startTime"] == stamp(START)
-    assert world.status["endTime"] == stamp(START + timedelta(seconds=6))
-    assert world.message == "value '3' did not meet objective '>5'"
-    assert world.signals.reasons == ["ReconcileEvaluationReconcileTimeout", "completed"]
+async def test_c75_it_fails_one_interval_after_the_last_try(evaluated):
+    evaluated.metric("cpus", "3")
+    assert await evaluated.look() == 3.0
+    assert (evaluated.status["retryCount"], evaluated.status["overallStatus"]) == (1, "Progressing")
+    assert await evaluated.look(3) == 3.0
+    assert (evaluated.status["retryCount"], evaluated.status["overallStatus"]) == (2, "Progressing")
+    assert evaluated.signals.reasons == []
+    assert await evaluated.look(3) is None
+    assert (evaluated.status["retryCount"], evaluated.status["overallStatus"]) == (2, "Failed")
+    assert evaluated.status["startTime"] == stamp(START)
+    assert evaluated.status["endTime"] == stamp(START + timedelta(seconds=6))
+    assert evaluated.message == "value '3' did not meet objective '>5'"
+    assert evaluated.signals.reasons == ["ReconcileEvaluationReconcileTimeout", "completed"]
     # Who is told finds the verdict.
-    assert {each.obj.status.overall_status for each in world.signals.kept} == {"Failed"}
+    assert {each.obj.status.overall_status for each in evaluated.signals.kept} == {"Failed"}
 
 
-async def test_nothing_but_time_causes_a_try(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    await world.look()
-    world.metric("cpus", "10")
-    assert await world.look(1) == 2.0
+async def test_nothing_but_time_causes_a_try(evaluated):
+    await evaluated.look()
+    evaluated.metric("cpus", "10")
+    assert await evaluated.look(1) == 2.0
     # Nor does the definition.
-    world.definition(("cpus", ">6"))
-    assert await world.look(1) == 1.0
-    assert world.writes == 1
-    assert await world.look(1) is None
-    assert (world.status["retryCount"], world.status["overallStatus"]) == (2, "Succeeded")
+    evaluated.definition(("cpus", ">6"))
+    assert await evaluated.look(1) == 1.0
+    assert evaluated.writes == 1
+    assert await evaluated.look(1) is None
+    assert (evaluated.status["retryCount"], evaluated.status["overallStatus"]) == (2, "Succeeded")
 
 
-async def test_a_cache_that_is_behind_counts_no_try_twice(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    await world.look()
+async def test_a_cache_that_is_behind_counts_no_try_twice(evaluated):
+    await evaluated.look()
     # The write has not come back yet, and something wakes the object.
-    assert await world.evaluations.reconcile("prod/pre-eval-checks-1") == 3.0
-    assert world.writes == 1
+    assert await evaluated.evaluations.reconcile("prod/pre-eval-checks-1") == 3.0
+    assert evaluated.writes == 1
 
 
-async def test_a_value_changed_by_another_is_a_conflict_and_no_try(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    world.sync()
-    world.evaluation(status={"retryCount": 1, "evaluationStatus": {}, "overallStatus": ""})
+async def test_a_value_changed_by_another_is_a_conflict_and_no_try(evaluated):
+    evaluated.sync()
+    evaluated.evaluation(status={"retryCount": 1, "evaluationStatus": {}, "overallStatus": ""})
     with pytest.raises(ConflictError):
-        await world.evaluations.reconcile("prod/pre-eval-checks-1")
-    assert world.status["retryCount"] == 1
-    assert world.signals.reasons == []
+        await evaluated.evaluations.reconcile("prod/pre-eval-checks-1")
+    assert evaluated.status["retryCount"] == 1
+    assert evaluated.signals.reasons == []
 
 
 PROGRESSING = {
@@ -260,32 +254,28 @@ async def test_a_clock_that_is_behind_the_servers_delays_by_an_interval_at_most(
     assert await world.look() == 3.0
 
 
-async def test_the_verdict_comes_after_a_restart_too(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    await world.look()
-    await world.look(3)
-    world.restart()
-    assert await world.look() == 3.0
-    assert await world.look(3) is None
-    assert (world.status["retryCount"], world.status["overallStatus"]) == (2, "Failed")
+async def test_the_verdict_comes_after_a_restart_too(evaluated):
+    await evaluated.look()
+    await evaluated.look(3)
+    evaluated.restart()
+    assert await evaluated.look() == 3.0
+    assert await evaluated.look(3) is None
+    assert (evaluated.status["retryCount"], evaluated.status["overallStatus"]) == (2, "Failed")
 
 
-async def test_c77_a_success_on_the_last_try_stays_one_after_a_restart(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    world.metric("cpus", "3")
-    await world.look()
-    world.metric("cpus", "10")
-    assert await world.look(3) is None
-    before = world.status
+async def test_c77_a_success_on_the_last_try_stays_one_after_a_restart(evaluated):
+    evaluated.metric("cpus", "3")
+    await evaluated.look()
+    evaluated.metric("cpus", "10")
+    assert await evaluated.look(3) is None
+    before = evaluated.status
     assert (before["retryCount"], before["overallStatus"]) == (2, "Succeeded")
-    world.restart()
-    world.metric("cpus", "3")
-    assert list(world.evaluations.due(None)) == []
-    assert await world.look(60) is None
-    assert world.status == before
-    assert world.signals.reasons == []
+    evaluated.restart()
+    evaluated.metric("cpus", "3")
+    assert list(evaluated.evaluations.due(None)) == []
+    assert await evaluated.look(60) is None
+    assert evaluated.status == before
+    assert evaluated.signals.reasons == []
 
 
 @pytest.mark.parametrize("state", ["Succeeded", "Failed"])
@@ -422,40 +412,34 @@ async def test_an_interval_that_is_none_is_told_once_and_replaced(world):
     assert told.text.endswith("5s is used instead")
 
 
-async def test_a_write_that_fails_is_told_and_is_no_try(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    world.api.fail_next("patch", status=500)
-    world.sync()
+async def test_a_write_that_fails_is_told_and_is_no_try(evaluated):
+    evaluated.api.fail_next("patch", status=500)
+    evaluated.sync()
     with pytest.raises(ServerError):
-        await world.evaluations.reconcile("prod/pre-eval-checks-1")
-    assert world.signals.reasons == ["ReconcileEvaluationReconcileError"]
-    assert await world.look() == 3.0
-    assert world.status["retryCount"] == 1
+        await evaluated.evaluations.reconcile("prod/pre-eval-checks-1")
+    assert evaluated.signals.reasons == ["ReconcileEvaluationReconcileError"]
+    assert await evaluated.look() == 3.0
+    assert evaluated.status["retryCount"] == 1
 
 
-async def test_a_write_whose_answer_is_lost_counts_once(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    world.sync()
-    world.api.fail_next("patch", kind="torn")
+async def test_a_write_whose_answer_is_lost_counts_once(evaluated):
+    evaluated.sync()
+    evaluated.api.fail_next("patch", kind="torn")
     # Sent again, it finds another version than the one that it is for.
     with pytest.raises(ApiError):
-        await world.evaluations.reconcile("prod/pre-eval-checks-1")
-    assert await world.look() == 3.0
-    assert world.status["retryCount"] == 1
-    assert await world.look(3) == 3.0
-    assert world.status["retryCount"] == 2
+        await evaluated.evaluations.reconcile("prod/pre-eval-checks-1")
+    assert await evaluated.look() == 3.0
+    assert evaluated.status["retryCount"] == 1
+    assert await evaluated.look(3) == 3.0
+    assert evaluated.status["retryCount"] == 2
 
 
-async def test_what_is_gone_is_forgotten(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    world.sync()
-    world.api.remove(EVALUATIONS, "pre-eval-checks-1", "prod")
-    assert await world.evaluations.reconcile("prod/pre-eval-checks-1") is None
-    assert world.signals.reasons == []
-    assert await world.look() is None
+async def test_what_is_gone_is_forgotten(evaluated):
+    evaluated.sync()
+    evaluated.api.remove(EVALUATIONS, "pre-eval-checks-1", "prod")
+    assert await evaluated.evaluations.reconcile("prod/pre-eval-checks-1") is None
+    assert evaluated.signals.reasons == []
+    assert await evaluated.look() is None
 
 
 async def test_what_ends_is_not_measured(world):
@@ -468,14 +452,12 @@ async def test_what_ends_is_not_measured(world):
     assert world.writes == 0
 
 
-async def test_one_of_the_same_name_begins_anew(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    await world.look()
-    world.api.remove(EVALUATIONS, "pre-eval-checks-1", "prod")
-    world.evaluation()
-    assert await world.look() == 3.0
-    assert world.status["retryCount"] == 1
+async def test_one_of_the_same_name_begins_anew(evaluated):
+    await evaluated.look()
+    evaluated.api.remove(EVALUATIONS, "pre-eval-checks-1", "prod")
+    evaluated.evaluation()
+    assert await evaluated.look() == 3.0
+    assert evaluated.status["retryCount"] == 1
 
 
 async def test_due_are_those_without_a_verdict_and_those_to_be_forgotten(world):
@@ -493,17 +475,15 @@ async def test_due_are_those_without_a_verdict_and_those_to_be_forgotten(world):
     assert list(world.evaluations.due(["prod/pre-eval-checks-1"])) == []
 
 
-async def test_a_stale_value_never_passes(world):
-    world.evaluation()
-    world.definition(("cpus", ">5"))
-    world.metric("cpus", "10")
-    await world.look(131)
+async def test_a_stale_value_never_passes(evaluated):
+    evaluated.metric("cpus", "10")
+    await evaluated.look(131)
     text = "inconclusive: the value of cpus is 2m11s old, longer than 2m10s"
-    assert world.message == text
-    assert world.status["overallStatus"] == "Progressing"
-    world.metric("cpus", "10")
-    await world.look(3)
-    assert world.status["overallStatus"] == "Succeeded"
+    assert evaluated.message == text
+    assert evaluated.status["overallStatus"] == "Progressing"
+    evaluated.metric("cpus", "10")
+    await evaluated.look(3)
+    assert evaluated.status["overallStatus"] == "Succeeded"
 
 
 async def test_the_verdict_tells_what_was_not_met_from_what_nobody_could_judge(world):

@@ -34,6 +34,7 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.model import Answer, Question, Sample
+from helpers.stored import sync
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "prometheus"
@@ -93,16 +94,11 @@ class World:
 
     def sync(self):
         """Bring the caches to what is stored."""
-        for mirror, resource, kind in (
+        sync(
+            self.api,
             (self.caches.metrics, KEPTN_METRICS, Metric),
             (self.caches.providers, METRICS_PROVIDERS, Provider),
-        ):
-            mirror.store.replace_all(
-                {
-                    f"{namespace}/{name}": msgspec.convert(obj, kind)
-                    for (namespace, name), obj in self.api.objects.all(resource).items()
-                }
-            )
+        )
 
     def provider(self, name=NAME, namespace="prod", server="http://prometheus.example.com"):
         metadata = {"name": name, "namespace": namespace}
@@ -165,8 +161,15 @@ async def settle():
 @pytest.fixture
 async def world(api, client, events):
     found = World(api, client, events)
+    found.provider()
     yield found
     await found.metrics.close()
+
+
+@pytest.fixture
+def metered(world):
+    world.metric()
+    return world
 
 
 def cpus(interval=60.0, question=("prod/prometheus", "cpus", "", ""), name="cpus", count=1):
@@ -174,11 +177,9 @@ def cpus(interval=60.0, question=("prod/prometheus", "cpus", "", ""), name="cpus
     return slots(interval, stable_hash(*question), stable_hash(f"prod/{name}"), count)
 
 
-async def test_the_first_fetch_is_at_once_and_the_next_in_the_first_slot(world):
-    world.provider()
-    world.metric()
-    wait = await world.look()
-    assert world.status() == {
+async def test_the_first_fetch_is_at_once_and_the_next_in_the_first_slot(metered):
+    wait = await metered.look()
+    assert metered.status() == {
         "value": "4",
         "rawValue": base64.b64encode(b'"4"').decode(),
         "lastUpdated": stamp(START),
@@ -186,62 +187,52 @@ async def test_the_first_fetch_is_at_once_and_the_next_in_the_first_slot(world):
     }
     assert 0 < wait <= 60
     assert wait == pytest.approx(cpus().next(START.timestamp()) - START.timestamp(), abs=1e-3)
-    assert world.events.sent == []
+    assert metered.events.sent == []
 
 
-async def test_it_is_asked_once_in_each_slot_and_never_between(world):
-    world.provider()
-    world.metric()
-    wait = await world.look()
-    assert await world.look(wait / 2) == pytest.approx(wait / 2, abs=1e-3)
-    assert world.asked == 1
+async def test_it_is_asked_once_in_each_slot_and_never_between(metered):
+    wait = await metered.look()
+    assert await metered.look(wait / 2) == pytest.approx(wait / 2, abs=1e-3)
+    assert metered.asked == 1
     # The answer is late, and no slot is for that.
-    assert await world.look(wait / 2 + 7) == pytest.approx(53, abs=1e-3)
-    assert await world.look(53.001) == pytest.approx(60, abs=1e-2)
-    assert (world.asked, world.writes) == (3, 3)
-    assert world.status()["lastUpdated"] == stamp(world.now)
+    assert await metered.look(wait / 2 + 7) == pytest.approx(53, abs=1e-3)
+    assert await metered.look(53.001) == pytest.approx(60, abs=1e-2)
+    assert (metered.asked, metered.writes) == (3, 3)
+    assert metered.status()["lastUpdated"] == stamp(metered.now)
 
 
-async def test_our_own_writes_wake_nobody(world):
-    world.provider()
-    world.metric()
-    await world.look()
-    assert list(world.metrics.due(["prod/cpus"])) == []
-    world.metric(labels={"a": "b"})
-    world.sync()
-    assert list(world.metrics.due(["prod/cpus"])) == []
-    world.edit(query="more")
-    world.sync()
-    assert list(world.metrics.due(["prod/cpus"])) == ["prod/cpus"]
+async def test_our_own_writes_wake_nobody(metered):
+    await metered.look()
+    assert list(metered.metrics.due(["prod/cpus"])) == []
+    metered.metric(labels={"a": "b"})
+    metered.sync()
+    assert list(metered.metrics.due(["prod/cpus"])) == []
+    metered.edit(query="more")
+    metered.sync()
+    assert list(metered.metrics.due(["prod/cpus"])) == ["prod/cpus"]
 
 
-async def test_lateness_is_counted_from_the_slot(world):
-    world.provider()
-    world.metric()
-    wait = await world.look()
-    assert world.sample(f"{METRIC_LATENESS}_count") == 0
-    await world.look(wait + 0.5)
-    assert world.sample(f"{METRIC_LATENESS}_count") == 1
-    assert world.sample(f"{METRIC_LATENESS}_sum") == pytest.approx(0.5, abs=1e-3)
+async def test_lateness_is_counted_from_the_slot(metered):
+    wait = await metered.look()
+    assert metered.sample(f"{METRIC_LATENESS}_count") == 0
+    await metered.look(wait + 0.5)
+    assert metered.sample(f"{METRIC_LATENESS}_count") == 1
+    assert metered.sample(f"{METRIC_LATENESS}_sum") == pytest.approx(0.5, abs=1e-3)
 
 
-async def test_what_was_missed_while_nobody_led_is_no_lateness(world):
-    world.provider()
-    world.metric()
-    await world.look()
-    await world.metrics.close()
-    world.restart()
-    await world.look(180)
-    assert world.asked == 2
-    assert world.sample(f"{METRIC_LATENESS}_count") == 0
+async def test_what_was_missed_while_nobody_led_is_no_lateness(metered):
+    await metered.look()
+    await metered.metrics.close()
+    metered.restart()
+    await metered.look(180)
+    assert metered.asked == 2
+    assert metered.sample(f"{METRIC_LATENESS}_count") == 0
 
 
-async def test_nothing_is_asked_any_more_when_the_term_is_over(world):
-    world.provider()
-    world.metric()
-    hanging = world.questions.said["cpus"] = asyncio.get_running_loop().create_future()
-    await world.look()
-    await world.metrics.close()
+async def test_nothing_is_asked_any_more_when_the_term_is_over(metered):
+    hanging = metered.questions.said["cpus"] = asyncio.get_running_loop().create_future()
+    await metered.look()
+    await metered.metrics.close()
     assert hanging.cancelled()
 
 
@@ -253,19 +244,16 @@ async def test_nothing_is_asked_any_more_when_the_term_is_over(world):
         (NotFiniteError("the value is NaN, expected a finite number"), "the value is NaN"),
     ],
 )
-async def test_c92_a_fault_leaves_the_value(world, error, text):
-    world.provider()
-    world.metric()
-    wait = await world.look()
-    before = world.status()
-    world.questions.said["cpus"] = error
-    await world.look(wait)
-    assert world.status()["errMsg"].startswith(text)
-    assert world.status() == {**before, "errMsg": str(error)}
+async def test_c92_a_fault_leaves_the_value(metered, error, text):
+    wait = await metered.look()
+    before = metered.status()
+    metered.questions.said["cpus"] = error
+    await metered.look(wait)
+    assert metered.status()["errMsg"].startswith(text)
+    assert metered.status() == {**before, "errMsg": str(error)}
 
 
 async def test_c93_of_five_fetches_three_results_are_kept(world):
-    world.provider()
     span = {"interval": "3m", "storedResults": 3}
     world.metric(range=span)
     wait = 0
@@ -280,7 +268,6 @@ async def test_c93_of_five_fetches_three_results_are_kept(world):
 
 
 async def test_a_cache_that_is_behind_loses_no_stored_result(world):
-    world.provider()
     world.metric(range={"interval": "3m", "storedResults": 3}, fetchIntervalSeconds=1)
     world.sync()
     for _ in range(2):
@@ -293,7 +280,6 @@ async def test_a_cache_that_is_behind_loses_no_stored_result(world):
 
 
 async def test_c94_percentiles_are_of_sorted_values(world):
-    world.provider()
     world.questions.said["cpus"] = answer(5.0, 1.0, 4.0, 2.0, 3.0, raw=b"[...]")
     world.metric(range={"interval": "5m", "step": "1m", "aggregation": "p90"})
     await world.look()
@@ -320,7 +306,6 @@ async def test_c94_percentiles_are_of_sorted_values(world):
     ],
 )
 async def test_what_can_not_be_asked_is_said_once_and_waits_for_a_change(world, spec, text):
-    world.provider()
     world.provider("other", namespace="test")
     world.metric(**spec)
     assert await world.look() is None
@@ -336,25 +321,23 @@ async def test_what_can_not_be_asked_is_said_once_and_waits_for_a_change(world, 
     assert len(world.events.of("MetricFetched")) == 1
 
 
-async def test_a_provider_that_comes_is_asked_at_once(world):
-    world.metric()
-    assert await world.look() is None
-    assert world.status()["errMsg"] == "provider prometheus not found"
-    world.provider()
-    world.sync()
-    assert list(world.metrics.due(["prod/cpus"])) == ["prod/cpus"]
-    await world.look(1)
-    assert world.status()["value"] == "4"
+async def test_a_provider_that_comes_is_asked_at_once(metered):
+    metered.api.remove(METRICS_PROVIDERS, NAME, "prod")
+    assert await metered.look() is None
+    assert metered.status()["errMsg"] == "provider prometheus not found"
+    metered.provider()
+    metered.sync()
+    assert list(metered.metrics.due(["prod/cpus"])) == ["prod/cpus"]
+    await metered.look(1)
+    assert metered.status()["value"] == "4"
 
 
-async def test_a_provider_that_goes_leaves_the_value(world):
-    world.provider()
-    world.metric()
-    await world.look()
-    world.api.remove(METRICS_PROVIDERS, NAME, "prod")
-    assert await world.look(1) is None
-    assert world.status()["errMsg"] == "provider prometheus not found"
-    assert world.status()["value"] == "4"
+async def test_a_provider_that_goes_leaves_the_value(metered):
+    await metered.look()
+    metered.api.remove(METRICS_PROVIDERS, NAME, "prod")
+    assert await metered.look(1) is None
+    assert metered.status()["errMsg"] == "provider prometheus not found"
+    assert metered.status()["value"] == "4"
 
 
 @pytest.mark.parametrize(
@@ -367,7 +350,6 @@ async def test_a_provider_that_goes_leaves_the_value(world):
     ],
 )
 async def test_another_question_is_asked_at_once(world, change):
-    world.provider()
     world.provider("other")
     world.metric()
     await world.look()
@@ -378,102 +360,85 @@ async def test_another_question_is_asked_at_once(world, change):
     assert world.status()["lastUpdated"] == stamp(START + timedelta(seconds=1))
 
 
-async def test_another_provider_is_asked_at_once(world):
-    world.provider()
-    world.metric()
-    await world.look()
-    world.provider(server="http://other.example.com")
-    await world.look(1)
-    assert world.asked == 2
+async def test_another_provider_is_asked_at_once(metered):
+    await metered.look()
+    metered.provider(server="http://other.example.com")
+    await metered.look(1)
+    assert metered.asked == 2
 
 
-async def test_a_label_is_no_question(world):
-    world.provider()
-    world.metric()
-    await world.look()
-    world.metric(labels={"a": "b"})
-    await world.look(1)
-    assert world.asked == 1
+async def test_a_label_is_no_question(metered):
+    await metered.look()
+    metered.metric(labels={"a": "b"})
+    await metered.look(1)
+    assert metered.asked == 1
 
 
-async def test_the_answer_to_an_old_question_is_not_written(world):
-    world.provider()
-    world.metric()
-    first = world.questions.said["cpus"] = asyncio.get_running_loop().create_future()
-    assert await world.look() is None
-    world.edit(query="more")
-    world.questions.said["more"] = answer(5)
-    await world.look()
+async def test_the_answer_to_an_old_question_is_not_written(metered):
+    first = metered.questions.said["cpus"] = asyncio.get_running_loop().create_future()
+    assert await metered.look() is None
+    metered.edit(query="more")
+    metered.questions.said["more"] = answer(5)
+    await metered.look()
     # Nobody waits for it any more.
     assert first.cancelled()
-    assert world.status()["value"] == "5"
-    assert world.writes == 1
+    assert metered.status()["value"] == "5"
+    assert metered.writes == 1
 
 
-async def test_the_answer_to_an_old_question_is_not_written_where_the_cache_is_behind(world):
-    world.provider()
-    world.metric()
-    first = world.questions.said["cpus"] = asyncio.get_running_loop().create_future()
-    await world.look()
-    world.edit(query="more")
+async def test_the_answer_to_an_old_question_is_not_written_where_the_cache_is_behind(metered):
+    first = metered.questions.said["cpus"] = asyncio.get_running_loop().create_future()
+    await metered.look()
+    metered.edit(query="more")
     first.set_result(answer(4))
     await settle()
     with pytest.raises(ConflictError):
-        await world.metrics.reconcile("prod/cpus")
-    assert world.status() == {}
+        await metered.metrics.reconcile("prod/cpus")
+    assert metered.status() == {}
 
 
-async def test_the_answer_for_an_object_of_the_same_name_is_not_written(world):
-    world.provider()
-    world.metric()
-    first = world.questions.said["cpus"] = asyncio.get_running_loop().create_future()
-    await world.look()
-    world.api.remove(KEPTN_METRICS, "cpus", "prod")
-    world.metric()
+async def test_the_answer_for_an_object_of_the_same_name_is_not_written(metered):
+    first = metered.questions.said["cpus"] = asyncio.get_running_loop().create_future()
+    await metered.look()
+    metered.api.remove(KEPTN_METRICS, "cpus", "prod")
+    metered.metric()
     first.set_result(answer(4))
     await settle()
     with pytest.raises(ConflictError):
-        await world.metrics.reconcile("prod/cpus")
-    assert world.status() == {}
+        await metered.metrics.reconcile("prod/cpus")
+    assert metered.status() == {}
 
 
-async def test_a_label_set_meanwhile_costs_no_conflict(world):
-    world.provider()
-    world.metric()
-    first = world.questions.said["cpus"] = asyncio.get_running_loop().create_future()
-    await world.look()
-    world.metric(labels={"a": "b"})
+async def test_a_label_set_meanwhile_costs_no_conflict(metered):
+    first = metered.questions.said["cpus"] = asyncio.get_running_loop().create_future()
+    await metered.look()
+    metered.metric(labels={"a": "b"})
     first.set_result(answer(4))
-    await world.answered()
-    assert world.status()["value"] == "4"
-    assert world.api.get(KEPTN_METRICS, "cpus", "prod")["metadata"]["labels"] == {"a": "b"}
+    await metered.answered()
+    assert metered.status()["value"] == "4"
+    assert metered.api.get(KEPTN_METRICS, "cpus", "prod")["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_a_value_is_not_kept_as_one_of_another_query(world):
-    world.provider()
-    world.metric()
-    await world.look()
-    world.questions.said["wrong("] = BadQueryError("parse error")
-    world.edit(query="wrong(")
-    await world.look(1)
-    assert world.status() == {"errMsg": "parse error"}
+async def test_a_value_is_not_kept_as_one_of_another_query(metered):
+    await metered.look()
+    metered.questions.said["wrong("] = BadQueryError("parse error")
+    metered.edit(query="wrong(")
+    await metered.look(1)
+    assert metered.status() == {"errMsg": "parse error"}
 
 
 @pytest.mark.parametrize("text", ["parse error", "connection refused"])
-async def test_nor_is_one_whose_last_fetch_failed(world, text):
-    world.provider()
-    world.metric()
-    await world.look()
-    world.questions.said["cpus"] = UnreachableError("connection refused")
-    await world.look(61)
-    world.questions.said["wrong("] = BadQueryError(text)
-    world.edit(query="wrong(")
-    await world.look(1)
-    assert world.status() == {"errMsg": text}
+async def test_nor_is_one_whose_last_fetch_failed(metered, text):
+    await metered.look()
+    metered.questions.said["cpus"] = UnreachableError("connection refused")
+    await metered.look(61)
+    metered.questions.said["wrong("] = BadQueryError(text)
+    metered.edit(query="wrong(")
+    await metered.look(1)
+    assert metered.status() == {"errMsg": text}
 
 
 async def test_nor_are_stored_results(world):
-    world.provider()
     span = {"interval": "3m", "storedResults": 3}
     world.metric(range=span)
     await world.look()
@@ -487,37 +452,32 @@ async def test_nor_are_stored_results(world):
     assert world.writes == writes
 
 
-async def test_a_metric_that_is_gone_is_forgotten(world):
-    world.provider()
-    world.metric()
-    hanging = world.questions.said["cpus"] = asyncio.get_running_loop().create_future()
-    await world.look()
-    world.api.remove(KEPTN_METRICS, "cpus", "prod")
-    world.sync()
-    assert list(world.metrics.due(["prod/cpus"])) == ["prod/cpus"]
-    assert await world.look() is None
+async def test_a_metric_that_is_gone_is_forgotten(metered):
+    hanging = metered.questions.said["cpus"] = asyncio.get_running_loop().create_future()
+    await metered.look()
+    metered.api.remove(KEPTN_METRICS, "cpus", "prod")
+    metered.sync()
+    assert list(metered.metrics.due(["prod/cpus"])) == ["prod/cpus"]
+    assert await metered.look() is None
     await settle()
     assert hanging.cancelled()
-    assert list(world.metrics.due(["prod/cpus"])) == []
-    assert world.writes == 0
+    assert list(metered.metrics.due(["prod/cpus"])) == []
+    assert metered.writes == 0
 
 
-async def test_a_metric_that_went_before_its_answer_harms_nothing(world):
-    world.provider()
-    world.metric()
-    first = world.questions.said["cpus"] = asyncio.get_running_loop().create_future()
-    await world.look()
-    world.api.remove(KEPTN_METRICS, "cpus", "prod")
+async def test_a_metric_that_went_before_its_answer_harms_nothing(metered):
+    first = metered.questions.said["cpus"] = asyncio.get_running_loop().create_future()
+    await metered.look()
+    metered.api.remove(KEPTN_METRICS, "cpus", "prod")
     first.set_result(answer(4))
     await settle()
     # The watch has not told yet; should it be there after all, it is looked at again.
-    assert await world.metrics.reconcile("prod/cpus") == 5.0
-    assert world.events.sent == []
+    assert await metered.metrics.reconcile("prod/cpus") == 5.0
+    assert metered.events.sent == []
 
 
 @pytest.mark.parametrize("error", [UnreachableError("refused"), NoValuesError("no values")])
 async def test_what_may_pass_is_tried_again_ever_later(world, error):
-    world.provider()
     # Slots that are far apart.
     world.metric(fetchIntervalSeconds=3600)
     await world.look()
@@ -543,24 +503,20 @@ async def test_what_may_pass_is_tried_again_ever_later(world, error):
 
 
 async def test_a_slot_is_used_though_the_next_try_would_come_later(world):
-    world.provider()
     world.metric(fetchIntervalSeconds=2)
     world.questions.said["cpus"] = UnreachableError("refused")
     for _ in range(5):
         assert 0 < await world.look(2) <= 2
 
 
-async def test_the_wait_that_a_provider_asks_for_is_kept_beyond_the_slot(world):
-    world.provider()
-    world.metric()
-    world.questions.said["cpus"] = ThrottledError("asked too often", 300.0)
-    assert await world.look() == pytest.approx(300, abs=1e-3)
-    assert await world.look(299) == pytest.approx(1, abs=1e-3)
-    assert world.asked == 1
+async def test_the_wait_that_a_provider_asks_for_is_kept_beyond_the_slot(metered):
+    metered.questions.said["cpus"] = ThrottledError("asked too often", 300.0)
+    assert await metered.look() == pytest.approx(300, abs=1e-3)
+    assert await metered.look(299) == pytest.approx(1, abs=1e-3)
+    assert metered.asked == 1
 
 
 async def test_what_does_not_pass_waits_for_the_slot(world):
-    world.provider()
     world.metric(fetchIntervalSeconds=3600)
     await world.look()
     world.edit(query="wrong(")
@@ -571,7 +527,6 @@ async def test_what_does_not_pass_waits_for_the_slot(world):
 
 
 async def test_credentials_are_tried_again_within_a_minute(world):
-    world.provider()
     world.metric(fetchIntervalSeconds=3600)
     world.questions.said["cpus"] = BadCredentialsError("secret token not found")
     waits = [await world.look(), await world.look(60)]
@@ -580,40 +535,33 @@ async def test_credentials_are_tried_again_within_a_minute(world):
     assert world.writes == 1
 
 
-async def test_a_provider_that_is_away_in_several_ways_is_one_event(world):
-    world.provider()
-    world.metric()
+async def test_a_provider_that_is_away_in_several_ways_is_one_event(metered):
     for error in (TimedOutError("late"), UnreachableError("refused"), TimedOutError("late")):
-        world.questions.said["cpus"] = error
-        await world.look(61)
-        assert world.status()["errMsg"] == str(error)
-    assert world.events.of("MetricFetchFailed") == ["late"]
-    world.questions.said["cpus"] = NotFiniteError("the value is NaN")
-    await world.look(61)
-    assert world.events.of("MetricFetchFailed") == ["late", "the value is NaN"]
+        metered.questions.said["cpus"] = error
+        await metered.look(61)
+        assert metered.status()["errMsg"] == str(error)
+    assert metered.events.of("MetricFetchFailed") == ["late"]
+    metered.questions.said["cpus"] = NotFiniteError("the value is NaN")
+    await metered.look(61)
+    assert metered.events.of("MetricFetchFailed") == ["late", "the value is NaN"]
 
 
-async def test_who_is_turned_away_while_a_provider_hangs_has_nothing_new_to_say(world):
-    world.provider()
-    world.metric()
-    world.questions.said["cpus"] = TimedOutError("late")
-    await world.look()
-    world.questions.said["cpus"] = ThrottledError("16 queries are unanswered")
-    await world.look(61)
-    assert world.status() == {"errMsg": "late"}
-    assert world.writes == 1
+async def test_who_is_turned_away_while_a_provider_hangs_has_nothing_new_to_say(metered):
+    metered.questions.said["cpus"] = TimedOutError("late")
+    await metered.look()
+    metered.questions.said["cpus"] = ThrottledError("16 queries are unanswered")
+    await metered.look(61)
+    assert metered.status() == {"errMsg": "late"}
+    assert metered.writes == 1
 
 
-async def test_a_question_that_breaks_is_a_fault_and_nothing_of_it_is_shown(world, capfd):
-    world.provider()
-    world.metric()
-    world.questions.said["cpus"] = ValueError("token 8c1f")
-    assert await world.look() == pytest.approx(5, abs=1e-3)
-    assert world.status() == {"errMsg": "the query failed: see the log of the controller"}
+async def test_a_question_that_breaks_is_a_fault_and_nothing_of_it_is_shown(metered, capfd):
+    metered.questions.said["cpus"] = ValueError("token 8c1f")
+    assert await metered.look() == pytest.approx(5, abs=1e-3)
+    assert metered.status() == {"errMsg": "the query failed: see the log of the controller"}
 
 
 async def test_one_provider_that_hangs_delays_no_other(world):
-    world.provider()
     world.questions.said["hung"] = asyncio.get_running_loop().create_future()
     for number in range(1000):
         world.metric(f"hung-{number}", query="hung" if number else "cpus")
@@ -626,7 +574,6 @@ async def test_one_provider_that_hangs_delays_no_other(world):
 
 
 async def test_the_same_question_is_asked_once_for_all(world):
-    world.provider()
     names = [f"cpus-{number}" for number in range(100)]
     for name in names:
         world.metric(name)
@@ -648,7 +595,6 @@ async def test_the_same_question_is_asked_once_for_all(world):
 
 
 async def test_an_answer_is_used_once(world):
-    world.provider()
     world.metric("other", fetchIntervalSeconds=3600)
     world.metric(fetchIntervalSeconds=1)
     await world.look(0, "other")
@@ -689,7 +635,6 @@ async def test_what_is_kept_no_more_makes_room(monkeypatch):
 
 
 async def test_faults_are_shared_as_well(world):
-    world.provider()
     world.questions.said["cpus"] = UnreachableError("refused")
     for number in range(10):
         world.metric(f"cpus-{number}")
@@ -700,7 +645,6 @@ async def test_faults_are_shared_as_well(world):
 
 
 async def test_after_a_restart_only_what_was_missed_is_asked(world):
-    world.provider()
     for number in range(30):
         world.metric(f"m-{number}", query=f"query {number}")
     waits = {}
@@ -720,7 +664,6 @@ async def test_after_a_restart_only_what_was_missed_is_asked(world):
 
 
 async def test_faults_are_asked_again_after_a_restart_not_all_at_once_and_not_told_again(world):
-    world.provider()
     world.questions.said["cpus"] = UnreachableError("refused")
     for number in range(50):
         world.metric(f"cpus-{number}")
@@ -740,7 +683,6 @@ async def test_faults_are_asked_again_after_a_restart_not_all_at_once_and_not_to
 
 
 async def test_another_interval_counts_from_the_last_fetch(world):
-    world.provider()
     world.metric(fetchIntervalSeconds=3600)
     await world.look()
     world.edit(fetchIntervalSeconds=10)
@@ -755,44 +697,37 @@ async def test_another_interval_counts_from_the_last_fetch(world):
     assert world.asked == 2
 
 
-async def test_an_interval_that_changes_while_an_answer_is_awaited(world):
-    world.provider()
-    world.metric()
-    first = world.questions.said["cpus"] = asyncio.get_running_loop().create_future()
-    await world.look()
-    world.edit(fetchIntervalSeconds=0)
-    assert await world.look() is None
+async def test_an_interval_that_changes_while_an_answer_is_awaited(metered):
+    first = metered.questions.said["cpus"] = asyncio.get_running_loop().create_future()
+    await metered.look()
+    metered.edit(fetchIntervalSeconds=0)
+    assert await metered.look() is None
     first.set_result(answer(4))
-    wait = await world.answered()
+    wait = await metered.answered()
     assert wait == 0
-    assert await world.look() is None
-    assert world.status()["value"] == "4"
-    assert world.status()["errMsg"].startswith("fetchIntervalSeconds is 0")
+    assert await metered.look() is None
+    assert metered.status()["value"] == "4"
+    assert metered.status()["errMsg"].startswith("fetchIntervalSeconds is 0")
 
 
-async def test_a_clock_that_is_put_back_delays_nothing(world):
-    world.provider()
-    world.metric()
-    await world.look()
-    await world.look(60)
-    assert world.asked == 2
-    assert await world.look(-3600) <= 60
-    assert world.asked == 3
+async def test_a_clock_that_is_put_back_delays_nothing(metered):
+    await metered.look()
+    await metered.look(60)
+    assert metered.asked == 2
+    assert await metered.look(-3600) <= 60
+    assert metered.asked == 3
 
 
-async def test_what_could_not_be_written_is_written_later_without_a_further_question(world):
-    world.provider()
-    world.metric()
-    world.api.fail_next("patch", "keptnmetrics", status=500)
+async def test_what_could_not_be_written_is_written_later_without_a_further_question(metered):
+    metered.api.fail_next("patch", "keptnmetrics", status=500)
     with pytest.raises(ServerError):
-        await world.look()
-    await world.look(3)
-    assert world.asked == 1
-    assert world.status()["lastUpdated"] == stamp(START)
+        await metered.look()
+    await metered.look(3)
+    assert metered.asked == 1
+    assert metered.status()["lastUpdated"] == stamp(START)
 
 
 async def test_a_large_answer_is_no_burden_for_the_cache(world):
-    world.provider()
     world.questions.said["cpus"] = answer(4, raw=b"x" * 2_000_000)
     world.metric()
     await world.look()
@@ -809,7 +744,6 @@ async def test_a_large_answer_is_no_burden_for_the_cache(world):
 
 
 async def test_slots_of_many_questions_are_spread_over_the_interval(world):
-    world.provider()
     seconds = Counter()
     for number in range(300):
         world.metric(f"m-{number}", query=f"query {number}")
@@ -819,7 +753,6 @@ async def test_slots_of_many_questions_are_spread_over_the_interval(world):
 
 
 async def test_a_query_that_was_edited_while_nobody_led_is_asked_at_once(world):
-    world.provider()
     world.questions.said["cpus"] = answer(4)
     world.questions.said["other"] = answer(9)
     world.metric(fetchIntervalSeconds=3600)
@@ -831,7 +764,6 @@ async def test_a_query_that_was_edited_while_nobody_led_is_asked_at_once(world):
 
 
 async def test_an_old_sample_has_its_own_time(world):
-    world.provider()
     old = START - timedelta(hours=1)
     world.questions.said["cpus"] = Answer("4", (Sample(old.timestamp(), 4.0),), b'"4"')
     world.metric()

@@ -10,8 +10,7 @@ from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.apps import Apps
 from harbourmaster.lifecycle.model import App
 from helpers.gated import PROD, Dying, names, put
-from helpers.lifecycle import context_of, running
-from helpers.patience import PATIENCE
+from helpers.lifecycle import context_of, running, told
 
 FIRST, SECOND, THIRD = "6b86b273", "d4735e3a", "4e074085"
 
@@ -47,22 +46,13 @@ def set_status(api, name, text):
 
 async def current(world, api, text):
     await world.until(
-        lambda: api.get(APPS, "shop", PROD).get("status", {}).get("currentVersion") == text,
-        patience=5.0,
+        lambda: api.get(APPS, "shop", PROD).get("status", {}).get("currentVersion") == text
     )
 
 
 async def there(world, api, name):
-    await world.until(lambda: f"shop-{name}" in names(api, APP_VERSIONS), patience=5.0)
-    await world.until(
-        lambda: f"{PROD}/shop-{name}" in world.caches.app_versions.store, patience=5.0
-    )
-
-
-async def told(world, reason):
-    async with asyncio.timeout(PATIENCE):
-        while reason not in world.signals.reasons:  # noqa: ASYNC110 - signals wake nobody
-            await asyncio.sleep(0.01)
+    await world.until(lambda: f"shop-{name}" in names(api, APP_VERSIONS))
+    await world.until(lambda: f"{PROD}/shop-{name}" in world.caches.app_versions.store)
 
 
 async def test_versions_by_generation(api, client):
@@ -74,20 +64,17 @@ async def test_versions_by_generation(api, client):
         api.put(APP_CONTEXTS, context("cool"))
         change(api, version="2.0")
         await current(world, api, "2.0")
-        await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated", patience=5.0)
-        await world.until(
-            lambda: world.caches.app_versions.store.get(f"{PROD}/shop-2.0-{SECOND}"), patience=5.0
-        )
+        await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated")
+        await world.until(lambda: world.caches.app_versions.store.get(f"{PROD}/shop-2.0-{SECOND}"))
         set_status(api, f"2.0-{SECOND}", "Succeeded")
         await world.until(
             lambda: (
                 world.caches.app_versions.store.get(f"{PROD}/shop-2.0-{SECOND}").status.is_finished
-            ),
-            patience=5.0,
+            )
         )
         change(api, revision=2)
         await there(world, api, f"2.0-{THIRD}")
-        await world.until(lambda: status(api, f"2.0-{SECOND}") == "Deprecated", patience=5.0)
+        await world.until(lambda: status(api, f"2.0-{SECOND}") == "Deprecated")
     second = version(api, f"2.0-{SECOND}")
     assert (second["spec"]["previousVersion"], second["spec"]["preDeploymentTasks"]) == (
         "1.0",
@@ -115,9 +102,7 @@ async def test_metadata_alone_changes_nothing(api, client):
         found = api.get(APPS, "shop", PROD)
         metadata = {**found["metadata"], "labels": {"a": "b"}}
         api.put(APPS, {**found, "metadata": metadata})
-        await world.until(
-            lambda: world.caches.apps.store.get(f"{PROD}/shop").metadata.labels, patience=5.0
-        )
+        await world.until(lambda: world.caches.apps.store.get(f"{PROD}/shop").metadata.labels)
     assert names(api, APP_VERSIONS) == [f"shop-1.0-{FIRST}"]
 
 
@@ -142,7 +127,7 @@ async def test_a_version_of_a_former_app_goes_first(api, client):
     put(api, APP_VERSIONS, {"metadata": metadata, "spec": {"appName": "shop", "version": "1.0"}})
     put(api, APPS, app())
     async with running(client, watches.APPS) as world:
-        await world.until(lambda: len(world.caches.apps.store), patience=5.0)
+        await world.until(lambda: len(world.caches.apps.store))
         api.remove(APP_VERSIONS, f"shop-1.0-{FIRST}", PROD)
         await current(world, api, "1.0")
     assert version(api, f"1.0-{FIRST}")["metadata"]["uid"] != "v-0"
@@ -182,7 +167,7 @@ async def test_missing_rights_are_told_and_tried_again(api, client, verb, reason
         await told(world, reason)
         api.heal()
         await current(world, api, "2.0")
-        await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated", patience=5.0)
+        await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -197,11 +182,11 @@ async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at,
         if api.get(APPS, "shop", PROD)["spec"]["version"] == "1.0":
             change(api, version="2.0")
         await current(world, api, "2.0")
-        await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated", patience=5.0)
+        await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated")
         if api.get(APPS, "shop", PROD)["spec"]["revision"] == 1:
             change(api, revision=2)
         await there(world, api, f"2.0-{THIRD}")
-        await world.until(lambda: status(api, f"2.0-{SECOND}") == "Deprecated", patience=5.0)
+        await world.until(lambda: status(api, f"2.0-{SECOND}") == "Deprecated")
 
     async with running(dying, watches.APPS) as world:
         died = asyncio.create_task(dying.died.wait())
@@ -216,13 +201,11 @@ async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at,
                 await steps(world)
             else:
                 await current(world, api, "2.0")
-                await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated", patience=5.0)
+                await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated")
                 if api.get(APPS, "shop", PROD)["spec"]["revision"] == 1:
                     change(api, revision=2)
                 await there(world, api, f"2.0-{THIRD}")
-                await world.until(
-                    lambda: status(api, f"2.0-{SECOND}") == "Deprecated", patience=5.0
-                )
+                await world.until(lambda: status(api, f"2.0-{SECOND}") == "Deprecated")
     assert names(api, APP_VERSIONS) == [
         f"shop-1.0-{FIRST}",
         f"shop-2.0-{THIRD}",

@@ -9,8 +9,7 @@ from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from harbourmaster.controller.lifecycle import watches
 from harbourmaster.kube.errors import GoneError
 from helpers.gated import CREATED, PROD, Dying, names, put
-from helpers.lifecycle import running
-from helpers.patience import PATIENCE
+from helpers.lifecycle import running, told
 
 SINGLE = {"keptn.sh/app-type": "single-service"}
 MANAGED = {"app.kubernetes.io/managed-by": "keptn"}
@@ -47,13 +46,7 @@ def entries(api):
 
 
 async def done(world, api):
-    await world.until(lambda: not names(api, APP_CREATION_REQUESTS), patience=5.0)
-
-
-async def told(world, reason):
-    async with asyncio.timeout(PATIENCE):
-        while reason not in world.signals.reasons:  # noqa: ASYNC110 - signals wake nobody
-            await asyncio.sleep(0.01)
+    await world.until(lambda: not names(api, APP_CREATION_REQUESTS))
 
 
 def only(client, **options):

@@ -80,14 +80,14 @@ async def flow(api, client, at=0, *, after=False):
 
     async with running(dying, **options) as world:
         died = asyncio.create_task(dying.died.wait())
-        ended = asyncio.create_task(world.until(done, patience=5.0))
+        ended = asyncio.create_task(world.until(done))
         await asyncio.wait([died, ended], return_when=asyncio.FIRST_COMPLETED)
         died.cancel()
         ended.cancel()
         await asyncio.gather(died, ended, return_exceptions=True)
     if dying.died.is_set():
         async with running(Dying(client, api), **options) as world:
-            await world.until(done, patience=5.0)
+            await world.until(done)
     return dying.writes
 
 

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle import watches
 from helpers.gated import PROD, names, owners_of, put, version_of, workload_of
-from helpers.lifecycle import running
-from helpers.patience import PATIENCE
+from helpers.lifecycle import running, told
 
 
 @pytest.fixture(autouse=True)
@@ -35,15 +32,8 @@ def change(api, name="shop-waiter", **spec):
 
 async def current(world, api, text, name="shop-waiter"):
     await world.until(
-        lambda: workload_of(api, name).get("status", {}).get("currentVersion") == text,
-        patience=5.0,
+        lambda: workload_of(api, name).get("status", {}).get("currentVersion") == text
     )
-
-
-async def told(world, reason):
-    async with asyncio.timeout(PATIENCE):
-        while reason not in world.signals.reasons:  # noqa: ASYNC110 - signals wake nobody
-            await asyncio.sleep(0.01)
 
 
 async def test_each_version_follows_from_the_one_before(api, client):
@@ -69,9 +59,7 @@ async def test_a_changed_spec_is_handed_on_and_what_is_done_stays(api, client):
         api.put(WORKLOAD_VERSIONS, {**version_of(api), "status": done})
         reference = {"uid": "rs-2", "kind": "ReplicaSet", "name": "waiter-2"}
         change(api, resourceReference=reference, preDeploymentTasks=["b"])
-        await world.until(
-            lambda: version_of(api)["spec"]["resourceReference"] == reference, patience=5.0
-        )
+        await world.until(lambda: version_of(api)["spec"]["resourceReference"] == reference)
     found = version_of(api)
     assert found["spec"]["preDeploymentTasks"] == ["b"]
     assert found["status"] == done
@@ -117,11 +105,10 @@ async def test_a_version_deleted_by_hand_comes_again(api, client):
     async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0")
         before = version_of(api)["metadata"]["uid"]
-        await world.until(lambda: len(world.caches.workload_versions.store), patience=5.0)
+        await world.until(lambda: len(world.caches.workload_versions.store))
         api.remove(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
         await world.until(
-            lambda: names(api, WORKLOAD_VERSIONS) and version_of(api)["metadata"]["uid"] != before,
-            patience=5.0,
+            lambda: names(api, WORKLOAD_VERSIONS) and version_of(api)["metadata"]["uid"] != before
         )
 
 

@@ -31,113 +31,111 @@ def one_metric(stage, value=0.5):
     stage.answers.values[GREEN] = value
 
 
+@pytest.fixture
+def measured(stage):
+    one_metric(stage)
+    return stage
+
+
 def reading(stage, name="green"):
     return stage.controller._samples.readings()[0].get(("", name))
 
 
-async def test_a_value_is_asked_for_once_in_an_interval(stage):
-    one_metric(stage)
+async def test_a_value_is_asked_for_once_in_an_interval(measured):
     for moment in (0, 3, 9, 10, 19.5, 20):
-        stage.time = moment
-        await stage.sample()
-    assert stage.answers.asked == [GREEN] * 3
-    assert reading(stage) == 0.5
+        measured.time = moment
+        await measured.sample()
+    assert measured.answers.asked == [GREEN] * 3
+    assert reading(measured) == 0.5
 
 
-async def test_a_look_that_comes_late_puts_off_no_other(stage):
-    one_metric(stage)
+async def test_a_look_that_comes_late_puts_off_no_other(measured):
     for moment in (0, 10.5, 20, 45, 54.9):
-        stage.time = moment
-        await stage.sample()
-    assert stage.answers.asked == [GREEN] * 4
+        measured.time = moment
+        await measured.sample()
+    assert measured.answers.asked == [GREEN] * 4
 
 
-async def test_metrics_that_ask_the_same_share_the_answer(stage):
-    one_metric(stage)
-    stage.metric("verdant", "prom", query="green")
-    stage.berth("two", metrics=weights(verdant=1))
-    await stage.sample()
-    assert stage.answers.asked == [GREEN]
-    assert reading(stage) == reading(stage, "verdant") == 0.5
+async def test_metrics_that_ask_the_same_share_the_answer(measured):
+    measured.metric("verdant", "prom", query="green")
+    measured.berth("two", metrics=weights(verdant=1))
+    await measured.sample()
+    assert measured.answers.asked == [GREEN]
+    assert reading(measured) == reading(measured, "verdant") == 0.5
 
 
-async def test_what_nobody_names_is_not_asked_for(stage):
-    one_metric(stage)
-    stage.metric("idle", "prom")
-    stage.static(fixed=0.5)
-    stage.berth("two", metrics=weights(fixed=1))
-    await stage.sample()
-    assert stage.answers.asked == [GREEN]
-    stage.change(CLUSTERS, "one", metrics=weights(idle=1))
-    stage.answers.values["prom", "idle"] = 0.1
-    stage.time = 10
-    await stage.sample()
-    assert stage.answers.asked == [GREEN, ("prom", "idle")]
-    assert reading(stage) is None
-    assert list(stage.controller._samples.held) == [Query(("", "prom"), "idle")]
+async def test_what_nobody_names_is_not_asked_for(measured):
+    measured.metric("idle", "prom")
+    measured.static(fixed=0.5)
+    measured.berth("two", metrics=weights(fixed=1))
+    await measured.sample()
+    assert measured.answers.asked == [GREEN]
+    measured.change(CLUSTERS, "one", metrics=weights(idle=1))
+    measured.answers.values["prom", "idle"] = 0.1
+    measured.time = 10
+    await measured.sample()
+    assert measured.answers.asked == [GREEN, ("prom", "idle")]
+    assert reading(measured) is None
+    assert list(measured.controller._samples.held) == [Query(("", "prom"), "idle")]
 
 
-async def test_a_decision_waits_a_moment_for_the_first_value_and_never_again(stage):
-    one_metric(stage)
-    stage.ship()
-    assert await stage.look() == FIRST_WAIT
-    await stage.sample()
-    assert stage.told == [{"ns"}]
-    await stage.look()
-    assert stage.on() == "one"
+async def test_a_decision_waits_a_moment_for_the_first_value_and_never_again(measured):
+    measured.ship()
+    assert await measured.look() == FIRST_WAIT
+    await measured.sample()
+    assert measured.told == [{"ns"}]
+    await measured.look()
+    assert measured.on() == "one"
 
 
-async def test_one_provider_that_hangs_delays_no_decision_of_others(stage):
-    one_metric(stage)
-    stage.prometheus("hung")
-    stage.metric("slow", "hung")
-    stage.berth("two", metrics=weights(slow=1))
-    stage.ship()
-    await stage.sample()
+async def test_one_provider_that_hangs_delays_no_decision_of_others(measured):
+    measured.prometheus("hung")
+    measured.metric("slow", "hung")
+    measured.berth("two", metrics=weights(slow=1))
+    measured.ship()
+    await measured.sample()
     # It may be about to answer.
-    assert await stage.look() == FIRST_WAIT
-    stage.time = FIRST_WAIT
-    await stage.look()
-    assert stage.on() == "one"
-    out = stage.status()["lastDecision"]["candidates"][1]
+    assert await measured.look() == FIRST_WAIT
+    measured.time = FIRST_WAIT
+    await measured.look()
+    assert measured.on() == "one"
+    out = measured.status()["lastDecision"]["candidates"][1]
     assert out["reason"].startswith("UnreachableMetricsProvider")
     # From now on nobody waits, and the other one is asked in its time.
-    stage.ship("next")
-    stage.time = 12
-    await stage.sample()
-    await stage.look("next")
-    assert stage.on("next") == "one"
-    assert stage.answers.asked.count(GREEN) == 2
-    assert stage.answers.asked.count(("hung", "slow")) == 1
+    measured.ship("next")
+    measured.time = 12
+    await measured.sample()
+    await measured.look("next")
+    assert measured.on("next") == "one"
+    assert measured.answers.asked.count(GREEN) == 2
+    assert measured.answers.asked.count(("hung", "slow")) == 1
 
 
-async def test_a_value_counts_until_it_is_too_old(stage):
-    one_metric(stage)
-    await stage.sample()
-    stage.answers.values[GREEN] = None
-    stage.time = 10
-    await stage.sample()
-    stage.time = 29
-    assert reading(stage) == 0.5
-    stage.told.clear()
-    stage.time = 30
-    assert reading(stage) == MetricFault("UnreachableMetricsProvider", "no answer for 30 s")
-    await stage.sample()
+async def test_a_value_counts_until_it_is_too_old(measured):
+    await measured.sample()
+    measured.answers.values[GREEN] = None
+    measured.time = 10
+    await measured.sample()
+    measured.time = 29
+    assert reading(measured) == 0.5
+    measured.told.clear()
+    measured.time = 30
+    assert reading(measured) == MetricFault("UnreachableMetricsProvider", "no answer for 30 s")
+    await measured.sample()
     # Whom it concerns is told, once.
-    await stage.sample()
-    assert stage.told == [{"ns"}]
+    await measured.sample()
+    assert measured.told == [{"ns"}]
 
 
-async def test_the_look_at_which_a_value_gets_too_old_comes_by_itself(stage):
-    one_metric(stage)
-    (key,) = stage.sampler.due(None)
-    await stage.sampler.reconcile(key)
+async def test_the_look_at_which_a_value_gets_too_old_comes_by_itself(measured):
+    (key,) = measured.sampler.due(None)
+    await measured.sampler.reconcile(key)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert await stage.sampler.reconcile(key) == pytest.approx(10, abs=0.1)
-    stage.answers.values[GREEN] = None
-    stage.time = 10
-    assert await stage.sampler.reconcile(key) == pytest.approx(20, abs=0.1)
+    assert await measured.sampler.reconcile(key) == pytest.approx(10, abs=0.1)
+    measured.answers.values[GREEN] = None
+    measured.time = 10
+    assert await measured.sampler.reconcile(key) == pytest.approx(20, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -148,24 +146,23 @@ async def test_the_look_at_which_a_value_gets_too_old_comes_by_itself(stage):
         (NoValuesError("no values in query result"), False),
     ],
 )
-async def test_a_provider_that_says_there_is_none_is_believed_at_once(stage, error, kept):
-    one_metric(stage)
-    await stage.sample()
-    stage.answers.values[GREEN] = error
-    stage.time = 10
-    await stage.sample()
-    found = reading(stage)
+async def test_a_provider_that_says_there_is_none_is_believed_at_once(measured, error, kept):
+    await measured.sample()
+    measured.answers.values[GREEN] = error
+    measured.time = 10
+    await measured.sample()
+    found = reading(measured)
     if kept:
         assert found == 0.5
-        stage.time = 30
-        assert reading(stage).reason == "UnreachableMetricsProvider"
-        assert str(error) in reading(stage).message
+        measured.time = 30
+        assert reading(measured).reason == "UnreachableMetricsProvider"
+        assert str(error) in reading(measured).message
     else:
         assert found == MetricFault("InvalidMetric", f"'prom' has no value 'green': {error}")
-    stage.answers.values[GREEN] = 0.7
-    stage.time = 40
-    await stage.sample()
-    assert reading(stage) == 0.7
+    measured.answers.values[GREEN] = 0.7
+    measured.time = 40
+    await measured.sample()
+    assert reading(measured) == 0.7
 
 
 async def test_an_error_on_the_first_question_is_no_value(stage):
@@ -187,32 +184,30 @@ async def test_a_bug_in_a_provider_is_a_fault_of_that_metric_alone(stage):
     assert reading(stage) == 0.5
 
 
-async def test_another_provider_under_the_name_is_asked_anew(stage):
-    one_metric(stage)
-    await stage.sample()
-    stage.change(GLOBAL_PROVIDERS, "prom", prometheus={"url": "http://other.example.com"})
-    stage.answers.values[GREEN] = 0.9
-    stage.time = 1
-    await stage.sample()
-    assert reading(stage) == 0.9
-    stage.remove(GLOBAL_PROVIDERS, "prom")
-    await stage.sample()
-    assert stage.controller._samples.held == {}
-    stage.ship()
-    await stage.look()
-    assert "UnknownMetricsProvider" in stage.condition()["message"]
+async def test_another_provider_under_the_name_is_asked_anew(measured):
+    await measured.sample()
+    measured.change(GLOBAL_PROVIDERS, "prom", prometheus={"url": "http://other.example.com"})
+    measured.answers.values[GREEN] = 0.9
+    measured.time = 1
+    await measured.sample()
+    assert reading(measured) == 0.9
+    measured.remove(GLOBAL_PROVIDERS, "prom")
+    await measured.sample()
+    assert measured.controller._samples.held == {}
+    measured.ship()
+    await measured.look()
+    assert "UnknownMetricsProvider" in measured.condition()["message"]
 
 
-async def test_only_another_reading_wakes_anybody(stage):
-    one_metric(stage)
+async def test_only_another_reading_wakes_anybody(measured):
     for moment in (0, 10, 20):
-        stage.time = moment
-        await stage.sample()
-    assert stage.told == [{"ns"}]
-    stage.answers.values[GREEN] = 0.6
-    stage.time = 30
-    await stage.sample()
-    assert stage.told == [{"ns"}, {"ns"}]
+        measured.time = moment
+        await measured.sample()
+    assert measured.told == [{"ns"}]
+    measured.answers.values[GREEN] = 0.6
+    measured.time = 30
+    await measured.sample()
+    assert measured.told == [{"ns"}, {"ns"}]
 
 
 async def test_the_end_of_a_term_leaves_nothing(stage):

@@ -13,7 +13,7 @@ from harbourmaster.controller.registry import CONTROLLERS
 from harbourmaster.controller.rescheduling.controller import RescheduleController
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from helpers.evicting import HOME, QUICK, EvictingApi
+from helpers.evicting import HOME, QUICK, EvictingApi, full
 from helpers.virtual_time import LoopbackLoop
 
 
@@ -25,6 +25,12 @@ def pytest_asyncio_loop_factories():
 async def api():
     async with EvictingApi() as found:
         yield found
+
+
+@pytest.fixture
+def full_api(api):
+    full(api)
+    return api
 
 
 @pytest.fixture

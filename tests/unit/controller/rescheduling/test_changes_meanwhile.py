@@ -48,39 +48,36 @@ def change(api, resource, name, namespace="", **parts):
     api.put(resource, {**before, **merged})
 
 
-async def test_the_log_ends_with_the_end(api, controlled, states):
-    full(api)
+async def test_the_log_ends_with_the_end(full_api, controlled, states):
     async with leading(controlled()):
-        await until(api.evicted)
-        api.remove(PODS, "v1", "default")
+        await until(full_api.evicted)
+        full_api.remove(PODS, "v1", "default")
         await until(lambda: states[-1][0] == "BIND")
-        api.bind()
-        await until(api.is_clean)
+        full_api.bind()
+        await until(full_api.is_clean)
         await asyncio.sleep(0.3)
     assert [state for state, _ in states][-4:] == ["VERIFY", "EVICT", "DRAIN", "BIND"]
 
 
-async def test_the_log_says_why_a_plan_was_given_up(api, controlled, states):
-    full(api)
+async def test_the_log_says_why_a_plan_was_given_up(full_api, controlled, states):
     async with leading(controlled(verifyDelaySeconds=0.3)):
         await until(lambda: states and states[-1][0] == "VERIFY")
-        change(api, NODES, "n1", spec={"unschedulable": True})
+        change(full_api, NODES, "n1", spec={"unschedulable": True})
         await until(lambda: states[-1][0] == "NOFIT")
     (why,) = {why for state, why in states if state == "DETECTED" and why}
     assert "node is cordoned" in why
-    assert api.evictions == []
+    assert full_api.evictions == []
 
 
-async def test_who_is_to_stay_by_now_stays(api, controlled):
-    full(api)
-    api.answers["v1"] = [BUSY]
+async def test_who_is_to_stay_by_now_stays(full_api, controlled):
+    full_api.answers["v1"] = [BUSY]
     async with leading(controlled()):
-        await until(api.evicted)
-        change(api, PODS, "v1", "default", metadata={"labels": {NEVER_EVICT: "true"}})
-        await until(lambda: "v0" in api.evicted())
-        count = api.evicted().count("v1")
+        await until(full_api.evicted)
+        change(full_api, PODS, "v1", "default", metadata={"labels": {NEVER_EVICT: "true"}})
+        await until(lambda: "v0" in full_api.evicted())
+        count = full_api.evicted().count("v1")
         await asyncio.sleep(0.8)
-        assert api.evicted().count("v1") == count
+        assert full_api.evicted().count("v1") == count
 
 
 @pytest.mark.parametrize(
@@ -91,31 +88,29 @@ async def test_who_is_to_stay_by_now_stays(api, controlled):
         {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
     ],
 )
-async def test_nobody_goes_from_a_node_that_closes(api, controlled, parts):
-    full(api)
-    api.answers["v1"] = [BUSY]
+async def test_nobody_goes_from_a_node_that_closes(full_api, controlled, parts):
+    full_api.answers["v1"] = [BUSY]
     async with leading(controlled()):
-        await until(api.evicted)
-        change(api, NODES, "n1", **parts)
-        await until(api.is_clean)
-        count = len(api.evictions)
+        await until(full_api.evicted)
+        change(full_api, NODES, "n1", **parts)
+        await until(full_api.is_clean)
+        count = len(full_api.evictions)
         await asyncio.sleep(0.8)
-        assert len(api.evictions) == count
+        assert len(full_api.evictions) == count
 
 
-async def test_who_is_finished_or_gone_is_not_evicted(api, controlled):
-    full(api)
-    api.answers["v1"] = [BUSY]
+async def test_who_is_finished_or_gone_is_not_evicted(full_api, controlled):
+    full_api.answers["v1"] = [BUSY]
     async with leading(controlled()):
-        await until(api.evicted)
-        change(api, PODS, "v1", "default", status={"phase": "Succeeded"})
+        await until(full_api.evicted)
+        change(full_api, PODS, "v1", "default", status={"phase": "Succeeded"})
         await asyncio.sleep(0.1)
-        count = len(api.evictions)
+        count = len(full_api.evictions)
         await asyncio.sleep(1)
-        assert len(api.evictions) == count
-        api.bind()
-        await until(api.is_clean)
-    assert set(api.evicted()) == {"v1"}
+        assert len(full_api.evictions) == count
+        full_api.bind()
+        await until(full_api.is_clean)
+    assert set(full_api.evicted()) == {"v1"}
 
 
 async def test_no_budget_is_violated_that_the_limit_does_not_allow(api, controlled):
@@ -134,16 +129,15 @@ async def test_no_budget_is_violated_that_the_limit_does_not_allow(api, controll
     assert [name for name, _ in api.deletions] == ["v0"]
 
 
-async def test_where_less_harm_will_do_by_now_no_more_is_done(api, controlled):
-    full(api)
-    budget(api, allowed=0)
-    api.answers["v0"] = api.answers["v1"] = [refused_by_budget()]
+async def test_where_less_harm_will_do_by_now_no_more_is_done(full_api, controlled):
+    budget(full_api, allowed=0)
+    full_api.answers["v0"] = full_api.answers["v1"] = [refused_by_budget()]
     async with leading(controlled(verifyDelaySeconds=0.3)):
-        await until(lambda: "RescheduleStarted" in told(api))
-        budget(api, allowed=1)
-        await until(api.evicted)
+        await until(lambda: "RescheduleStarted" in told(full_api))
+        budget(full_api, allowed=1)
+        await until(full_api.evicted)
         await asyncio.sleep(0.3)
-    assert api.deletions == api.marks == []
+    assert full_api.deletions == full_api.marks == []
 
 
 async def test_more_than_may_move_for_one_pod_never_do(api, controlled):
@@ -161,38 +155,38 @@ async def test_more_than_may_move_for_one_pod_never_do(api, controlled):
         assert sorted(api.evicted()) == ["v0", "v1"]
 
 
-async def test_what_others_took_is_no_mismatch(api, controlled, states):
-    full(api)
+async def test_what_others_took_is_no_mismatch(full_api, controlled, states):
     settings = {"maxVictimsPerPod": 5, "backoffSeconds": 60}
     async with leading(controlled(**settings)):
         for name, thief in (("v1", "w1"), ("w1", "w2"), ("w2", "w3")):
-            await until(lambda name=name: name in api.evicted())
+            await until(lambda name=name: name in full_api.evicted())
             # It stays where the next one is to go.
-            api.add_pod(thief)
-            api.remove(PODS, name, "default")
+            full_api.add_pod(thief)
+            full_api.remove(PODS, name, "default")
         await until(lambda: states[-1][0] == "BACKOFF")
-        await until(api.is_clean)
+        await until(full_api.is_clean)
     assert ("BACKOFF", "the room was taken by others") in states
-    assert "FitMismatch" not in told(api)
+    assert "FitMismatch" not in told(full_api)
 
 
-async def test_nobody_goes_for_one_that_has_its_place_though_the_watch_is_behind(api, controlled):
-    full(api)
-    act = api._do
+async def test_nobody_goes_for_one_that_has_its_place_though_the_watch_is_behind(
+    full_api, controlled
+):
+    act = full_api._do
 
     def bound_meanwhile(seen, resource, namespace, name, subresource):
         found = act(seen, resource, namespace, name, subresource)
-        if seen.verb == "get" and resource is PODS and name == "c" and not api.is_clean():
+        if seen.verb == "get" and resource is PODS and name == "c" and not full_api.is_clean():
             return {**found, "spec": {**found["spec"], "nodeName": "n9"}}
         return found
 
-    api._do = bound_meanwhile
+    full_api._do = bound_meanwhile
     async with leading(controlled()):
-        await until(lambda: not api.is_clean())
+        await until(lambda: not full_api.is_clean())
         await asyncio.sleep(1.5)
-        assert api.evictions == []
-        api.bind(node="n9")
-        await until(api.is_clean)
+        assert full_api.evictions == []
+        full_api.bind(node="n9")
+        await until(full_api.is_clean)
 
 
 async def test_a_scheduler_that_has_died_meanwhile_gets_no_room(api, controlled):
@@ -239,27 +233,27 @@ async def test_how_things_stand_is_not_counted_anew_for_each_of_many_pods(
     assert len(counts) < 25
 
 
-async def test_what_is_remembered_of_pods_goes_with_them(api, controlled):
-    full(api)
+async def test_what_is_remembered_of_pods_goes_with_them(full_api, controlled):
     controller = controlled(bindTimeoutSeconds=0.1, backoffSeconds=60)
     async with leading(controller):
         attempts = controller._context.history.attempts
-        uid = api.get(PODS, "c", "kube-system")["metadata"]["uid"]
-        await until(api.evicted)
-        api.remove(PODS, "v1", "default")
+        uid = full_api.get(PODS, "c", "kube-system")["metadata"]["uid"]
+        await until(full_api.evicted)
+        full_api.remove(PODS, "v1", "default")
         await until(lambda: attempts.begun(uid) == 1)
         # While nothing is done for it, nobody looks at its end.
-        api.switch("false")
+        full_api.switch("false")
         await until(lambda: not controller.caches.is_on)
         await asyncio.sleep(0.1)
         assert attempts.begun(uid) == 1
-        api.remove(PODS, "c", "kube-system")
+        full_api.remove(PODS, "c", "kube-system")
         await until(lambda: attempts.begun(uid) == 0)
 
 
-async def test_one_that_cannot_be_planned_for_keeps_no_other_waiting(api, controlled, monkeypatch):
-    full(api)
-    api.add_critical("a")
+async def test_one_that_cannot_be_planned_for_keeps_no_other_waiting(
+    full_api, controlled, monkeypatch
+):
+    full_api.add_critical("a")
     plan = planner.plan_in_slices
 
     def failing(cluster, pending, *given):
@@ -270,8 +264,8 @@ async def test_one_that_cannot_be_planned_for_keeps_no_other_waiting(api, contro
     monkeypatch.setattr(planner, "plan_in_slices", failing)
     with captured_log() as log:
         async with leading(controlled()):
-            await until(api.evicted)
-    (kept,) = api.reservations()
+            await until(full_api.evicted)
+    (kept,) = full_api.reservations()
     assert kept["pod"] == "kube-system/c"
     assert b"a fault of ours" in log.getvalue()
 

@@ -60,12 +60,11 @@ async def test_one_pod_makes_room(api, controlled):
         assert reason in told(api)
 
 
-async def test_nothing_is_written_for_one_that_the_scheduler_helps(api, controlled):
-    full(api)
-    api.nominate("n1")
+async def test_nothing_is_written_for_one_that_the_scheduler_helps(full_api, controlled):
+    full_api.nominate("n1")
     async with leading(controlled()):
         await asyncio.sleep(0.5)
-    assert api.writes() == []
+    assert full_api.writes() == []
 
 
 async def preempted(api, controlled, reason, **settings):
@@ -117,14 +116,13 @@ async def test_a_pod_that_cannot_be_read_hides_no_preempted_one(api, controlled)
     assert [name for name, _ in deletions] == ["v0"]
 
 
-async def test_room_is_made_on_another_node_where_a_pod_cannot_be_read(api, controlled):
-    full(api)
-    api.add_pod("broken", priority="broken")
-    api.add_node("n2")
+async def test_room_is_made_on_another_node_where_a_pod_cannot_be_read(full_api, controlled):
+    full_api.add_pod("broken", priority="broken")
+    full_api.add_node("n2")
     for name in ("w0", "w1"):
-        api.add_pod(name, "n2", cpu="1100m" if name == "w0" else "900m")
+        full_api.add_pod(name, "n2", cpu="1100m" if name == "w0" else "900m")
     async with leading(controlled()):
-        assert await until(api.evicted) == ["w0"]
+        assert await until(full_api.evicted) == ["w0"]
 
 
 async def test_one_without_the_toleration_is_told(api, controlled):
@@ -168,17 +166,16 @@ async def test_who_is_bound_elsewhere_spares_the_rest(api, controlled):
     assert ended == {"v0": True, "v1": False}
 
 
-async def test_a_busy_server_is_no_budget(api, controlled):
-    full(api)
-    api.answers["v1"] = [StatusError(429, "too busy"), StatusError(503, "too busy"), None]
+async def test_a_busy_server_is_no_budget(full_api, controlled):
+    full_api.answers["v1"] = [StatusError(429, "too busy"), StatusError(503, "too busy"), None]
     async with leading(controlled(gracePeriodLimitSeconds=3)):
-        await until(lambda: api.evicted() == ["v1"] * 3)
-        api.remove(PODS, "v1", "default")
+        await until(lambda: full_api.evicted() == ["v1"] * 3)
+        full_api.remove(PODS, "v1", "default")
         await asyncio.sleep(0.05)
-        api.bind()
-        await until(api.is_clean)
-    assert {options["gracePeriodSeconds"] for _, options in api.evictions} == {3}
-    assert api.deletions == []
+        full_api.bind()
+        await until(full_api.is_clean)
+    assert {options["gracePeriodSeconds"] for _, options in full_api.evictions} == {3}
+    assert full_api.deletions == []
 
 
 async def test_a_lost_answer_is_asked_for_again_for_the_same_pod(api, controlled):
@@ -190,98 +187,89 @@ async def test_a_lost_answer_is_asked_for_again_for_the_same_pod(api, controlled
     assert {options["preconditions"]["uid"] for _, options in api.evictions} != {uid}
 
 
-async def test_a_budget_that_says_no_is_got_round_only_as_a_last_resort(api, controlled):
-    full(api)
-    budget(api, allowed=0)
-    api.answers["v1"] = api.tries["v1"] = [refused_by_budget()]
-    api.answers["v0"] = api.tries["v0"] = [refused_by_budget()]
+async def test_a_budget_that_says_no_is_got_round_only_as_a_last_resort(full_api, controlled):
+    budget(full_api, allowed=0)
+    full_api.answers["v1"] = full_api.tries["v1"] = [refused_by_budget()]
+    full_api.answers["v0"] = full_api.tries["v0"] = [refused_by_budget()]
     async with leading(controlled()):
-        await until(lambda: api.deletions)
-        await helped(api)
-    assert api.marks == [("v1", "DeletionByRescheduler")]
-    ((name, options),) = api.deletions
+        await until(lambda: full_api.deletions)
+        await helped(full_api)
+    assert full_api.marks == [("v1", "DeletionByRescheduler")]
+    ((name, options),) = full_api.deletions
     assert (name, options["gracePeriodSeconds"]) == ("v1", 5)
     assert "uid" in options["preconditions"]
 
 
-async def test_no_budget_is_got_round_where_that_is_not_allowed(api, controlled):
-    full(api)
-    budget(api, allowed=0)
+async def test_no_budget_is_got_round_where_that_is_not_allowed(full_api, controlled):
+    budget(full_api, allowed=0)
     async with leading(controlled(allowPdbViolation=False)):
-        await until(lambda: "DoesNotFitAnyNode" in told(api))
+        await until(lambda: "DoesNotFitAnyNode" in told(full_api))
         await asyncio.sleep(0.3)
-    assert api.writes() == []
+    assert full_api.writes() == []
 
 
-async def test_a_budget_that_nobody_has_counted_yet_is_waited_for(api, controlled):
-    full(api)
-    budget(api, allowed=0)
-    api.answers["v1"] = [refused_by_budget(1), None]
+async def test_a_budget_that_nobody_has_counted_yet_is_waited_for(full_api, controlled):
+    budget(full_api, allowed=0)
+    full_api.answers["v1"] = [refused_by_budget(1), None]
     async with leading(controlled()):
-        await helped(api)
-    assert api.evicted() == ["v1", "v1"]
-    assert api.deletions == api.marks == []
+        await helped(full_api)
+    assert full_api.evicted() == ["v1", "v1"]
+    assert full_api.deletions == full_api.marks == []
 
 
-async def test_one_with_two_budgets_is_deleted_only_as_a_last_resort(api, controlled):
-    full(api)
-    budget(api, allowed=1)
-    budget(api, "second", allowed=1)
+async def test_one_with_two_budgets_is_deleted_only_as_a_last_resort(full_api, controlled):
+    budget(full_api, allowed=1)
+    budget(full_api, "second", allowed=1)
     for name in ("v0", "v1"):
-        api.answers[name] = api.tries[name] = [refused_by_two_budgets()]
+        full_api.answers[name] = full_api.tries[name] = [refused_by_two_budgets()]
     async with leading(controlled()):
-        await until(lambda: api.deletions)
-        await helped(api)
-    assert api.marks == [("v1", "DeletionByRescheduler")]
+        await until(lambda: full_api.deletions)
+        await helped(full_api)
+    assert full_api.marks == [("v1", "DeletionByRescheduler")]
 
 
-async def test_what_admission_refuses_is_never_done_by_another_way(api, controlled):
-    full(api)
-    api.tries["v1"] = [refused_by_admission()]
+async def test_what_admission_refuses_is_never_done_by_another_way(full_api, controlled):
+    full_api.tries["v1"] = [refused_by_admission()]
     async with leading(controlled()):
-        await helped(api, victims=("v0",))
-    assert api.deletions == []
+        await helped(full_api, victims=("v0",))
+    assert full_api.deletions == []
 
 
-async def test_what_admission_refuses_only_in_earnest_is_not_asked_again(api, controlled):
-    full(api)
-    api.answers["v1"] = [refused_by_admission()]
+async def test_what_admission_refuses_only_in_earnest_is_not_asked_again(full_api, controlled):
+    full_api.answers["v1"] = [refused_by_admission()]
     async with leading(controlled()):
-        await until(lambda: "v0" in api.evicted())
-    assert api.evicted() == ["v1", "v0"]
-    assert api.deletions == []
+        await until(lambda: "v0" in full_api.evicted())
+    assert full_api.evicted() == ["v1", "v0"]
+    assert full_api.deletions == []
 
 
-async def test_a_namesake_is_never_evicted(api, controlled):
-    full(api)
-    before = api.get(PODS, "v1", "default")["metadata"]["uid"]
-    api.answers["v1"] = [StatusError(409, "the UID in the precondition does not match"), None]
+async def test_a_namesake_is_never_evicted(full_api, controlled):
+    before = full_api.get(PODS, "v1", "default")["metadata"]["uid"]
+    full_api.answers["v1"] = [StatusError(409, "the UID in the precondition does not match"), None]
     async with leading(controlled()):
-        await until(lambda: api.evictions)
+        await until(lambda: full_api.evictions)
         await asyncio.sleep(0.3)
-    assert {options["preconditions"]["uid"] for _, options in api.evictions if _} <= {
+    assert {options["preconditions"]["uid"] for _, options in full_api.evictions if _} <= {
         before,
-        api.get(PODS, "v0", "default")["metadata"]["uid"],
+        full_api.get(PODS, "v0", "default")["metadata"]["uid"],
     }
 
 
-async def test_another_writers_taint_stays(api, controlled):
-    full(api)
+async def test_another_writers_taint_stays(full_api, controlled):
     other = {"key": "example.com/other", "value": "v", "effect": "NoSchedule"}
     body = json.dumps(
         {"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid", "details": {}}
     )
-    api.fail_next("PATCH", "/nodes/n1$", status=422, body=body.encode())
-    found = api.get(NODES, "n1")
+    full_api.fail_next("PATCH", "/nodes/n1$", status=422, body=body.encode())
+    found = full_api.get(NODES, "n1")
     async with leading(controlled()):
-        api.put(NODES, {**found, "spec": {"taints": [other]}})
+        full_api.put(NODES, {**found, "spec": {"taints": [other]}})
         await asyncio.sleep(0)
-        await until(lambda: len(api.taints()) == 2 or "DoesNotFitAnyNode" in told(api))
-    assert other in api.taints()
+        await until(lambda: len(full_api.taints()) == 2 or "DoesNotFitAnyNode" in told(full_api))
+    assert other in full_api.taints()
 
 
-async def test_a_taint_that_the_api_refuses_ends_the_plan(api, controlled):
-    full(api)
+async def test_a_taint_that_the_api_refuses_ends_the_plan(full_api, controlled):
     details = {"causes": [{"reason": "FieldValueInvalid", "message": "bad"}]}
     body = json.dumps(
         {
@@ -292,47 +280,44 @@ async def test_a_taint_that_the_api_refuses_ends_the_plan(api, controlled):
             "details": details,
         }
     )
-    api.fail_next("PATCH", "/nodes/n1$", count=None, status=422, body=body.encode())
+    full_api.fail_next("PATCH", "/nodes/n1$", count=None, status=422, body=body.encode())
     async with leading(controlled()):
-        await until(lambda: "DoesNotFitAnyNode" in told(api))
-    assert sum(each.method == "PATCH" and "/nodes/" in each.path for each in api.requests) == 1
-    assert api.evictions == []
+        await until(lambda: "DoesNotFitAnyNode" in told(full_api))
+    assert sum(each.method == "PATCH" and "/nodes/" in each.path for each in full_api.requests) == 1
+    assert full_api.evictions == []
 
 
-async def test_the_kill_switch_stops_evictions_and_gives_nodes_back(api, controlled):
-    full(api)
-    api.answers["v1"] = [StatusError(429, "too busy")]
+async def test_the_kill_switch_stops_evictions_and_gives_nodes_back(full_api, controlled):
+    full_api.answers["v1"] = [StatusError(429, "too busy")]
     async with leading(controlled()):
-        await until(lambda: api.evictions)
-        api.switch("false")
-        await until(api.is_clean)
-        count = len(api.evictions)
+        await until(lambda: full_api.evictions)
+        full_api.switch("false")
+        await until(full_api.is_clean)
+        count = len(full_api.evictions)
         await asyncio.sleep(0.6)
-        assert len(api.evictions) == count
-        assert api.is_clean()
-        api.answers.clear()
-        api.switch("true")
-        await helped(api)
+        assert len(full_api.evictions) == count
+        assert full_api.is_clean()
+        full_api.answers.clear()
+        full_api.switch("true")
+        await helped(full_api)
 
 
-async def test_a_pod_that_is_deleted_gives_its_node_back(api, controlled):
-    full(api)
+async def test_a_pod_that_is_deleted_gives_its_node_back(full_api, controlled):
     async with leading(controlled()):
-        await until(api.evicted)
-        api.remove(PODS, "c", "kube-system")
-        await until(api.is_clean)
+        await until(full_api.evicted)
+        full_api.remove(PODS, "c", "kube-system")
+        await until(full_api.is_clean)
         await asyncio.sleep(0.3)
-    assert api.evicted() == ["v1"]
+    assert full_api.evicted() == ["v1"]
 
 
-async def test_a_dry_run_changes_nothing_and_tells_once(api, controlled):
-    full(api)
+async def test_a_dry_run_changes_nothing_and_tells_once(full_api, controlled):
     async with leading(controlled(dryRun=True)):
-        await until(lambda: "RescheduleDryRun" in told(api))
+        await until(lambda: "RescheduleDryRun" in told(full_api))
         await asyncio.sleep(0.6)
-    assert api.writes() == [] or all("eviction" in path for _, path in api.writes())
-    assert told(api).count("RescheduleDryRun") == 1
-    assert api.evictions == []
+    assert full_api.writes() == [] or all("eviction" in path for _, path in full_api.writes())
+    assert told(full_api).count("RescheduleDryRun") == 1
+    assert full_api.evictions == []
 
 
 async def test_what_an_earlier_leader_began_is_gone_on_with(api, controlled):
@@ -378,14 +363,15 @@ async def test_what_nobody_needs_goes_from_nodes_in_any_state(api, controlled, t
     assert api.taints("n3") == api.taints("n4") == [foreign]
 
 
-async def test_a_taint_that_somebody_removes_comes_back(api, controlled):
-    full(api)
+async def test_a_taint_that_somebody_removes_comes_back(full_api, controlled):
     async with leading(controlled()):
-        await until(api.evicted)
-        found = api.get(NODES, "n1")
-        api.put(NODES, {**found, "metadata": {**found["metadata"], "annotations": {}}, "spec": {}})
-        await until(lambda: len(api.taints()) == 1 and api.reservations())
-        assert api.evicted() == ["v1"]
+        await until(full_api.evicted)
+        found = full_api.get(NODES, "n1")
+        full_api.put(
+            NODES, {**found, "metadata": {**found["metadata"], "annotations": {}}, "spec": {}}
+        )
+        await until(lambda: len(full_api.taints()) == 1 and full_api.reservations())
+        assert full_api.evicted() == ["v1"]
 
 
 async def test_a_plan_that_costs_too_much_is_not_begun(api, controlled):
@@ -399,40 +385,37 @@ async def test_a_plan_that_costs_too_much_is_not_begun(api, controlled):
     assert api.writes() == []
 
 
-async def test_who_comes_after_the_evictions_of_a_minute_is_delayed(api, controlled):
-    full(api)
-    api.add_critical("d")
+async def test_who_comes_after_the_evictions_of_a_minute_is_delayed(full_api, controlled):
+    full_api.add_critical("d")
     async with leading(controlled(evictionsPerMinute=1)):
-        await until(lambda: "RescheduleDelayed" in told(api) and api.evicted())
-    assert api.evicted() == ["v1"]
+        await until(lambda: "RescheduleDelayed" in told(full_api) and full_api.evicted())
+    assert full_api.evicted() == ["v1"]
 
 
 @pytest.mark.parametrize("is_stopping", [True, False])
 async def test_a_node_is_given_back_at_the_end_of_the_process_if_nobody_went(
-    api, controlled, is_stopping
+    full_api, controlled, is_stopping
 ):
-    full(api)
     controller = controlled(verifyDelaySeconds=60)
     async with leading(controller) as lead:
-        await until(lambda: not api.is_clean())
+        await until(lambda: not full_api.is_clean())
         if is_stopping:
             controller.note_stopping()
         lead.cancel()
         await asyncio.wait([lead])
-    assert api.is_clean() is is_stopping
-    assert api.evictions == []
+    assert full_api.is_clean() is is_stopping
+    assert full_api.evictions == []
 
 
-async def test_what_was_begun_is_left_to_who_follows(api, controlled):
-    full(api)
+async def test_what_was_begun_is_left_to_who_follows(full_api, controlled):
     controller = controlled()
     async with leading(controller) as lead:
-        await until(lambda: "EvictedByRescheduler" in told(api))
+        await until(lambda: "EvictedByRescheduler" in told(full_api))
         await asyncio.sleep(0.1)
         controller.note_stopping()
         lead.cancel()
         await asyncio.wait([lead])
-    assert not api.is_clean()
+    assert not full_api.is_clean()
 
 
 async def test_who_is_bound_while_an_eviction_is_awaited_spares_the_rest(api, controlled):
@@ -476,12 +459,13 @@ async def test_two_share_a_node_and_no_victim(api, controlled):
     assert sorted(api.evicted()) == ["v0", "v1"]
 
 
-async def test_what_was_given_up_is_not_gone_on_with(api, controlled):
-    full(api)
+async def test_what_was_given_up_is_not_gone_on_with(full_api, controlled):
     async with leading(controlled(verifyDelaySeconds=60)):
-        await until(lambda: not api.is_clean())
-        api.nominate("n1")
-        await until(api.is_clean)
+        await until(lambda: not full_api.is_clean())
+        full_api.nominate("n1")
+        await until(full_api.is_clean)
         await asyncio.sleep(0.5)
-        assert api.is_clean()
-    assert [method for method, path in api.writes() if path.endswith("/nodes/n1")] == ["PATCH"] * 2
+        assert full_api.is_clean()
+    assert [method for method, path in full_api.writes() if path.endswith("/nodes/n1")] == [
+        "PATCH"
+    ] * 2
