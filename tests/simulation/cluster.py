@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import json
 from functools import partial
 
@@ -16,73 +15,17 @@ import jsonpatch
 import msgspec
 
 from harbourmaster.api import resources as kinds
-from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from helpers.api_rules import gate_names
-from helpers.api_server import ApiServer
 from helpers.fake_store import StatusError
+from simulation.owners import PodOwners
+from simulation.server import KINDS, is_of, name_of, namespace_of
 
 GATE = "keptn-prechecks-gate"
 HOLD = "example.com/hold"
 """A gate of somebody else, who takes it away after a while."""
 GATES_LABEL = "gates.harbourmaster.dev/enabled"
-REVISION = "deployment.kubernetes.io/revision"
-REVISION_HASH = "controller-revision-hash"
 SLOW, FAILS = "slow", "fail"
 """How the names of definitions begin whose Jobs take minutes, or fail."""
-_KINDS = {(each.api_version, each.kind): each for each in vars(kinds).values()
-          if isinstance(each, kinds.Resource)}  # fmt: skip
-
-
-class SimulatedServer(ApiServer):
-    """The API server; ``actor`` is the replica whose request is being answered, if it is one's."""
-
-    def __init__(self, **options):
-        self.listeners = []
-        self.actor = None
-        super().__init__(rules=True, **options)
-
-    def _changed(self, change):
-        super()._changed(change)
-        for listen in self.listeners:
-            listen(change)
-
-    def _do(self, seen, resource, namespace, name, subresource):
-        if seen.verb == "create" and resource.namespaced:
-            self.check_namespace(namespace)
-        if seen.verb == "delete" and resource == kinds.PODS:
-            raise StatusError(403, "no process of ours may delete pods")
-        return super()._do(seen, resource, namespace, name, subresource)
-
-    def check_namespace(self, namespace):
-        """Raise StatusError where nothing can be created in it."""
-        found = self.objects.get(kinds.NAMESPACES, "", namespace)
-        if "deletionTimestamp" in found["metadata"]:
-            details = {"causes": [{"reason": "NamespaceTerminating", "message": "is terminating"}]}
-            text = f"unable to create new content in namespace {namespace}: being terminated"
-            raise StatusError(403, text, details=details)
-
-    def find_object(self, resource, key):
-        """An object by (namespace, name), or None."""
-        return self.objects.all(resource).get(key)
-
-    def every(self, resource, namespace=None):
-        """The objects of a kind."""
-        return [
-            each
-            for (place, _), each in list(self.objects.all(resource).items())
-            if namespace is None or place == namespace
-        ]
-
-    def change(self, resource, obj, change, subresource=None):
-        """Have ``change`` called with a copy of an object as it is now, and store what it made."""
-        metadata = obj["metadata"]
-        key = (metadata.get("namespace", ""), metadata["name"])
-        found = self.find_object(resource, key)
-        if found is None or found["metadata"]["uid"] != metadata["uid"]:
-            return None
-        copied = json.loads(json.dumps(found))
-        change(copied)
-        return self.objects.replace(resource, *key, copied, subresource=subresource)
 
 
 class Cluster:
@@ -95,18 +38,16 @@ class Cluster:
         self._simulation = simulation
         self._server = server
         self._chance = chance
+        self.owners = PodOwners(self, server, chance)
         self._planned = set()
         self._uids = {}
-        self._numbers = 0
         self.passed = set()
         self.expired = set()
         """Uids of Jobs that went after their time."""
         self.ended = {}
         """By the uid of a Job, whether it succeeded."""
         self._syncs = {
-            kinds.DEPLOYMENTS: self._sync_deployment,
-            kinds.REPLICA_SETS: self._sync_replica_set,
-            kinds.STATEFUL_SETS: self._sync_stateful_set,
+            **self.owners.syncs,
             kinds.JOBS: self._sync_job,
             kinds.NAMESPACES: self._sync_namespace,
         }
@@ -125,18 +66,19 @@ class Cluster:
             if metadata.get("ownerReferences"):
                 self._soon(partial(self._orphan, resource, obj), ("orphan", metadata["uid"]), 5)
         if resource in self._syncs and change.after is not None:
-            self._wake(resource, obj)
+            self.wake(resource, obj)
         for owner in metadata.get("ownerReferences") or ():
-            of_kind = _KINDS.get((owner["apiVersion"], owner["kind"]))
+            of_kind = KINDS.get((owner["apiVersion"], owner["kind"]))
             if of_kind in self._syncs:
                 key = (metadata.get("namespace", ""), owner["name"])
                 found = self._server.find_object(of_kind, key)
                 if found is not None:
-                    self._wake(of_kind, found)
+                    self.wake(of_kind, found)
         if resource == kinds.PODS and change.after is not None:
             self._pod_changed(change.after)
 
-    def _wake(self, resource, obj):
+    def wake(self, resource, obj):
+        """Have the controller of a kind look at an object soon."""
         metadata = obj["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         self._soon(partial(self._sync, resource, key), (resource.kind, *key), 0.5)
@@ -163,157 +105,7 @@ class Cluster:
         found = self._server.find_object(resource, key)
         return self._syncs[resource](found) if found is not None else None
 
-    # Owners of pods
-
-    def _sync_deployment(self, found):
-        metadata, spec = found["metadata"], found["spec"]
-        if "deletionTimestamp" in metadata:
-            return
-        server, namespace = self._server, metadata["namespace"]
-        name = f"{metadata['name']}-{digest(spec['template'])}"
-        owned = [each for each in server.every(kinds.REPLICA_SETS, namespace)
-                 if _is_of(each, metadata["uid"])]  # fmt: skip
-        newest = max((_revision(each) for each in owned), default=0)
-        current = next((each for each in owned if each["metadata"]["name"] == name), None)
-        if current is None:
-            current = self._create(
-                kinds.REPLICA_SETS,
-                {
-                    "metadata": {
-                        "name": name,
-                        "namespace": namespace,
-                        "labels": spec["template"]["metadata"].get("labels", {}),
-                        "annotations": {
-                            **(metadata.get("annotations") or {}),
-                            REVISION: str(newest + 1),
-                        },
-                        "ownerReferences": [reference(found)],
-                    },
-                    "spec": {**spec, "replicas": spec["replicas"]},
-                },
-            )
-            newest += 1
-        elif _revision(current) < newest:
-            newest += 1
-            server.change(kinds.REPLICA_SETS, current, partial(_annotate, REVISION, str(newest)))
-        if current["spec"]["replicas"] != spec["replicas"]:
-            server.change(kinds.REPLICA_SETS, current, partial(_scale, spec["replicas"]))
-        available = current.get("status", {}).get("availableReplicas", 0)
-        for each in owned:
-            # Of those from before, what never got ready goes first.
-            is_idle = not each.get("status", {}).get("availableReplicas", 0)
-            is_over = is_idle or available >= spec["replicas"]
-            if each["metadata"]["name"] != name and each["spec"]["replicas"] and is_over:
-                server.change(kinds.REPLICA_SETS, each, partial(_scale, 0))
-        if (metadata.get("annotations") or {}).get(REVISION) != str(newest):
-            server.change(kinds.DEPLOYMENTS, found, partial(_annotate, REVISION, str(newest)))
-        self._status(kinds.DEPLOYMENTS, found, availableReplicas=available)
-
-    def _sync_replica_set(self, found):
-        metadata, spec = found["metadata"], found["spec"]
-        if "deletionTimestamp" in metadata:
-            return None
-        pods = self._pods_of(found)
-        surplus = len(pods) - spec["replicas"]
-        if surplus > 0:
-            # Those that wait first, as the real one does.
-            for each in sorted(pods, key=lambda pod: (_is_ready(pod), _name(pod)))[:surplus]:
-                self.delete_pod(each)
-        self._status(
-            kinds.REPLICA_SETS,
-            found,
-            replicas=len(pods),
-            readyReplicas=sum(map(_is_ready, pods)),
-            availableReplicas=sum(map(_is_ready, pods)),
-        )
-        return self._fill(found, -surplus) if surplus < 0 else None
-
-    async def _fill(self, found, count):
-        metadata = found["metadata"]
-        for _ in range(count):
-            if not await self._make_pod(found, f"{metadata['name']}-{self._number()}", {}):
-                self._later(kinds.REPLICA_SETS, found)
-                return
-
-    def _sync_stateful_set(self, found):
-        metadata, spec = found["metadata"], found["spec"]
-        if "deletionTimestamp" in metadata:
-            return None
-        revision = f"{metadata['name']}-{digest(spec['template'])}"
-        pods = {_name(each): each for each in self._pods_of(found)}
-        wanted = [f"{metadata['name']}-{number}" for number in range(spec["replicas"])]
-        for name in sorted(set(pods) - set(wanted)):
-            self.delete_pod(pods.pop(name))
-        updated = [name for name in pods if _labels(pods[name]).get(REVISION_HASH) == revision]
-        self._status(
-            kinds.STATEFUL_SETS,
-            found,
-            replicas=len(pods),
-            readyReplicas=sum(map(_is_ready, pods.values())),
-            availableReplicas=sum(map(_is_ready, pods.values())),
-            updatedReplicas=len(updated),
-            currentRevision=revision if len(updated) == len(wanted) else "",
-            updateRevision=revision,
-        )
-        missing = [name for name in wanted if name not in pods]
-        if missing:
-            return self._fill_set(found, missing, revision)
-        if all(_is_ready(pods[name]) for name in updated):
-            for name in reversed(wanted):
-                if name not in updated:
-                    self.delete_pod(pods[name])
-                    break
-        return None
-
-    async def _fill_set(self, found, names, revision):
-        for name in names:
-            if not await self._make_pod(found, name, {REVISION_HASH: revision}):
-                self._later(kinds.STATEFUL_SETS, found)
-                return
-
-    def _later(self, resource, obj):
-        """Look again, as who was refused does."""
-        asyncio.get_running_loop().call_later(
-            self._chance.uniform(1, 10), partial(self._wake, resource, obj)
-        )
-
     # Pods
-
-    async def _make_pod(self, owner, name, labels):
-        """Create a pod of an owner's template through admission; whether that was possible."""
-        metadata = owner["metadata"]
-        key = (metadata["namespace"], name)
-        template = owner["spec"]["template"]
-        mark = ("pod", *key)
-        if self._server.find_object(kinds.PODS, key) is not None or mark in self._planned:
-            return True
-        self._planned.add(mark)
-        given = template.get("metadata") or {}
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                **({"annotations": given["annotations"]} if given.get("annotations") else {}),
-                "name": name,
-                "namespace": metadata["namespace"],
-                "labels": {**given.get("labels", {}), **labels},
-                "ownerReferences": [reference(owner)],
-            },
-            "spec": template["spec"],
-        }
-        try:
-            self._server.check_namespace(key[0])
-            pod = await self.admitted(pod)
-            present = self._server.find_object(_resource(owner), (key[0], metadata["name"]))
-            if present is None or present["metadata"]["uid"] != metadata["uid"]:
-                return True
-            self._server.check_namespace(key[0])
-            self._create(kinds.PODS, pod)
-        except StatusError:
-            return False
-        finally:
-            self._planned.discard(mark)
-        return True
 
     async def admitted(self, pod):
         """A pod as the webhook would have it. Raises StatusError."""
@@ -377,12 +169,12 @@ class Cluster:
             found["spec"]["nodeName"] = f"node-{self._chance.randint(1, 5)}"
 
         # As the binding does, which no rule for updates is for.
-        found = self._server.find_object(kinds.PODS, (_namespace(pod), _name(pod)))
+        found = self._server.find_object(kinds.PODS, (namespace_of(pod), name_of(pod)))
         if found is None or found["metadata"]["uid"] != pod["metadata"]["uid"]:
             return
         changed = json.loads(json.dumps(found))
         bind(changed)
-        self._server.objects._keep(kinds.PODS, (_namespace(pod), _name(pod)), found, changed)
+        self._server.objects._keep(kinds.PODS, (namespace_of(pod), name_of(pod)), found, changed)
 
     def _run(self, pod):
         ready = [{"type": "Ready", "status": "True"}]
@@ -394,26 +186,7 @@ class Cluster:
 
     def delete_pod(self, pod):
         """Delete a pod as its kubelet and its owner do."""
-        self._server.objects.delete(kinds.PODS, _namespace(pod), _name(pod))
-
-    def _pods_of(self, owner):
-        uid, namespace = owner["metadata"]["uid"], owner["metadata"]["namespace"]
-        return [each for each in self._server.every(kinds.PODS, namespace) if _is_of(each, uid)]
-
-    def is_outdated(self, pod):
-        """Whether a pod's owner is about to replace it, once its newer ones are ready."""
-        owner = pod["metadata"]["ownerReferences"][0]
-        key = (_namespace(pod), owner["name"])
-        if owner["kind"] == "StatefulSet":
-            found = self._server.find_object(kinds.STATEFUL_SETS, key)
-            return (
-                _labels(pod).get(REVISION_HASH)
-                != f"{_name(found)}-{digest(found['spec']['template'])}"
-            )
-        found = self._server.find_object(kinds.REPLICA_SETS, key)
-        above = found["metadata"]["ownerReferences"][0]["name"]
-        deployment = self._server.find_object(kinds.DEPLOYMENTS, (key[0], above))
-        return _revision(found) < _revision(deployment)
+        self._server.objects.delete(kinds.PODS, namespace_of(pod), name_of(pod))
 
     # Jobs
 
@@ -445,7 +218,7 @@ class Cluster:
 
         # Before anybody can know.
         uid = job["metadata"]["uid"]
-        found = self._server.find_object(kinds.JOBS, (_namespace(job), _name(job)))
+        found = self._server.find_object(kinds.JOBS, (namespace_of(job), name_of(job)))
         if found is None or found["metadata"]["uid"] != uid:
             return
         self.ended[uid] = succeeded
@@ -456,14 +229,14 @@ class Cluster:
         self._server.change(kinds.JOBS, job, end, "status")
 
     def _expire(self, job):
-        found = self._server.find_object(kinds.JOBS, (_namespace(job), _name(job)))
+        found = self._server.find_object(kinds.JOBS, (namespace_of(job), name_of(job)))
         if found is not None and found["metadata"]["uid"] == job["metadata"]["uid"]:
             self.expired.add(job["metadata"]["uid"])
-            self._server.objects.delete(kinds.JOBS, _namespace(job), _name(job))
+            self._server.objects.delete(kinds.JOBS, namespace_of(job), name_of(job))
 
     def _task_of(self, job):
         for owner in job["metadata"].get("ownerReferences", ()):
-            found = self._server.find_object(kinds.TASKS, (_namespace(job), owner["name"]))
+            found = self._server.find_object(kinds.TASKS, (namespace_of(job), owner["name"]))
             if found is not None and found["metadata"]["uid"] == owner["uid"]:
                 return found
         return None
@@ -472,9 +245,9 @@ class Cluster:
 
     def _collect(self, uid):
         """Delete what an object owned that is gone."""
-        for resource in list(_KINDS.values()):
+        for resource in list(KINDS.values()):
             for each in self._server.every(resource):
-                if _is_of(each, uid, any_owner=True) and not self._has_owner(each):
+                if is_of(each, uid, any_owner=True) and not self._has_owner(each):
                     key = (each["metadata"].get("namespace", ""), each["metadata"]["name"])
                     self._server.objects.delete(resource, *key)
 
@@ -494,88 +267,8 @@ class Cluster:
         if "deletionTimestamp" not in found["metadata"]:
             return
         name = found["metadata"]["name"]
-        for resource in list(_KINDS.values()):
+        for resource in list(KINDS.values()):
             if resource.namespaced:
                 for each in self._server.every(resource, name):
                     self._server.objects.delete(resource, name, each["metadata"]["name"])
         self._server.change(kinds.NAMESPACES, found, lambda one: one["metadata"].pop("finalizers"))
-
-    # Small things
-
-    def _create(self, resource, obj):
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-        return self._server.objects.create(resource, obj["metadata"].get("namespace", ""), body)
-
-    def _status(self, resource, found, **status):
-        status["observedGeneration"] = found["metadata"]["generation"]
-        if found.get("status") != status:
-
-            def write(one):
-                one["status"] = status
-
-            self._server.change(resource, found, write, "status")
-
-    def _number(self):
-        self._numbers += 1
-        return f"{self._numbers:05d}"
-
-
-def opted_in(namespace):
-    """Whether a namespace asks for gates."""
-    annotations = (namespace or {}).get("metadata", {}).get("annotations") or {}
-    return annotations.get(OPT_IN_KEY) == OPT_IN
-
-
-def digest(value):
-    """A few digits that follow from a value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def reference(obj):
-    """The owner reference to an object."""
-    return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "name": obj["metadata"]["name"],
-        "uid": obj["metadata"]["uid"],
-        "controller": True,
-    }
-
-
-def _resource(obj):
-    return _KINDS[obj["apiVersion"], obj["kind"]]
-
-
-def _is_of(obj, uid, *, any_owner=False):
-    return any(
-        each["uid"] == uid and (any_owner or each.get("controller"))
-        for each in obj["metadata"].get("ownerReferences") or ()
-    )
-
-
-def _is_ready(pod):
-    return pod["status"]["phase"] == "Running"
-
-
-def _revision(obj):
-    return int((obj["metadata"].get("annotations") or {}).get(REVISION, 0))
-
-
-def _annotate(key, value, obj):
-    obj["metadata"].setdefault("annotations", {})[key] = value
-
-
-def _scale(replicas, obj):
-    obj["spec"]["replicas"] = replicas
-
-
-def _labels(obj):
-    return obj["metadata"].get("labels") or {}
-
-
-def _name(obj):
-    return obj["metadata"]["name"]
-
-
-def _namespace(obj):
-    return obj["metadata"]["namespace"]

@@ -16,8 +16,9 @@ from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.waiting import app_version_of
 from harbourmaster.lifecycle.workloads import names_of_pod
 from helpers.api_rules import gate_names
-from simulation.cluster import FAILS, GATE, GATES_LABEL, opted_in
+from simulation.cluster import FAILS, GATE, GATES_LABEL
 from simulation.replicas import LEASE, OWN_NAMESPACE
+from simulation.server import opted_in
 
 DEFINITION_NAMESPACES = (OWN_NAMESPACE, "keptn-system")
 GENERATED = {
@@ -297,7 +298,7 @@ class Invariants:
         if described is None:
             return False
         namespace = metadata["namespace"]
-        if self._cluster.is_outdated(pod):
+        if self._cluster.owners.is_outdated(pod):
             return True
         names = names_of_pod(described)
         version = self._server.find_object(kinds.WORKLOAD_VERSIONS, (namespace, names.version))

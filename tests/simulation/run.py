@@ -14,11 +14,12 @@ import msgspec
 
 from harbourmaster.telemetry.logging import configure_logging
 from simulation import clock
-from simulation.cluster import Cluster, SimulatedServer
+from simulation.cluster import Cluster
 from simulation.connection import WRITES, Network
 from simulation.faults import Faults
 from simulation.invariants import Invariants
 from simulation.replicas import REPLICA, ControllerReplica, WebhookReplica
+from simulation.server import SimulatedServer
 from simulation.users import Users
 
 QUIET = 300.0

@@ -6,7 +6,8 @@ from harbourmaster.api import resources as kinds
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from helpers.fake_store import StatusError
 from helpers.flow import manifests
-from simulation.cluster import HOLD, opted_in
+from simulation.cluster import HOLD
+from simulation.server import opted_in
 
 NAMESPACES = ("shop", "bank")
 TASKS = ("pass-1", "pass-2", "pass-3", "slow-1", "fail-1")

@@ -1,0 +1,217 @@
+"""The controllers of a cluster that own pods: of Deployments, ReplicaSets and StatefulSets."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from harbourmaster.api import resources as kinds
+from helpers.fake_store import StatusError
+from simulation.server import (
+    REVISION,
+    digest,
+    is_of,
+    is_ready,
+    labels_of,
+    name_of,
+    namespace_of,
+    reference,
+    resource_of,
+    revision_of,
+)
+
+REVISION_HASH = "controller-revision-hash"
+
+
+class PodOwners:
+    """``syncs`` brings the pods of an object to what it wants, by kind."""
+
+    def __init__(self, cluster, server, chance):
+        self._cluster = cluster
+        self._server = server
+        self._chance = chance
+        self._making = set()
+        self._numbers = 0
+        self.syncs = {
+            kinds.DEPLOYMENTS: self._sync_deployment,
+            kinds.REPLICA_SETS: self._sync_replica_set,
+            kinds.STATEFUL_SETS: self._sync_stateful_set,
+        }
+
+    def _sync_deployment(self, found):
+        metadata, spec = found["metadata"], found["spec"]
+        if "deletionTimestamp" in metadata:
+            return
+        server, namespace = self._server, metadata["namespace"]
+        name = f"{metadata['name']}-{digest(spec['template'])}"
+        owned = [each for each in server.every(kinds.REPLICA_SETS, namespace)
+                 if is_of(each, metadata["uid"])]  # fmt: skip
+        newest = max((revision_of(each) for each in owned), default=0)
+        current = next((each for each in owned if each["metadata"]["name"] == name), None)
+        if current is None:
+            current = self._server.make(
+                kinds.REPLICA_SETS,
+                {
+                    "metadata": {
+                        "name": name,
+                        "namespace": namespace,
+                        "labels": spec["template"]["metadata"].get("labels", {}),
+                        "annotations": {
+                            **(metadata.get("annotations") or {}),
+                            REVISION: str(newest + 1),
+                        },
+                        "ownerReferences": [reference(found)],
+                    },
+                    "spec": {**spec, "replicas": spec["replicas"]},
+                },
+            )
+            newest += 1
+        elif revision_of(current) < newest:
+            newest += 1
+            server.change(kinds.REPLICA_SETS, current, partial(_annotate, REVISION, str(newest)))
+        if current["spec"]["replicas"] != spec["replicas"]:
+            server.change(kinds.REPLICA_SETS, current, partial(_scale, spec["replicas"]))
+        available = current.get("status", {}).get("availableReplicas", 0)
+        for each in owned:
+            # Of those from before, what never got ready goes first.
+            is_idle = not each.get("status", {}).get("availableReplicas", 0)
+            is_over = is_idle or available >= spec["replicas"]
+            if each["metadata"]["name"] != name and each["spec"]["replicas"] and is_over:
+                server.change(kinds.REPLICA_SETS, each, partial(_scale, 0))
+        if (metadata.get("annotations") or {}).get(REVISION) != str(newest):
+            server.change(kinds.DEPLOYMENTS, found, partial(_annotate, REVISION, str(newest)))
+        self._server.set_status(kinds.DEPLOYMENTS, found, availableReplicas=available)
+
+    def _sync_replica_set(self, found):
+        metadata, spec = found["metadata"], found["spec"]
+        if "deletionTimestamp" in metadata:
+            return None
+        pods = self._pods_of(found)
+        surplus = len(pods) - spec["replicas"]
+        if surplus > 0:
+            # Those that wait first, as the real one does.
+            for each in sorted(pods, key=lambda pod: (is_ready(pod), name_of(pod)))[:surplus]:
+                self._cluster.delete_pod(each)
+        self._server.set_status(
+            kinds.REPLICA_SETS,
+            found,
+            replicas=len(pods),
+            readyReplicas=sum(map(is_ready, pods)),
+            availableReplicas=sum(map(is_ready, pods)),
+        )
+        return self._fill(found, -surplus) if surplus < 0 else None
+
+    async def _fill(self, found, count):
+        metadata = found["metadata"]
+        for _ in range(count):
+            if not await self._make_pod(found, f"{metadata['name']}-{self._number()}", {}):
+                self._later(kinds.REPLICA_SETS, found)
+                return
+
+    def _sync_stateful_set(self, found):
+        metadata, spec = found["metadata"], found["spec"]
+        if "deletionTimestamp" in metadata:
+            return None
+        revision = f"{metadata['name']}-{digest(spec['template'])}"
+        pods = {name_of(each): each for each in self._pods_of(found)}
+        wanted = [f"{metadata['name']}-{number}" for number in range(spec["replicas"])]
+        for name in sorted(set(pods) - set(wanted)):
+            self._cluster.delete_pod(pods.pop(name))
+        updated = [name for name in pods if labels_of(pods[name]).get(REVISION_HASH) == revision]
+        self._server.set_status(
+            kinds.STATEFUL_SETS,
+            found,
+            replicas=len(pods),
+            readyReplicas=sum(map(is_ready, pods.values())),
+            availableReplicas=sum(map(is_ready, pods.values())),
+            updatedReplicas=len(updated),
+            currentRevision=revision if len(updated) == len(wanted) else "",
+            updateRevision=revision,
+        )
+        missing = [name for name in wanted if name not in pods]
+        if missing:
+            return self._fill_set(found, missing, revision)
+        if all(is_ready(pods[name]) for name in updated):
+            for name in reversed(wanted):
+                if name not in updated:
+                    self._cluster.delete_pod(pods[name])
+                    break
+        return None
+
+    async def _fill_set(self, found, names, revision):
+        for name in names:
+            if not await self._make_pod(found, name, {REVISION_HASH: revision}):
+                self._later(kinds.STATEFUL_SETS, found)
+                return
+
+    def _later(self, resource, obj):
+        """Look again, as who was refused does."""
+        asyncio.get_running_loop().call_later(
+            self._chance.uniform(1, 10), partial(self._cluster.wake, resource, obj)
+        )
+
+    async def _make_pod(self, owner, name, labels):
+        """Create a pod of an owner's template through admission; whether that was possible."""
+        metadata = owner["metadata"]
+        key = (metadata["namespace"], name)
+        template = owner["spec"]["template"]
+        if self._server.find_object(kinds.PODS, key) is not None or key in self._making:
+            return True
+        self._making.add(key)
+        given = template.get("metadata") or {}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                **({"annotations": given["annotations"]} if given.get("annotations") else {}),
+                "name": name,
+                "namespace": metadata["namespace"],
+                "labels": {**given.get("labels", {}), **labels},
+                "ownerReferences": [reference(owner)],
+            },
+            "spec": template["spec"],
+        }
+        try:
+            self._server.check_namespace(key[0])
+            pod = await self._cluster.admitted(pod)
+            present = self._server.find_object(resource_of(owner), (key[0], metadata["name"]))
+            if present is None or present["metadata"]["uid"] != metadata["uid"]:
+                return True
+            self._server.check_namespace(key[0])
+            self._server.make(kinds.PODS, pod)
+        except StatusError:
+            return False
+        finally:
+            self._making.discard(key)
+        return True
+
+    def _pods_of(self, owner):
+        uid, namespace = owner["metadata"]["uid"], owner["metadata"]["namespace"]
+        return [each for each in self._server.every(kinds.PODS, namespace) if is_of(each, uid)]
+
+    def is_outdated(self, pod):
+        """Whether a pod's owner is about to replace it, once its newer ones are ready."""
+        owner = pod["metadata"]["ownerReferences"][0]
+        key = (namespace_of(pod), owner["name"])
+        if owner["kind"] == "StatefulSet":
+            found = self._server.find_object(kinds.STATEFUL_SETS, key)
+            return (
+                labels_of(pod).get(REVISION_HASH)
+                != f"{name_of(found)}-{digest(found['spec']['template'])}"
+            )
+        found = self._server.find_object(kinds.REPLICA_SETS, key)
+        above = found["metadata"]["ownerReferences"][0]["name"]
+        deployment = self._server.find_object(kinds.DEPLOYMENTS, (key[0], above))
+        return revision_of(found) < revision_of(deployment)
+
+    def _number(self):
+        self._numbers += 1
+        return f"{self._numbers:05d}"
+
+
+def _annotate(key, value, obj):
+    obj["metadata"].setdefault("annotations", {})[key] = value
+
+
+def _scale(replicas, obj):
+    obj["spec"]["replicas"] = replicas
