@@ -1,15 +1,13 @@
-"""An API server of a dictionary, and mirrors that are as far behind as a test wants.
+"""The simulated API server in process, and mirrors that are as far behind as a test wants.
 
 No loop, no sockets: a reconciler's whole flow takes milliseconds, so it can be killed anywhere.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 
-import jsonpatch
 import msgspec
 
 from harbourmaster.api.resources import (
@@ -26,7 +24,6 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.controller.lifecycle.owners import Owner
-from harbourmaster.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from harbourmaster.lifecycle.model import (
     AppVersion,
     Evaluation,
@@ -36,6 +33,8 @@ from harbourmaster.lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
+from helpers.api_server import ApiServer
+from helpers.in_process import InProcessClient, Response
 from helpers.lifecycle import context_of
 from helpers.signals import RecordedSignals
 
@@ -59,47 +58,45 @@ class KilledError(BaseException):
     """The process is gone."""
 
 
-class Server:
+class Server(ApiServer):
     """The objects, and a client of them. ``requests`` are verb, kind and name, in order.
 
-    ``fault`` is called with the number of each write and "before" or "after", and may raise.
+    ``fault`` is called with the number of each write and "before" or "after", and may raise;
+    ``refusals`` holds StatusErrors by resource, or by resource and name.
     """
 
     def __init__(self):
-        self.objects = {}
+        super().__init__()
         self.requests = []
-        self.changes = 0
-        self.fault = None
+        self.client = InProcessClient(self._carry)
+        self.fault = lambda _number, _moment: None
         self.refusals = {}
         self.is_dead = False
         self._writes = itertools.count()
 
     def put(self, resource, obj, namespace="prod"):
         """Create or replace an object, as somebody else would; returns what is stored."""
-        obj = copy.deepcopy(msgspec.to_builtins(obj))
-        obj |= {"apiVersion": resource.api_version, "kind": resource.kind}
-        metadata = obj["metadata"]
-        metadata.setdefault("namespace", namespace)
-        key = (resource, metadata["namespace"], metadata["name"])
-        metadata.setdefault("uid", f"uid-{metadata['name']}")
-        metadata.setdefault("creationTimestamp", CREATED)
-        self.changes += 1
-        metadata["resourceVersion"] = str(self.changes)
-        self.objects[key] = obj
-        return obj
+        obj = msgspec.to_builtins(obj)
+        name = obj["metadata"]["name"]
+        marks = {"uid": f"uid-{name}", "creationTimestamp": CREATED, "generation": 1}
+        metadata = {"namespace": namespace, **marks, **obj["metadata"]}
+        key = (metadata["namespace"], name)
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        before = self.objects.all(resource).get(key)
+        return self.objects._keep(resource, key, before, obj | kind | {"metadata": metadata})
 
-    def find(self, resource, name, namespace="prod"):
-        return self.objects[resource, namespace, name]
+    def get(self, resource, name, namespace="prod"):
+        return super().get(resource, name, namespace)
 
     def all(self, resource):
-        return [obj for (kind, *_), obj in self.objects.items() if kind == resource]
+        return list(self.objects.all(resource).values())
 
     def remove(self, resource, name, namespace="prod"):
-        del self.objects[resource, namespace, name]
+        super().remove(resource, name, namespace)
 
     def change(self, resource, name, **fields):
         """Replace fields of an object, as somebody else would."""
-        return self.put(resource, {**self.find(resource, name), **fields})
+        return self.put(resource, {**self.get(resource, name), **fields})
 
     def seen(self, verb, resource=None):
         return [
@@ -111,58 +108,23 @@ class Server:
     def writes(self):
         return [each for each in self.requests if each[0] != "get"]
 
-    # The client.
-
-    async def get(self, resource, name, namespace=None):
-        self._note("get", resource, name)
-        try:
-            return json.dumps(self.objects[resource, namespace, name]).encode()
-        except KeyError:
-            raise NotFoundError(f"{resource.plural} {name} not found", status=404) from None
-
-    async def create(self, resource, obj, namespace=None):
-        name = obj["metadata"]["name"]
-        self._note("create", resource, name)
-        if error := self.refusals.get((resource, name)) or self.refusals.get(resource):
-            raise error
-
-        def apply():
-            if (resource, namespace, name) in self.objects:
-                raise AlreadyExistsError(f"{name} already exists", status=409)
-            return self.put(resource, obj, namespace)
-
-        return self._write(apply)
-
-    async def patch(self, resource, name, patch, namespace=None, *, subresource=None):
-        self._note("patch", resource, f"{name}/{subresource}" if subresource else name)
-
-        def apply():
-            try:
-                before = self.objects[resource, namespace, name]
-            except KeyError:
-                raise NotFoundError(f"{name} not found", status=404) from None
-            after = jsonpatch.apply_patch(before, json.loads(patch.encoded()))
-            if after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
-                raise ConflictError("the object has been modified", status=409)
-            if after == before:
-                return before
-            return self.put(resource, after, namespace)
-
-        return self._write(apply)
-
-    def _note(self, verb, resource, name):
+    async def _carry(self, seen, _timeouts):
         if self.is_dead:
             raise KilledError
-        self.requests.append((verb, resource, name))
+        return Response(self.answer(seen))
 
-    def _write(self, apply):
+    def _do(self, seen, resource, namespace, name, subresource):
+        about = name or json.loads(seen.body)["metadata"]["name"]
+        self.requests.append((seen.verb, resource, "/".join(filter(None, (about, subresource)))))
+        if seen.verb == "get":
+            return super()._do(seen, resource, namespace, name, subresource)
+        if error := self.refusals.get((resource, about)) or self.refusals.get(resource):
+            raise error
         number = next(self._writes)
-        if self.fault is not None:
-            self.fault(number, "before")
-        stored = json.dumps(apply()).encode()
-        if self.fault is not None:
-            self.fault(number, "after")
-        return stored
+        self.fault(number, "before")
+        value = super()._do(seen, resource, namespace, name, subresource)
+        self.fault(number, "after")
+        return value
 
 
 class Mirrored:
@@ -171,7 +133,7 @@ class Mirrored:
     def __init__(self, server, *reconcilers, now, signals=None, **options):
         self.server = server
         self.signals = signals or RecordedSignals()
-        self.context = context_of(server, now=now, signals=self.signals, **options)
+        self.context = context_of(server.client, now=now, signals=self.signals, **options)
         self.caches = self.context.caches
         self.reconcilers = [each(self.context) for each in reconcilers]
         self.sync()
@@ -179,9 +141,8 @@ class Mirrored:
     def sync(self):
         for resource, (attribute, kind_of) in MIRRORS.items():
             found = {
-                f"{namespace}/{name}": msgspec.convert(obj, kind_of)
-                for (kind, namespace, name), obj in self.server.objects.items()
-                if kind == resource
+                "/".join(key): msgspec.convert(obj, kind_of)
+                for key, obj in self.server.objects.all(resource).items()
             }
             getattr(self.caches, attribute).store.replace_all(found)
 
@@ -195,10 +156,10 @@ class Mirrored:
         return waits
 
     def app_version(self, name):
-        return msgspec.convert(self.server.find(APP_VERSIONS, name), AppVersion)
+        return msgspec.convert(self.server.get(APP_VERSIONS, name), AppVersion)
 
     def workload_version(self, name):
-        return msgspec.convert(self.server.find(WORKLOAD_VERSIONS, name), WorkloadVersion)
+        return msgspec.convert(self.server.get(WORKLOAD_VERSIONS, name), WorkloadVersion)
 
 
 def task_definition(name, **spec):

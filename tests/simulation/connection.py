@@ -1,93 +1,33 @@
 """The network between our processes and the simulated API server: slow, lossy, and in one process.
 
-All of the product's client runs; only its HTTP session is replaced.
+All of the product's client runs (``helpers.in_process``).
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
-from urllib.parse import parse_qsl
 
 import aiohttp
 import msgspec
 
-from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import Connection
-from harbourmaster.kube.transport import Transport
-from helpers.api_server import Answer, verb_of
-from helpers.fake_faults import Seen
+from helpers.api_server import Answer
 from helpers.fake_store import encode, status
 from helpers.fake_watch import CLOSE, TEAR
+from helpers.in_process import InProcessClient, Response
 
 WRITES = {"create", "update", "patch", "delete"}
-CONNECTION = Connection(server="http://simulated", source="the simulation")
 REFUSED = aiohttp.ClientConnectorError(
     SimpleNamespace(host="simulated", port=80, ssl=None), ConnectionRefusedError(111, "refused")
 )
 
 
-class SimulatedClient(Client):
+class SimulatedClient(InProcessClient):
     """The product's client in a replica."""
 
     def __init__(self, network, replica, **options):
-        super().__init__(CONNECTION, **options)
-        previous = self._transport
-        self._transport = _Transport(
-            CONNECTION,
-            user_agent="simulated",
-            timeout=previous._timeout,
-            retries=previous._retries,
-            observer=previous._observer,
-            sleep=previous._sleep,
-        )
-        self._transport.session = _Session(network, replica)
-
-
-class _Transport(Transport):
-    def open(self):
-        self._session = self.session
-
-
-class _Session:
-    def __init__(self, network, replica):
-        self._network = network
-        self._replica = replica
-
-    async def request(self, method, url, *, data, headers, timeout, **_options):  # noqa: ASYNC109 - aiohttp's
-        if data is not None and not isinstance(data, bytes):
-            data = data.read()
-        query = dict(parse_qsl(url.raw_query_string))
-        now = asyncio.get_running_loop().time()
-        path = url.raw_path
-        seen = Seen(now, verb_of(method, path, query), method, path, query, headers, data or b"")
-        return await self._network.request(self._replica, seen, timeout)
-
-    async def close(self):
-        """Nothing is open."""
-
-
-class _Response:
-    def __init__(self, answer, chunks=None):
-        self.status = answer.status
-        self.headers = answer.headers
-        self.content = self
-        self._body = answer.body
-        self._chunks = chunks
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        if self._chunks is not None:
-            await self._chunks.aclose()
-
-    async def iter_any(self):
-        if self._chunks is None:
-            yield self._body
-            return
-        async for chunk in self._chunks:
-            yield chunk
+        super().__init__(partial(network.request, replica), **options)
 
 
 class Network:
@@ -123,7 +63,7 @@ class Network:
         if isinstance(fault, int):
             answer = _refusal(fault, self._faults)
             self._on_answer(replica, seen, answer.status, "refused")
-            return _Response(answer)
+            return Response(answer)
         self._server.actor = replica
         try:
             found = self._server.answer(seen)
@@ -135,13 +75,13 @@ class Network:
             await replica.crash(f"after {seen.verb} {seen.path}")
         if is_watch:
             chunks = self._stream(replica, found, timeouts, loop)
-            return _Response(Answer(200, b""), chunks)
+            return Response(Answer(200, b""), chunks)
         if fault == "hangs after":
             await asyncio.Event().wait()
         await replica.while_alive(asyncio.sleep(self._faults.latency()))
         if fault == "lost after":
             raise aiohttp.ServerDisconnectedError
-        return _Response(found)
+        return Response(found)
 
     async def _stream(self, replica, watch, timeouts, loop):
         end = loop.time() + float(watch.query.get("timeoutSeconds") or 1800)

@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 
 import pytest
+from aiohttp import ServerDisconnectedError
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
@@ -19,8 +20,9 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.controller.lifecycle.versions import AppVersions
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
-from harbourmaster.kube.errors import ApiError, ServerError, UnreachableError
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.model import ResourceReference
+from helpers.fake_store import StatusError
 from helpers.mirrored import (
     KilledError,
     Mirrored,
@@ -68,7 +70,7 @@ def play(server):
                 server.change(resource, each["metadata"]["name"], status=state)
     for each in server.all(WORKLOAD_VERSIONS):
         name = each["spec"]["resourceReference"]["name"]
-        found = server.find(REPLICA_SETS, name)
+        found = server.get(REPLICA_SETS, name)
         is_let_go = each.get("status", {}).get("deploymentStatus") == "Progressing"
         if is_let_go and "availableReplicas" not in found["status"]:
             server.put(REPLICA_SETS, owner(name, uid=f"rs-{name}", availableReplicas=2))
@@ -85,7 +87,7 @@ async def life(server, signals):
         settings={"promotion_tasks": True},
     )
     for _ in range(60):
-        before = (len(server.requests), server.changes)
+        before = (len(server.requests), server.objects.version)
         for each in both.reconcilers:
             for key in sorted(each.due(None)):
                 # What fails is tried again, as the queue does.
@@ -94,7 +96,7 @@ async def life(server, signals):
                 both.sync()
         play(server)
         both.sync()
-        if (len(server.requests), server.changes) == before:
+        if (len(server.requests), server.objects.version) == before:
             return
     raise AssertionError("it never ends")
 
@@ -155,7 +157,7 @@ def kill(server, at, moment):
 def hinder(server, at, moment):
     def fault(number, now):
         if (number, now) == (at, moment):
-            raise ServerError("broken", status=500) if now == "before" else UnreachableError("cut")
+            raise StatusError(500, "broken") if now == "before" else ServerDisconnectedError
 
     server.fault = fault
 

@@ -477,7 +477,7 @@ async def test_it_begins_with_the_failed_nodes_of_the_one_before_where_that_is_w
     await life.sweep()
     assert [each.name for each in status_of(life).failed_nodes] == kept
     # Those that are cleared come not back.
-    written = server.find(WORKLOAD_VERSIONS, NAME)["status"]
+    written = server.get(WORKLOAD_VERSIONS, NAME)["status"]
     server.change(WORKLOAD_VERSIONS, NAME, status={**written, "failedNodes": []})
     life.sync()
     await life.sweep()
