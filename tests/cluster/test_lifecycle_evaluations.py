@@ -20,7 +20,7 @@ from harbourmaster.lifecycle.evaluations import PRE, evaluation_for
 from harbourmaster.lifecycle.model import AppVersion, AppVersionSpec, EvaluationDefinition
 from helpers.controller import connected
 from helpers.flow.manifests import metric
-from helpers.gate_place import Place
+from helpers.gated_namespace import GatedNamespace
 from helpers.lifecycle import running
 from helpers.patience import PATIENCE
 
@@ -32,7 +32,7 @@ SOON = 4.0
 NAME = "pre-eval-checks-12345"
 
 
-class Evaluations(Place):
+class Evaluations(GatedNamespace):
     """A namespace with evaluations, and a controller of them."""
 
     def __init__(self, client, namespace):

@@ -23,8 +23,8 @@ from helpers.cluster import (
     fresh_namespace,
 )
 from helpers.controller import connected
-from helpers.gate_place import Place, annotations, gates
 from helpers.gated import CHECKED, FAILED, GATE, MINE
+from helpers.gated_namespace import GatedNamespace, annotations, gates
 from helpers.lifecycle import running
 from helpers.patience import COLLECTED
 
@@ -42,7 +42,7 @@ async def client(control_plane):
 @pytest.fixture
 async def place(request, client, kubectl):
     name = fresh_namespace(kubectl, request.node.name)
-    async with Place(client, name) as found:
+    async with GatedNamespace(client, name) as found:
         yield found
     delete_namespace(kubectl, name)
 

@@ -31,8 +31,8 @@ from helpers.cluster import (
 )
 from helpers.controller import connected
 from helpers.flow.manifests import container_task
-from helpers.gate_place import Place, annotations
 from helpers.gated import CHECKED, MINE, REMOVED
+from helpers.gated_namespace import GatedNamespace, annotations
 from helpers.lifecycle import running
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
@@ -60,7 +60,7 @@ async def client(plane):
         yield found
 
 
-class SchedulerPlace(Place):
+class SchedulerNamespace(GatedNamespace):
     """A namespace whose pods wait in a scheduler."""
 
     async def deploy(self, name="waiter", given=None, **more):
@@ -159,7 +159,7 @@ class SchedulerPlace(Place):
 @pytest.fixture
 async def place(request, client, kubectl):
     name = fresh_namespace(kubectl, request.node.name)
-    async with SchedulerPlace(client, name) as found:
+    async with SchedulerNamespace(client, name) as found:
         yield found
     delete_namespace(kubectl, name)
 

@@ -48,7 +48,7 @@ CONVERTED = ("keptnapps.lifecycle.keptn.sh", "keptnappversions.lifecycle.keptn.s
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
-class World:
+class ExaminedCluster:
     """What the API server holds and answers; it stands in for a Client.
 
     ``forbidden`` has plurals that may not be read, ``refused`` rights that our accounts lack, as
@@ -232,9 +232,9 @@ def unreachable(why):
     return ApiError(text, status=500, reason="InternalError")
 
 
-async def examined(world, **options):
-    """The report on a world."""
-    return await diagnose(world, HOME, **options)
+async def examined(cluster, **options):
+    """The report on a cluster."""
+    return await diagnose(cluster, HOME, **options)
 
 
 def told(report, *severities):
@@ -247,13 +247,13 @@ def told(report, *severities):
     ]
 
 
-async def finds(world, found, text, break_it):
+async def finds(cluster, found, text, break_it):
     """Assert that a change is found as told, and return the report.
 
     ``found`` is the check and the severity, ``text`` how the finding begins.
     """
-    break_it(world)
-    report = await examined(world)
+    break_it(cluster)
+    report = await examined(cluster)
     check, _, severity = found.rpartition(" ")
     findings = [
         one

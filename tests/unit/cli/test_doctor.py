@@ -35,7 +35,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.rescheduling.model import Criteria
 from harbourmaster.webhook.canary import our_version
-from helpers.ailing_world import (
+from helpers.broken_installations import (
     GATED,
     POD,
     addon,
@@ -49,19 +49,19 @@ from helpers.examined import (
     NAME,
     SECRET_NAME,
     WEBHOOK,
-    World,
+    ExaminedCluster,
     examined,
     told,
 )
 
 
 @pytest.fixture
-def world():
-    return World()
+def cluster():
+    return ExaminedCluster()
 
 
-async def test_a_sound_installation_is_healthy(world):
-    report = await examined(world)
+async def test_a_sound_installation_is_healthy(cluster):
+    report = await examined(cluster)
     assert told(report) == []
     assert (report.healthy, report.summary) == (True, "Harbourmaster is healthy.")
     assert [one.name for one in CHECKS] == list(dict.fromkeys(one.name for one in CHECKS))
@@ -70,29 +70,29 @@ async def test_a_sound_installation_is_healthy(world):
     assert said == f"a pod tried in default was answered by version {our_version()}"
 
 
-async def test_settings_of_a_config_map_count(world):
-    settings_file(world, "webhook: {failurePolicy: Fail}\n")
-    (found, *_) = told(await examined(world), "fault")
+async def test_settings_of_a_config_map_count(cluster):
+    settings_file(cluster, "webhook: {failurePolicy: Fail}\n")
+    (found, *_) = told(await examined(cluster), "fault")
     assert found == (
         "configurations",
         "fault",
         "failurePolicy of templates.harbourmaster.dev (mutating): is Ignore, Fail expected",
     )
     for name in ("templates.harbourmaster.dev", POD):
-        world.entry(name)["failurePolicy"] = "Fail"
-    for entry in world.at(VALIDATING_WEBHOOKS, NAME)["webhooks"]:
+        cluster.entry(name)["failurePolicy"] = "Fail"
+    for entry in cluster.at(VALIDATING_WEBHOOKS, NAME)["webhooks"]:
         entry["failurePolicy"] = "Fail"
-    assert told(await examined(world)) == []
+    assert told(await examined(cluster)) == []
 
 
-async def test_without_deployments_a_setting_may_be_anything(world):
+async def test_without_deployments_a_setting_may_be_anything(cluster):
     for name in (CONTROLLER, WEBHOOK):
-        world.remove(DEPLOYMENTS, name, HOME)
-    world.entry(POD)["timeoutSeconds"] = 11
+        cluster.remove(DEPLOYMENTS, name, HOME)
+    cluster.entry(POD)["timeoutSeconds"] = 11
     # Where a process outside of the cluster listens is nobody's default.
-    world.entry(POD)["clientConfig"]["service"]["port"] = 8443
-    world.entry(POD)["sideEffects"] = "Some"
-    report = await examined(world)
+    cluster.entry(POD)["clientConfig"]["service"]["port"] = 8443
+    cluster.entry(POD)["sideEffects"] = "Some"
+    report = await examined(cluster)
     assert told(report) == [
         ("configurations", "fault", f"sideEffects of {POD} (mutating): is Some, None expected")
     ]
@@ -109,42 +109,42 @@ async def test_without_deployments_a_setting_may_be_anything(world):
 @pytest.mark.parametrize(
     "flag", ["--register-webhooks=false", "--controllers=namespaces,lifecycle"]
 )
-async def test_where_others_keep_the_registration_its_remedies_are_theirs(world, flag):
-    flags(world, flag)
-    world.entry(POD)["failurePolicy"] = "Fail"
-    world.entry(POD)["clientConfig"].pop("caBundle")
-    report = await examined(world)
+async def test_where_others_keep_the_registration_its_remedies_are_theirs(cluster, flag):
+    flags(cluster, flag)
+    cluster.entry(POD)["failurePolicy"] = "Fail"
+    cluster.entry(POD)["clientConfig"].pop("caBundle")
+    report = await examined(cluster)
     remedies = {one.check: one.remedy for one in report.findings if one.severity == "fault"}
     # Not the bare manifests: an apply of them takes away what cert-manager injects by.
     assert "make deploy-with-certmanager" in remedies["configurations"]
     assert "cert-manager" in remedies["certificates"]
 
 
-async def test_a_leaf_that_should_have_been_renewed_is_told_of(world):
+async def test_a_leaf_that_should_have_been_renewed_is_told_of(cluster):
     # It has a sixth of its life left; the authority is older than it.
-    old = world.now - timedelta(days=6)
-    world.__init__()
+    old = cluster.now - timedelta(days=6)
+    cluster.__init__()
     authority = create_authority(old)
-    world.authority = authority
-    leaf(world, old, names_of(world.settings, HOME), authority)
+    cluster.authority = authority
+    leaf(cluster, old, names_of(cluster.settings, HOME), authority)
     bundle = base64.b64encode(authority.certificate).decode()
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-        for entry in world.at(resource, NAME)["webhooks"]:
+        for entry in cluster.at(resource, NAME)["webhooks"]:
             entry["clientConfig"]["caBundle"] = bundle
-    world.at(SECRETS, SECRET_NAME, HOME)["data"]["ca.crt"] = authority.certificate
+    cluster.at(SECRETS, SECRET_NAME, HOME)["data"]["ca.crt"] = authority.certificate
     for name in ("keptnapps.lifecycle.keptn.sh", "keptnappversions.lifecycle.keptn.sh"):
-        spec = world.at(DEFINITIONS, name)["spec"]
+        spec = cluster.at(DEFINITIONS, name)["spec"]
         spec["conversion"]["webhook"]["clientConfig"]["caBundle"] = bundle
-    ((check, severity, text),) = told(await examined(world))
+    ((check, severity, text),) = told(await examined(cluster))
     assert (check, severity) == ("certificates", "warning")
     assert "tls.crt expires in 2" in text
     assert text.endswith("h and should have been renewed")
 
 
-async def test_a_secret_that_may_not_be_read_hides_no_expired_bundle(world):
-    world.forbidden.add("secrets")
-    world.entry(GATED)["clientConfig"]["caBundle"] = ""
-    found = told(await examined(world))
+async def test_a_secret_that_may_not_be_read_hides_no_expired_bundle(cluster):
+    cluster.forbidden.add("secrets")
+    cluster.entry(GATED)["clientConfig"]["caBundle"] = ""
+    found = told(await examined(cluster))
     assert [(check, severity) for check, severity, _ in found][:1] == [("certificates", "fault")]
     assert any(
         severity == "unread" and "missing permission to read it" in text
@@ -152,64 +152,66 @@ async def test_a_secret_that_may_not_be_read_hides_no_expired_bundle(world):
     )
 
 
-async def test_the_canary_goes_where_webhooks_look(world):
-    world.entry(POD)["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
-    world.entry(POD)["objectSelector"] = {"matchLabels": {"team": "a"}}
+async def test_the_canary_goes_where_webhooks_look(cluster):
+    cluster.entry(POD)["namespaceSelector"] = {
+        "matchLabels": {"kubernetes.io/metadata.name": "shop"}
+    }
+    cluster.entry(POD)["objectSelector"] = {"matchLabels": {"team": "a"}}
     tried = []
-    answered = world.answered
+    answered = cluster.answered
 
     def admit(pod):
         tried.append(pod["metadata"])
         return answered(pod)
 
-    world.admit = admit
-    await examined(world)
+    cluster.admit = admit
+    await examined(cluster)
     assert {one["namespace"] for one in tried} == {"shop"}
     assert tried[0]["labels"]["team"] == "a"
 
 
-async def test_a_canary_namespace_can_be_named(world):
-    report = await examined(world, canary_namespace="shop")
+async def test_a_canary_namespace_can_be_named(cluster):
+    report = await examined(cluster, canary_namespace="shop")
     (said,) = [one.text for one in report.findings if one.check == "canary"]
     assert said.startswith("a pod tried in shop was answered")
-    (found,) = told(await examined(world, canary_namespace="nowhere"))
+    (found,) = told(await examined(cluster, canary_namespace="nowhere"))
     assert found[:2] == ("canary", "unread")
 
 
-async def test_nothing_is_stored_and_only_what_is_harmless_is_tried(world):
-    await examined(world)
-    # World.create takes dry runs alone.
-    assert world.created == ["Pod", "Pod"]
+async def test_nothing_is_stored_and_only_what_is_harmless_is_tried(cluster):
+    await examined(cluster)
+    # ExaminedCluster.create takes dry runs alone.
+    assert cluster.created == ["Pod", "Pod"]
 
 
-async def test_a_network_policy_or_a_client_authority_is_said_to_be_in_force(world):
-    flags(world, "--client-ca=/etc/ca.crt", name=WEBHOOK)
-    report = await examined(world)
+async def test_a_network_policy_or_a_client_authority_is_said_to_be_in_force(cluster):
+    flags(cluster, "--client-ca=/etc/ca.crt", name=WEBHOOK)
+    report = await examined(cluster)
     (said,) = [one for one in report.findings if one.check == "transport"]
     assert (said.severity, said.text) == ("ok", "callers must have a certificate")
 
 
-async def test_one_check_that_breaks_keeps_no_other_from_it(world):
-    world.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
-    world.entry(POD)["failurePolicy"] = "Fail"
-    report = await examined(world)
+async def test_one_check_that_breaks_keeps_no_other_from_it(cluster):
+    cluster.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
+    cluster.entry(POD)["failurePolicy"] = "Fail"
+    report = await examined(cluster)
     assert ("configurations", "fault") in {one[:2] for one in told(report)}
     assert any(one[1] == "unread" and "could not be read" in one[2] for one in told(report))
     assert {one.check for one in report.findings} == {one.name for one in CHECKS}
 
 
-async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_looked_at(world, capsys):
-    world.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
-    found = [text for _, severity, text in told(await examined(world)) if severity == "unread"]
+async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_looked_at(cluster, capsys):
+    cluster.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
+    found = [text for _, severity, text in told(await examined(cluster)) if severity == "unread"]
     assert len(found) == 1
     assert "Namespace shop is skipped, because it cannot be read: " in found[0]
     assert capsys.readouterr().err == ""
 
 
-async def test_what_may_not_be_read_is_told_by_check_and_the_rest_is_looked_at(world):
-    world.forbidden.update({"namespaces", "customresourcedefinitions"})
-    world.entry(POD)["failurePolicy"] = "Fail"
-    found = told(await examined(world))
+async def test_what_may_not_be_read_is_told_by_check_and_the_rest_is_looked_at(cluster):
+    cluster.forbidden.update({"namespaces", "customresourcedefinitions"})
+    cluster.entry(POD)["failurePolicy"] = "Fail"
+    found = told(await examined(cluster))
     assert ("configurations", "unread") in {one[:2] for one in found}
     assert {check for check, severity, _ in found if severity == "unread"} >= {
         "definitions",
@@ -219,109 +221,109 @@ async def test_what_may_not_be_read_is_told_by_check_and_the_rest_is_looked_at(w
     assert all("ada" in text for _, severity, text in found if severity == "unread")
 
 
-async def test_who_may_read_nothing_is_told_so_in_one_line(world):
-    world.lacking.add("*")
-    world.forbidden.add("*")
+async def test_who_may_read_nothing_is_told_so_in_one_line(cluster):
+    cluster.lacking.add("*")
+    cluster.forbidden.add("*")
     with pytest.raises(NoPermissionError) as told_so:
-        await examined(world)
+        await examined(cluster)
     line = str(told_so.value)
     assert line.startswith("ada may read nothing")
     assert "ask for the permissions to get mutatingwebhookconfigurations" in line
     assert "\n" not in line
 
 
-async def test_what_ours_does_outside_of_the_cluster_is_no_leftover(world):
+async def test_what_ours_does_outside_of_the_cluster_is_no_leftover(cluster):
     for name in (CONTROLLER, WEBHOOK):
-        world.remove(DEPLOYMENTS, name, HOME)
+        cluster.remove(DEPLOYMENTS, name, HOME)
     spec = {"schedulingGates": [{"name": "keptn-prechecks-gate"}], "containers": []}
-    world.put(PODS, {"metadata": {"name": "waits", "namespace": "shop"}, "spec": spec})
-    ask = world.request
+    cluster.put(PODS, {"metadata": {"name": "waits", "namespace": "shop"}, "spec": spec})
+    ask = cluster.request
 
     async def request(method, path, **options):
         if "clusterpodschedulingpolicies" in path:
             return msgspec.json.encode({"metadata": {}, "items": [{}]})
         return await ask(method, path, **options)
 
-    world.request = request
-    observed = await observe(Installation(world, HOME))
+    cluster.request = request
+    observed = await observe(Installation(cluster, HOME))
     assert {each.code for each in judge(observed)} == {"policies-idle"}
-    assert told(await examined(world)) == []
+    assert told(await examined(cluster)) == []
 
 
-async def test_without_a_configuration_nothing_that_hangs_on_it_is_said_to_be_well(world):
-    world.remove(MUTATING_WEBHOOKS, NAME)
-    report = await examined(world)
+async def test_without_a_configuration_nothing_that_hangs_on_it_is_said_to_be_well(cluster):
+    cluster.remove(MUTATING_WEBHOOKS, NAME)
+    report = await examined(cluster)
     severities = {one.check: one.severity for one in report.findings}
     assert severities["configurations"] == "fault"
     assert severities["canary"] == severities["selectors"] == "note"
 
 
-async def test_with_all_of_it_gone_but_a_lease_the_remedy_says_so(world):
+async def test_with_all_of_it_gone_but_a_lease_the_remedy_says_so(cluster):
     for name in (CONTROLLER, WEBHOOK):
-        world.remove(DEPLOYMENTS, name, HOME)
-    world.age(3600)
-    report = await examined(world)
+        cluster.remove(DEPLOYMENTS, name, HOME)
+    cluster.age(3600)
+    report = await examined(cluster)
     (found,) = [one for one in report.findings if one.subject.startswith("Lease")]
     assert "Deployment harbourmaster-controller not found" in found.remedy
 
 
 @pytest.mark.parametrize("broken", ["get", "create"])
-async def test_an_api_server_that_fails_is_told_by_the_checks(world, broken):
+async def test_an_api_server_that_fails_is_told_by_the_checks(cluster, broken):
     async def fails(*_, **__):
         raise ApiError("etcd is slow", status=500)
 
-    setattr(world, broken, fails)
-    report = await examined(world)
+    setattr(cluster, broken, fails)
+    report = await examined(cluster)
     assert any("etcd is slow" in text for _, severity, text in told(report, "unread"))
     assert not report.healthy
 
 
-async def test_without_manifests_rights_are_not_seen(world, monkeypatch, tmp_path):
+async def test_without_manifests_rights_are_not_seen(cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(rights, "DEPLOY", tmp_path)
-    assert ("rights", "unread") in {one[:2] for one in told(await examined(world))}
+    assert ("rights", "unread") in {one[:2] for one in told(await examined(cluster))}
 
 
-async def test_a_dead_webhook_of_somebody_else_is_not_taken_for_ours(world):
+async def test_a_dead_webhook_of_somebody_else_is_not_taken_for_ours(cluster):
     def check(*_):
         text = 'failed calling webhook "all.example.com": failed to call webhook: EOF'
         raise ApiError(text, status=500)
 
-    world.admit, world.check = (lambda pod: pod), check
-    ((_, severity, text),) = [one for one in told(await examined(world)) if one[0] == "canary"]
+    cluster.admit, cluster.check = (lambda pod: pod), check
+    ((_, severity, text),) = [one for one in told(await examined(cluster)) if one[0] == "canary"]
     assert severity == "fault"
     assert "no webhook answered" in text
     assert "EOF" not in text
 
 
-async def test_where_nothing_of_ours_is_one_finding_says_so(world):
+async def test_where_nothing_of_ours_is_one_finding_says_so(cluster):
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-        world.remove(resource, NAME)
+        cluster.remove(resource, NAME)
     for name in (CONTROLLER, WEBHOOK):
-        world.remove(DEPLOYMENTS, name, HOME)
-    world.remove(LEASES, CONTROLLER, HOME)
+        cluster.remove(DEPLOYMENTS, name, HOME)
+    cluster.remove(LEASES, CONTROLLER, HOME)
     elsewhere = {"name": "controller", "namespace": "elsewhere"}
-    world.put(DEPLOYMENTS, {"metadata": elsewhere})
-    report = await examined(world)
+    cluster.put(DEPLOYMENTS, {"metadata": elsewhere})
+    report = await examined(cluster)
     (found,) = report.findings
     assert found.text == f"is not installed in namespace {HOME}, but in elsewhere"
     assert found.remedy == "set --namespace elsewhere"
     assert report.summary == "Harbourmaster is not healthy: 1 fault."
 
 
-async def test_configurations_tell_where_it_is(world):
-    report = await diagnose(world, "elsewhere")
+async def test_configurations_tell_where_it_is(cluster):
+    report = await diagnose(cluster, "elsewhere")
     (found,) = report.findings
     assert found.text == f"is not installed in namespace elsewhere, but in {HOME}"
     assert found.remedy == f"set --namespace {HOME}"
 
 
-async def test_an_api_server_that_goes_away_ends_it(world):
+async def test_an_api_server_that_goes_away_ends_it(cluster):
     async def get(*_, **__):
         raise UnreachableError("gone")
 
-    world.get = get
+    cluster.get = get
     with pytest.raises(UnreachableError):
-        await examined(world)
+        await examined(cluster)
     others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
     assert others == []
 

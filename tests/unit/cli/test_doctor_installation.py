@@ -19,7 +19,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.controller.registration.controller import names_of
-from helpers.ailing_world import (
+from helpers.broken_installations import (
     ASKED,
     GATED,
     POD,
@@ -36,14 +36,14 @@ from helpers.examined import (
     NAME,
     SECRET_NAME,
     WEBHOOK,
-    World,
+    ExaminedCluster,
     finds,
 )
 
 
 @pytest.fixture
-def world():
-    return World()
+def cluster():
+    return ExaminedCluster()
 
 
 FAULTS = [
@@ -283,6 +283,6 @@ FAULTS = [
 @pytest.mark.parametrize(
     ("found", "text", "break_it"), FAULTS, ids=[f"{one[0]}: {one[1][:60]}" for one in FAULTS]
 )
-async def test_each_fault_is_named_with_what_to_do(world, found, text, break_it):
-    report = await finds(world, found, text, break_it)
+async def test_each_fault_is_named_with_what_to_do(cluster, found, text, break_it):
+    report = await finds(cluster, found, text, break_it)
     assert report.healthy is found.endswith("note")

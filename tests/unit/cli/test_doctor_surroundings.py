@@ -13,7 +13,7 @@ from harbourmaster.api.resources import (
     NODES,
     PODS,
 )
-from helpers.ailing_world import (
+from helpers.broken_installations import (
     X509,
     addon,
     api_service,
@@ -26,14 +26,14 @@ from helpers.ailing_world import (
 )
 from helpers.examined import (
     CONTROLLER,
-    World,
+    ExaminedCluster,
     finds,
 )
 
 
 @pytest.fixture
-def world():
-    return World()
+def cluster():
+    return ExaminedCluster()
 
 
 FAULTS = [
@@ -270,6 +270,6 @@ FAULTS = [
 @pytest.mark.parametrize(
     ("found", "text", "break_it"), FAULTS, ids=[f"{one[0]}: {one[1][:60]}" for one in FAULTS]
 )
-async def test_each_fault_is_named_with_what_to_do(world, found, text, break_it):
-    report = await finds(world, found, text, break_it)
+async def test_each_fault_is_named_with_what_to_do(cluster, found, text, break_it):
+    report = await finds(cluster, found, text, break_it)
     assert report.healthy is found.endswith("note")

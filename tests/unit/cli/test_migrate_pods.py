@@ -11,8 +11,8 @@ from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.run import reported
 from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.kube.errors import ApiError
-from helpers.ailing_world import flags, scaled, settings_file
-from helpers.examined import CONTROLLER, HOME, WEBHOOK, World, examined, told
+from helpers.broken_installations import flags, scaled, settings_file
+from helpers.examined import CONTROLLER, HOME, WEBHOOK, ExaminedCluster, examined, told
 from helpers.gated import CHECKED, FAILED, PROD, PROVISIONAL, keptn, pod
 
 PENDING = {"currentPhase": "WorkloadPreDeployTasks", "preDeploymentStatus": "Progressing"}
@@ -21,54 +21,54 @@ ASKED = "pre-deployment checks of shop-waiter-1.0 are pending"
 
 
 @pytest.fixture
-def world():
+def cluster():
     """An installation whose webhook is down."""
-    found = World()
+    found = ExaminedCluster()
     scaled(found, WEBHOOK, 3, 0)
     return found
 
 
-def gone(world):
+def gone(cluster):
     """End the controller too."""
-    world.age(3600)
+    cluster.age(3600)
 
 
-def version(world, status, workload="shop-waiter"):
+def version(cluster, status, workload="shop-waiter"):
     owner = {"uid": "rs-1", "kind": "ReplicaSet", "name": "waiter-rs"}
     spec = {"app": "shop", "workloadName": workload, "version": "1.0", "resourceReference": owner}
     metadata = {"name": f"{workload}-1.0", "namespace": PROD}
-    world.put(WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
+    cluster.put(WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
 
 
-def app_version(world, status):
+def app_version(cluster, status):
     entry = {"name": "waiter", "version": "1.0"}
     spec = {"appName": "shop", "version": "1", "workloads": [entry]}
     metadata = {"name": "shop-1", "namespace": PROD}
-    world.put(APP_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
+    cluster.put(APP_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
 
 
-def scheduled(world, name="keptn-scheduler", message="", annotations=None):
+def scheduled(cluster, name="keptn-scheduler", message="", annotations=None):
     """A pod that waits in a scheduler."""
     found = pod(annotations=annotations, gates=())
     found["spec"]["schedulerName"] = name
     condition = {"type": "PodScheduled", "status": "False", "message": message}
     found["status"]["conditions"] = [condition]
-    world.put(PODS, found)
+    cluster.put(PODS, found)
 
 
-async def report(world):
-    observed = await observe(Installation(world, HOME))
+async def report(cluster):
+    observed = await observe(Installation(cluster, HOME))
     return reported(findings(observed), plan(observed), observed.unread)
 
 
-async def waiting(world):
+async def waiting(cluster):
     """The findings about pods."""
-    found = await report(world)
+    found = await report(cluster)
     return {one["object"]: one for one in found["findings"] if one["code"].startswith("pod-")}
 
 
-async def commands(world):
-    found = await report(world)
+async def commands(cluster):
+    found = await report(cluster)
     steps = [text for step in found["plan"] for text in step["commands"]]
     said = [one["command"] for one in found["findings"]]
     return [text for text in (*steps, *said) if "pod" in text]
@@ -77,31 +77,31 @@ async def commands(world):
 GATED = f"pod waiter-1 in namespace {PROD}"
 
 
-async def test_a_gated_pod_is_left_to_a_controller_that_leads(world):
-    world.put(PODS, pod())
-    assert await waiting(world) == {}
-    gone(world)
-    (found,) = (await waiting(world)).values()
+async def test_a_gated_pod_is_left_to_a_controller_that_leads(cluster):
+    cluster.put(PODS, pod())
+    assert await waiting(cluster) == {}
+    gone(cluster)
+    (found,) = (await waiting(cluster)).values()
     assert "no operator is there to remove it" in found["why"]
     assert found["command"].startswith(f"kubectl -n {PROD} patch pod waiter-1 ")
 
 
-async def test_a_controller_without_a_lease_is_looked_at_by_its_deployment(world):
-    world.put(PODS, pod())
-    world.remove(LEASES, CONTROLLER, HOME)
-    assert set(await waiting(world)) == {GATED}
-    flags(world, "--leader-election-enabled=false")
-    assert await waiting(world) == {}
-    scaled(world, CONTROLLER, 2, 0)
-    assert set(await waiting(world)) == {GATED}
+async def test_a_controller_without_a_lease_is_looked_at_by_its_deployment(cluster):
+    cluster.put(PODS, pod())
+    cluster.remove(LEASES, CONTROLLER, HOME)
+    assert set(await waiting(cluster)) == {GATED}
+    flags(cluster, "--leader-election-enabled=false")
+    assert await waiting(cluster) == {}
+    scaled(cluster, CONTROLLER, 2, 0)
+    assert set(await waiting(cluster)) == {GATED}
 
 
-async def test_a_lease_that_cannot_be_read_frees_no_pod(world):
-    world.put(PODS, pod())
-    gone(world)
-    world.forbidden.add("leases")
-    assert await commands(world) == []
-    assert any("leases" in line for line in (await report(world))["unread"])
+async def test_a_lease_that_cannot_be_read_frees_no_pod(cluster):
+    cluster.put(PODS, pod())
+    gone(cluster)
+    cluster.forbidden.add("leases")
+    assert await commands(cluster) == []
+    assert any("leases" in line for line in (await report(cluster))["unread"])
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -130,19 +130,19 @@ async def test_a_lease_that_cannot_be_read_frees_no_pod(world):
 )
 @pytest.mark.parametrize("place", ["gate", "scheduler"])
 async def test_no_command_lets_go_a_pod_whose_check_failed(
-    world, leads, of_pod, of_app, text, place
+    cluster, leads, of_pod, of_app, text, place
 ):
-    version(world, of_pod)
+    version(cluster, of_pod)
     if of_app is not None:
-        app_version(world, of_app)
+        app_version(cluster, of_app)
     if place == "gate":
-        world.put(PODS, pod())
+        cluster.put(PODS, pod())
     else:
-        scheduled(world)
+        scheduled(cluster)
     if not leads:
-        gone(world)
-    assert await commands(world) == []
-    found = await waiting(world)
+        gone(cluster)
+    assert await commands(cluster) == []
+    found = await waiting(cluster)
     assert set(found) == (set() if place == "gate" and leads else {GATED})
     for one in found.values():
         assert " failed, and it waits for nothing: " in one["why"]
@@ -151,47 +151,47 @@ async def test_no_command_lets_go_a_pod_whose_check_failed(
 
 
 @pytest.mark.parametrize("status", [PENDING, CHECKED, {}])
-async def test_a_check_that_has_not_failed_keeps_no_command_back(world, status):
-    world.put(PODS, pod())
-    version(world, status)
-    gone(world)
-    assert len(await commands(world)) == 1
+async def test_a_check_that_has_not_failed_keeps_no_command_back(cluster, status):
+    cluster.put(PODS, pod())
+    version(cluster, status)
+    gone(cluster)
+    assert len(await commands(cluster)) == 1
 
 
-async def test_no_command_lets_go_a_pod_of_which_it_is_not_known_whether_its_check_failed(world):
-    gone(world)
-    world.put(PODS, pod())
-    world.forbidden.add("keptnworkloadversions")
-    (found,) = (await waiting(world)).values()
+async def test_no_command_lets_go_a_pod_of_which_it_is_not_known_whether_its_check_failed(cluster):
+    gone(cluster)
+    cluster.put(PODS, pod())
+    cluster.forbidden.add("keptnworkloadversions")
+    (found,) = (await waiting(cluster)).values()
     assert found["command"] == ""
     assert "whether its check failed is unknown" in found["why"]
-    assert [line for line in (await report(world))["unread"] if "keptnworkloadversions" in line]
-    world.forbidden.clear()
-    version(world, FAILED)
-    world.at(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)["spec"].pop("resourceReference")
-    assert await commands(world) == []
+    assert [line for line in (await report(cluster))["unread"] if "keptnworkloadversions" in line]
+    cluster.forbidden.clear()
+    version(cluster, FAILED)
+    cluster.at(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)["spec"].pop("resourceReference")
+    assert await commands(cluster) == []
     # Neither is a pod whose owner has yet to be asked.
-    world.put(PODS, pod(annotations=PROVISIONAL))
-    assert await commands(world) == []
+    cluster.put(PODS, pod(annotations=PROVISIONAL))
+    assert await commands(cluster) == []
 
 
 @pytest.mark.parametrize("error", [RecursionError, ValueError])
-async def test_no_command_lets_go_a_pod_whose_version_cannot_be_read(world, monkeypatch, error):
+async def test_no_command_lets_go_a_pod_whose_version_cannot_be_read(cluster, monkeypatch, error):
     def too_deep(_raw):
         raise error("too deep")
 
-    gone(world)
-    world.put(PODS, pod())
-    version(world, FAILED)
+    gone(cluster)
+    cluster.put(PODS, pod())
+    version(cluster, FAILED)
     monkeypatch.setattr("harbourmaster.cli.migrate.survey._decode_version", too_deep)
-    assert await commands(world) == []
+    assert await commands(cluster) == []
 
 
-async def test_a_version_of_another_workload_by_that_name_says_nothing(world):
-    gone(world)
-    version(world, FAILED, "shop-waiter-b")
-    world.put(PODS, pod(annotations=keptn(version="b-1.0")))
-    assert len(await commands(world)) == 1
+async def test_a_version_of_another_workload_by_that_name_says_nothing(cluster):
+    gone(cluster)
+    version(cluster, FAILED, "shop-waiter-b")
+    cluster.put(PODS, pod(annotations=keptn(version="b-1.0")))
+    assert len(await commands(cluster)) == 1
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ async def test_a_version_of_another_workload_by_that_name_says_nothing(world):
     ],
 )
 async def test_pods_in_our_scheduler_are_no_leftovers(more, name, left):
-    world = World()
-    flags(world, *more)
-    scheduled(world, name)
-    assert set(await waiting(world)) == ({GATED} if left else set())
-    assert bool(await commands(world)) == left
-    said = [each for each in told(await examined(world)) if each[0] == "leftovers"]
+    cluster = ExaminedCluster()
+    flags(cluster, *more)
+    scheduled(cluster, name)
+    assert set(await waiting(cluster)) == ({GATED} if left else set())
+    assert bool(await commands(cluster)) == left
+    said = [each for each in told(await examined(cluster)) if each[0] == "leftovers"]
     assert len(said) == left
 
 
@@ -222,11 +222,11 @@ async def test_pods_in_our_scheduler_are_no_leftovers(more, name, left):
     ],
 )
 async def test_without_settings_a_pod_tells_whose_scheduler_has_it(message, told_before, left):
-    world = World()
+    cluster = ExaminedCluster()
     for name in (CONTROLLER, WEBHOOK):
-        world.remove(DEPLOYMENTS, name, HOME)
-    scheduled(world, message=message, annotations={**keptn(), **told_before})
-    assert set(await waiting(world)) == ({GATED} if left else set())
+        cluster.remove(DEPLOYMENTS, name, HOME)
+    scheduled(cluster, message=message, annotations={**keptn(), **told_before})
+    assert set(await waiting(cluster)) == ({GATED} if left else set())
 
 
 @pytest.mark.parametrize(
@@ -239,35 +239,35 @@ async def test_without_settings_a_pod_tells_whose_scheduler_has_it(message, told
     ids=["one-word", "two-words", "file"],
 )
 async def test_who_was_told_to_leave_keptn_its_work_does_none_of_it(given):
-    world = World()
-    world.put(PODS, pod())
+    cluster = ExaminedCluster()
+    cluster.put(PODS, pod())
     if isinstance(given, str):
-        settings_file(world, given)
+        settings_file(cluster, given)
     else:
-        flags(world, *given)
-    observed = await observe(Installation(world, HOME))
+        flags(cluster, *given)
+    observed = await observe(Installation(cluster, HOME))
     assert observed.ours.is_beside_keptn
     assert "keptn-stopped" in {one.code for one in findings(observed)}
-    assert set(await waiting(world)) == {GATED}
+    assert set(await waiting(cluster)) == {GATED}
 
 
-async def test_settings_that_cannot_be_used_are_told_and_hold_up_the_order(world):
-    flags(world, "--config=/etc/none.yaml")
-    found = await report(world)
+async def test_settings_that_cannot_be_used_are_told_and_hold_up_the_order(cluster):
+    flags(cluster, "--config=/etc/none.yaml")
+    found = await report(cluster)
     assert [
         line for line in found["unread"] if "/etc/none.yaml is mounted from no ConfigMap" in line
     ]
 
 
-async def test_an_api_server_that_does_not_tell_its_time_frees_no_pod(world):
-    world.put(PODS, pod())
-    gone(world)
-    ask = world.request
+async def test_an_api_server_that_does_not_tell_its_time_frees_no_pod(cluster):
+    cluster.put(PODS, pod())
+    gone(cluster)
+    ask = cluster.request
 
     async def request(method, path, **options):
         if "selfsubjectreviews" in path:
             raise ApiError("not found", status=404)
         return await ask(method, path, **options)
 
-    world.request = request
-    assert await commands(world) == []
+    cluster.request = request
+    assert await commands(cluster) == []

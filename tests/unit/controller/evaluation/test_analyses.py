@@ -72,7 +72,7 @@ class Questions:
         return [question.query for _, question in self.asked]
 
 
-class World:
+class ControllerProcess:
     """One controller, at a time that only the test moves."""
 
     def __init__(self, api, client, events):
@@ -180,8 +180,8 @@ class World:
 
 
 @pytest.fixture
-def world(api, client, events):
-    return World(api, client, events)
+def life(api, client, events):
+    return ControllerProcess(api, client, events)
 
 
 def objective(name, weight=1, **target):
@@ -189,13 +189,13 @@ def objective(name, weight=1, **target):
 
 
 @pytest.fixture
-def ready(world):
+def ready(life):
     """One objective, whose query is answered by 4."""
-    world.provider()
-    world.template("ready", "sum(up)")
-    world.definition(objective("ready", failure={"lessThan": {"fixedValue": "2"}}))
-    world.questions.answers["sum(up)"] = "4"
-    return world
+    life.provider()
+    life.template("ready", "sum(up)")
+    life.definition(objective("ready", failure={"lessThan": {"fixedValue": "2"}}))
+    life.questions.answers["sum(up)"] = "4"
+    return life
 
 
 async def test_it_runs_to_its_verdict(ready):
@@ -254,28 +254,28 @@ async def test_without_its_definition_it_waits_with_the_time_frozen(ready):
     assert (ready.status["state"], ready.status["timeframe"]) == ("Completed", FROZEN)
 
 
-async def test_templates_and_providers_of_other_namespaces(world):
-    world.provider("far", namespace="monitoring")
+async def test_templates_and_providers_of_other_namespaces(life):
+    life.provider("far", namespace="monitoring")
     provider = {"name": "far", "namespace": "monitoring"}
-    world.template("ready", "a", namespace="shared", provider=provider)
-    world.definition(("ready", {"namespace": "shared"}, {}))
-    world.questions.answers["a"] = "1"
-    world.analysis()
-    await world.settle()
-    assert world.status["state"] == "Completed"
-    assert [name for name, _ in world.questions.asked] == ["far"]
+    life.template("ready", "a", namespace="shared", provider=provider)
+    life.definition(("ready", {"namespace": "shared"}, {}))
+    life.questions.answers["a"] = "1"
+    life.analysis()
+    await life.settle()
+    assert life.status["state"] == "Completed"
+    assert [name for name, _ in life.questions.asked] == ["far"]
 
 
-async def test_a_provider_is_by_default_where_the_definition_is(world):
-    world.provider("prom", kind="static")
-    world.provider("prom", namespace="shared")
-    world.template("ready", "a", namespace="shared")
-    world.definition(("ready", {"namespace": "shared"}, {}))
-    world.questions.answers["a"] = "1"
-    world.analysis()
-    await world.settle()
-    assert world.status["state"] == "Completed"
-    assert world.questions.providers == ["prod/prom"]
+async def test_a_provider_is_by_default_where_the_definition_is(life):
+    life.provider("prom", kind="static")
+    life.provider("prom", namespace="shared")
+    life.template("ready", "a", namespace="shared")
+    life.definition(("ready", {"namespace": "shared"}, {}))
+    life.questions.answers["a"] = "1"
+    life.analysis()
+    await life.settle()
+    assert life.status["state"] == "Completed"
+    assert life.questions.providers == ["prod/prom"]
 
 
 async def test_a_time_that_is_none_is_told_once(ready):
@@ -290,19 +290,19 @@ async def test_a_time_that_is_none_is_told_once(ready):
     assert ready.status["state"] == "Completed"
 
 
-async def test_what_is_missing_is_asked_again_and_what_is_known_is_kept(world):
-    world.provider()
+async def test_what_is_missing_is_asked_again_and_what_is_known_is_kept(life):
+    life.provider()
     for name in ("a", "b", "c"):
-        world.template(name)
-    world.definition(objective("a"), objective("b"), objective("c"))
-    world.questions.answers = {
+        life.template(name)
+    life.definition(objective("a"), objective("b"), objective("c"))
+    life.questions.answers = {
         "a": "1",
         "b": [UnreachableError("no connection"), UnreachableError("no connection"), "2"],
         "c": [NoValuesError("no values in query result")] * 2 + ["3"],
     }
-    world.analysis()
-    assert await world.settle() == 10
-    assert world.status == {
+    life.analysis()
+    assert await life.settle() == 10
+    assert life.status == {
         "timeframe": FROZEN,
         "state": "Progressing",
         "storedValues": {
@@ -315,33 +315,33 @@ async def test_what_is_missing_is_asked_again_and_what_is_known_is_kept(world):
             },
         },
     }
-    asked = len(world.questions.asked)
-    assert await world.settle(9) == 1
-    assert len(world.questions.asked) == asked
-    world.questions.answers["c"] = "3"
-    assert await world.settle(1) == 20
-    stored = world.status["storedValues"]
+    asked = len(life.questions.asked)
+    assert await life.settle(9) == 1
+    assert len(life.questions.asked) == asked
+    life.questions.answers["c"] = "3"
+    assert await life.settle(1) == 20
+    stored = life.status["storedValues"]
     assert (stored["a"]["value"], stored["c"]["value"]) == ("1", "3")
-    assert await world.settle(20) is None
-    status = world.status
+    assert await life.settle(20) is None
+    status = life.status
     assert (status["state"], status["pass"], "storedValues" in status) == ("Completed", True, False)
-    assert world.questions.queries.count("a") == 1
+    assert life.questions.queries.count("a") == 1
     # Nobody needs to do anything about those.
-    assert world.events.of("AnalysisValueMissing") == []
+    assert life.events.of("AnalysisValueMissing") == []
 
 
-async def test_another_process_goes_on_from_what_is_stored(world):
-    world.provider()
-    world.template("a")
-    world.template("b")
-    world.definition(objective("a"), objective("b"))
-    world.questions.answers = {"a": "1", "b": [UnreachableError("no connection"), "2"]}
-    world.analysis()
-    await world.settle()
-    world.restart()
-    assert await world.settle(3) is None
-    assert world.status["state"] == "Completed"
-    assert world.questions.queries == ["a", "b", "b"]
+async def test_another_process_goes_on_from_what_is_stored(life):
+    life.provider()
+    life.template("a")
+    life.template("b")
+    life.definition(objective("a"), objective("b"))
+    life.questions.answers = {"a": "1", "b": [UnreachableError("no connection"), "2"]}
+    life.analysis()
+    await life.settle()
+    life.restart()
+    assert await life.settle(3) is None
+    assert life.status["state"] == "Completed"
+    assert life.questions.queries == ["a", "b", "b"]
 
 
 async def test_a_restart_before_the_answer_asks_about_the_same_time(ready):
@@ -426,22 +426,22 @@ async def test_what_can_not_be_asked_waits_for_objects_to_change(ready, template
         ("provider", "keptnmetricsprovider prod/prom not found"),
     ],
 )
-async def test_what_comes_later_is_waited_for(world, missing, text):
-    world.questions.answers["ready"] = "1"
-    world.definition(objective("ready"))
-    make = {"template": lambda: world.template("ready"), "provider": world.provider}
+async def test_what_comes_later_is_waited_for(life, missing, text):
+    life.questions.answers["ready"] = "1"
+    life.definition(objective("ready"))
+    make = {"template": lambda: life.template("ready"), "provider": life.provider}
     for name, put in make.items():
         if name != missing:
             put()
-    world.analysis()
-    assert await world.settle() is None
-    assert world.status["storedValues"]["ready"] == {
+    life.analysis()
+    assert await life.settle() is None
+    assert life.status["storedValues"]["ready"] == {
         "objectiveReference": {"name": "ready"},
         "errMsg": text,
     }
     make[missing]()
-    await world.settle()
-    assert world.status["state"] == "Completed"
+    await life.settle()
+    assert life.status["state"] == "Completed"
 
 
 async def test_a_provider_that_is_mended_is_asked_at_once(ready):
@@ -466,21 +466,21 @@ async def test_a_template_that_changes_meanwhile_is_asked_anew(ready):
     assert found == [("sum(down)", 7), ("b", 1)]
 
 
-async def test_a_fault_is_not_told_again_when_something_else_changes(world):
-    world.provider()
+async def test_a_fault_is_not_told_again_when_something_else_changes(life):
+    life.provider()
     for name in ("a", "b", "c"):
-        world.template(name)
-    world.definition(objective("a"), objective("b"), objective("c"))
-    world.questions.answers = {
+        life.template(name)
+    life.definition(objective("a"), objective("b"), objective("c"))
+    life.questions.answers = {
         "a": BadQueryError("parse error"),
         "b": [UnreachableError("no connection"), "1"],
         "c": UnreachableError("no connection"),
     }
-    world.analysis()
-    await world.settle()
-    await world.settle(10)
-    assert world.status["storedValues"]["b"]["value"] == "1"
-    assert world.events.of("AnalysisValueMissing") == ["a: parse error"]
+    life.analysis()
+    await life.settle()
+    await life.settle(10)
+    assert life.status["storedValues"]["b"]["value"] == "1"
+    assert life.events.of("AnalysisValueMissing") == ["a: parse error"]
 
 
 async def test_an_answer_that_comes_as_the_query_changes_is_ignored(ready):

@@ -47,7 +47,7 @@ class Asker:
         return ANSWER
 
 
-class World:
+class AskedProviders:
     def __init__(self, api, client):
         self.api = api
         self.time = 1000.0
@@ -77,105 +77,105 @@ def provider(kind="dynatrace", *, name="main", named="token", optional=None, **s
 
 
 @pytest.fixture
-def world(api, client):
-    return World(api, client)
+def asked(api, client):
+    return AskedProviders(api, client)
 
 
-async def test_a_provider_without_a_secret_is_asked_at_once(world):
-    assert await world.ask(named=None) == ANSWER
-    assert world.asker.targets[0].secret is None
-    assert world.reads == 0
+async def test_a_provider_without_a_secret_is_asked_at_once(asked):
+    assert await asked.ask(named=None) == ANSWER
+    assert asked.asker.targets[0].secret is None
+    assert asked.reads == 0
 
 
-async def test_the_secret_is_read_once_a_minute(world):
-    world.secret(login="one")
+async def test_the_secret_is_read_once_a_minute(asked):
+    asked.secret(login="one")
     for _ in range(3):
-        await world.ask()
-        world.time += 20
-    assert world.reads == 1
-    await world.ask()
-    assert world.reads == 2
-    assert {each.secret["login"] for each in world.asker.targets} == {b"one"}
-    assert world.asker.targets[0].secret_key == KEY
+        await asked.ask()
+        asked.time += 20
+    assert asked.reads == 1
+    await asked.ask()
+    assert asked.reads == 2
+    assert {each.secret["login"] for each in asked.asker.targets} == {b"one"}
+    assert asked.asker.targets[0].secret_key == KEY
 
 
-async def test_many_who_ask_at_once_read_it_once(world):
-    world.secret(login="one")
-    answers = await asyncio.gather(*(world.ask() for _ in range(20)))
+async def test_many_who_ask_at_once_read_it_once(asked):
+    asked.secret(login="one")
+    answers = await asyncio.gather(*(asked.ask() for _ in range(20)))
     assert answers == [ANSWER] * 20
-    assert world.reads == 1
+    assert asked.reads == 1
 
 
-async def test_a_reader_that_is_cancelled_leaves_the_others_theirs(world):
-    world.secret(login="one")
-    world.api.fail_next("get", "secrets", kind="hang")
-    first = asyncio.create_task(world.ask())
-    await world.api.until_seen("get", "secrets")
-    second = asyncio.create_task(world.ask())
+async def test_a_reader_that_is_cancelled_leaves_the_others_theirs(asked):
+    asked.secret(login="one")
+    asked.api.fail_next("get", "secrets", kind="hang")
+    first = asyncio.create_task(asked.ask())
+    await asked.api.until_seen("get", "secrets")
+    second = asyncio.create_task(asked.ask())
     await asyncio.sleep(0)
     first.cancel()
     assert await second == ANSWER
 
 
-async def test_credentials_that_were_renewed_are_read_as_soon_as_the_old_ones_are_refused(world):
-    world.secret(login="one")
-    world.asker.right = b"one"
-    await world.ask()
-    world.secret(login="two")
-    world.asker.right = b"two"
-    world.time += 10
-    assert await asyncio.gather(*(world.ask() for _ in range(5))) == [ANSWER] * 5
-    assert world.reads == 2
-    assert await world.ask() == ANSWER
-    assert world.reads == 2
+async def test_credentials_that_were_renewed_are_read_as_soon_as_the_old_ones_are_refused(asked):
+    asked.secret(login="one")
+    asked.asker.right = b"one"
+    await asked.ask()
+    asked.secret(login="two")
+    asked.asker.right = b"two"
+    asked.time += 10
+    assert await asyncio.gather(*(asked.ask() for _ in range(5))) == [ANSWER] * 5
+    assert asked.reads == 2
+    assert await asked.ask() == ANSWER
+    assert asked.reads == 2
 
 
-async def test_wrong_credentials_are_not_read_for_each_who_asks(world):
-    world.secret(login="one")
-    world.asker.right = b"two"
+async def test_wrong_credentials_are_not_read_for_each_who_asks(asked):
+    asked.secret(login="one")
+    asked.asker.right = b"two"
     for _ in range(5):
         with pytest.raises(UnauthorizedError):
-            await world.ask()
-    assert world.reads == 1
-    world.time += 10
+            await asked.ask()
+    assert asked.reads == 1
+    asked.time += 10
     with pytest.raises(UnauthorizedError):
-        await world.ask()
-    assert world.reads == 2
-    assert len(world.asker.targets) == 6
+        await asked.ask()
+    assert asked.reads == 2
+    assert len(asked.asker.targets) == 6
 
 
-async def test_a_secret_that_is_absent_is_said_and_found_when_it_comes(world):
+async def test_a_secret_that_is_absent_is_said_and_found_when_it_comes(asked):
     for _ in range(3):
         with pytest.raises(BadCredentialsError, match="secret token not found"):
-            await world.ask()
-    assert world.reads == 1
-    world.secret(login="one")
-    world.time += 5
-    assert await world.ask() == ANSWER
+            await asked.ask()
+    assert asked.reads == 1
+    asked.secret(login="one")
+    asked.time += 5
+    assert await asked.ask() == ANSWER
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-async def test_a_secret_without_a_name_is_said(world, name):
+async def test_a_secret_without_a_name_is_said(asked, name):
     with pytest.raises(BadCredentialsError, match="names no Secret"):
-        await world.ask(named=name)
+        await asked.ask(named=name)
 
 
-async def test_a_secret_that_is_optional_may_be_absent(world):
-    assert await world.ask(optional=True) == ANSWER
-    assert world.asker.targets[0].secret is None
+async def test_a_secret_that_is_optional_may_be_absent(asked):
+    assert await asked.ask(optional=True) == ANSWER
+    assert asked.asker.targets[0].secret is None
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("elastic", None), ("prometheus", {"user": b"a"})])
-async def test_a_key_that_is_optional_may_be_absent(world, kind, expected):
-    world.secret(user="a")
-    await world.ask(kind=kind, optional=True)
-    assert world.asker.targets[0].secret == expected
+async def test_a_key_that_is_optional_may_be_absent(asked, kind, expected):
+    asked.secret(user="a")
+    await asked.ask(kind=kind, optional=True)
+    assert asked.asker.targets[0].secret == expected
 
 
-async def test_a_secret_without_data_is_empty(world):
-    world.api.put(SECRETS, {"metadata": {"name": "token", "namespace": "prod"}})
-    await world.ask()
-    assert world.asker.targets[0].secret == {}
+async def test_a_secret_without_data_is_empty(asked):
+    asked.api.put(SECRETS, {"metadata": {"name": "token", "namespace": "prod"}})
+    await asked.ask()
+    assert asked.asker.targets[0].secret == {}
 
 
 @pytest.mark.parametrize(
@@ -185,38 +185,38 @@ async def test_a_secret_without_data_is_empty(world):
         (500, UnreachableError, "secret token can't be read: ServerError"),
     ],
 )
-async def test_a_secret_that_can_not_be_read_is_said(world, status, error, text):
-    world.secret(login="one")
-    world.api.fail_next("get", "secrets", status=status)
+async def test_a_secret_that_can_not_be_read_is_said(asked, status, error, text):
+    asked.secret(login="one")
+    asked.api.fail_next("get", "secrets", status=status)
     with pytest.raises(error) as raised:
-        await world.ask()
+        await asked.ask()
     assert str(raised.value) == text
 
 
-async def test_what_is_no_secret_is_not_shown(world):
+async def test_what_is_no_secret_is_not_shown(asked):
     obj = {"metadata": {"name": "token", "namespace": "prod"}, "data": {"login": "8c1f!"}}
-    world.api.put(SECRETS, obj)
+    asked.api.put(SECRETS, obj)
     with pytest.raises(BadAnswerError) as raised:
-        await world.ask()
+        await asked.ask()
     assert "8c1f" not in str(raised.value)
 
 
-async def test_nothing_shows_a_secret(world):
-    world.secret(login="8c1fbad")
-    await world.ask()
-    (found,) = world.asker.targets
-    for each in (found, world.questions, *world.questions._read.values()):
+async def test_nothing_shows_a_secret(asked):
+    asked.secret(login="8c1fbad")
+    await asked.ask()
+    (found,) = asked.asker.targets
+    for each in (found, asked.questions, *asked.questions._read.values()):
         assert "8c1fbad" not in repr(each)
 
 
-async def test_secrets_that_nobody_asks_for_are_not_kept(world):
-    world.secret(login="one")
-    await world.ask()
-    world.time += 61
+async def test_secrets_that_nobody_asks_for_are_not_kept(asked):
+    asked.secret(login="one")
+    await asked.ask()
+    asked.time += 61
     with pytest.raises(BadCredentialsError):
-        await world.ask(named="other")
-    assert list(world.questions._read) == [("prod", "other")]
-    assert list(world.questions._turns) == [("prod", "other")]
+        await asked.ask(named="other")
+    assert list(asked.questions._read) == [("prod", "other")]
+    assert list(asked.questions._turns) == [("prod", "other")]
 
 
 def test_a_provider_without_a_type_has_its_name_for_one():

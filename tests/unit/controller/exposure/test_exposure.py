@@ -26,7 +26,7 @@ from helpers.valued import INTERVALS, NOW, metric, mirror
 PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/prod/keptnmetrics.metrics.keptn.sh/cpu/cpu"
 
 
-class Place:
+class RunningExposure:
     """An exposure on a fake API server; ``data`` is what the Secret holds."""
 
     def __init__(self, api, client, background, folder):
@@ -83,149 +83,149 @@ class Place:
 
 
 @pytest.fixture
-def place(api, client, background, tmp_path, monkeypatch):
+def site(api, client, background, tmp_path, monkeypatch):
     monkeypatch.setattr(room, "utc_now", lambda: NOW)
     api.fail_next(
         "create", f"/{ACCESS_REVIEWS.plural}", None, status=201, body=b'{"status":{"allowed":true}}'
     )
-    return Place(api, client, background, tmp_path)
+    return RunningExposure(api, client, background, tmp_path)
 
 
-async def listening(place):
+async def listening(site):
     async with asyncio.timeout(PATIENCE):
-        await place.exposure.listening.wait()
+        await site.exposure.listening.wait()
 
 
-async def test_the_api_listens_once_there_is_a_certificate(place):
-    place.aggregator.publish(place.api)
-    place.start()
+async def test_the_api_listens_once_there_is_a_certificate(site):
+    site.aggregator.publish(site.api)
+    site.start()
     await asyncio.sleep(0)
-    assert place.exposure.api is None
-    place.issue()
-    await listening(place)
-    await place.until(200)
+    assert site.exposure.api is None
+    site.issue()
+    await listening(site)
+    await site.until(200)
 
 
-async def test_broken_certificates_are_waited_out(place):
-    place.aggregator.publish(place.api)
-    place.issue()
-    good = place.data
-    place.data = {**good, "tls.key": b"garbage"}
-    place.start()
+async def test_broken_certificates_are_waited_out(site):
+    site.aggregator.publish(site.api)
+    site.issue()
+    good = site.data
+    site.data = {**good, "tls.key": b"garbage"}
+    site.start()
     await asyncio.sleep(0.05)
-    assert not place.exposure.listening.is_set()
-    place.data = good
-    place.leaf.changed()
-    await listening(place)
-    place.data = {**good, "tls.crt": b"garbage"}
-    place.leaf.changed()
-    await place.until(200)
+    assert not site.exposure.listening.is_set()
+    site.data = good
+    site.leaf.changed()
+    await listening(site)
+    site.data = {**good, "tls.crt": b"garbage"}
+    site.leaf.changed()
+    await site.until(200)
 
 
-async def presented(place):
-    context = place.aggregator.context(place.data["ca.crt"])
+async def presented(site):
+    context = site.aggregator.context(site.data["ca.crt"])
     _, writer = await asyncio.open_connection(
-        "127.0.0.1", place.exposure.api.port, ssl=context, server_hostname="localhost"
+        "127.0.0.1", site.exposure.api.port, ssl=context, server_hostname="localhost"
     )
     found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()
     return found
 
 
-async def test_a_new_leaf_is_served_without_a_restart(place):
-    place.aggregator.publish(place.api)
-    first = place.issue()
-    place.start()
-    await listening(place)
-    await place.until(200)
-    assert await presented(place) == first.serving_der
-    second = place.issue()
+async def test_a_new_leaf_is_served_without_a_restart(site):
+    site.aggregator.publish(site.api)
+    first = site.issue()
+    site.start()
+    await listening(site)
+    await site.until(200)
+    assert await presented(site) == first.serving_der
+    second = site.issue()
     await asyncio.sleep(0.05)
-    assert await presented(place) == second.serving_der
-    await place.until(200)
+    assert await presented(site) == second.serving_der
+    await site.until(200)
 
 
-async def test_the_aggregator_s_authority_may_change(place):
-    place.issue()
-    place.start()
-    await listening(place)
-    await place.until(401, name=None)
-    place.aggregator.publish(place.api)
-    await place.until(200)
-    old = place.aggregator.authority
-    place.aggregator = Aggregator(place.aggregator._folder)
-    place.aggregator.publish(place.api)
-    await place.until(200)
+async def test_the_aggregator_s_authority_may_change(site):
+    site.issue()
+    site.start()
+    await listening(site)
+    await site.until(401, name=None)
+    site.aggregator.publish(site.api)
+    await site.until(200)
+    old = site.aggregator.authority
+    site.aggregator = Aggregator(site.aggregator._folder)
+    site.aggregator.publish(site.api)
+    await site.until(200)
     with pytest.raises((aiohttp.ClientError, OSError)):
-        await place.get(authority=old)
+        await site.get(authority=old)
 
 
-async def test_a_config_map_that_cannot_be_read_lets_nobody_in(place):
-    place.aggregator.publish(place.api)
-    place.issue()
-    place.start()
-    await listening(place)
-    await place.until(200)
-    place.aggregator.publish(place.api, **{"requestheader-allowed-names": "all of them"})
+async def test_a_config_map_that_cannot_be_read_lets_nobody_in(site):
+    site.aggregator.publish(site.api)
+    site.issue()
+    site.start()
+    await listening(site)
+    await site.until(200)
+    site.aggregator.publish(site.api, **{"requestheader-allowed-names": "all of them"})
     # No name is known by which it could prove itself, and no authority either.
-    await place.until(None)
-    assert (await place.get(name=None))[0] == 401
+    await site.until(None)
+    assert (await site.get(name=None))[0] == 401
 
 
-async def test_without_an_aggregator_the_rest_goes_on(place):
-    place.issue()
-    place.api.forbid("list", CONFIG_MAPS)
-    task = place.start(expose=True)
-    await listening(place)
-    await place.until(401, name=None)
+async def test_without_an_aggregator_the_rest_goes_on(site):
+    site.issue()
+    site.api.forbid("list", CONFIG_MAPS)
+    task = site.start(expose=True)
+    await listening(site)
+    await site.until(401, name=None)
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"{place.exposure.plain.url}/metrics") as answer,
+        session.get(f"{site.exposure.plain.url}/metrics") as answer,
     ):
         assert await answer.text() == "# HELP cpu cpu\n# TYPE cpu gauge\ncpu 5\n"
     assert not task.done()
 
 
-async def test_by_default_values_are_served_to_whoever_is_authorized_only(place):
-    place.issue()
+async def test_by_default_values_are_served_to_whoever_is_authorized_only(site):
+    site.issue()
     (port,) = free_ports(1)
-    place.start(exposePort=port)
-    await listening(place)
+    site.start(exposePort=port)
+    await listening(site)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
     assert not MetricsSettings().expose
 
 
 @pytest.mark.parametrize("key", ["exposePort", "customMetricsPort"])
-async def test_a_port_that_is_taken_is_one_line(place, key):
-    place.issue()
-    place.start(expose=True)
-    await listening(place)
-    taken = place.exposure.plain.port
+async def test_a_port_that_is_taken_is_one_line(site, key):
+    site.issue()
+    site.start(expose=True)
+    await listening(site)
+    taken = site.exposure.plain.port
     with pytest.raises(AddressError, match="the port is in use"):
-        await place.made(expose=True, **{key: taken}).run()
+        await site.made(expose=True, **{key: taken}).run()
 
 
-async def test_a_mounted_certificate_is_read_again_when_it_changes(place, tmp_path):
-    place.aggregator.publish(place.api)
+async def test_a_mounted_certificate_is_read_again_when_it_changes(site, tmp_path):
+    site.aggregator.publish(site.api)
     mount = tmp_path / "mount"
-    place.start(MountedCertificate("custom metrics", CLIENTS, str(mount)))
-    first = place.issue()
+    site.start(MountedCertificate("custom metrics", CLIENTS, str(mount)))
+    first = site.issue()
     write_files(mount, msgspec.structs.replace(first.files, ca_key=None))
-    await listening(place)
-    assert await presented(place) == first.serving_der
-    second = place.issue()
+    await listening(site)
+    assert await presented(site) == first.serving_der
+    second = site.issue()
     write_files(mount, msgspec.structs.replace(second.files, ca_key=None))
     async with asyncio.timeout(PATIENCE):
-        while await presented(place) != second.serving_der:  # noqa: ASYNC110 - nobody tells
+        while await presented(site) != second.serving_der:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)
 
 
-async def test_a_certificate_of_yesterday_is_not_served(place):
-    place.leaf = SecretCertificate(
-        "custom metrics", CLIENTS, lambda: place.data, lambda: utc_now() + timedelta(days=30)
+async def test_a_certificate_of_yesterday_is_not_served(site):
+    site.leaf = SecretCertificate(
+        "custom metrics", CLIENTS, lambda: site.data, lambda: utc_now() + timedelta(days=30)
     )
-    place.issue()
-    place.start(place.leaf)
+    site.issue()
+    site.start(site.leaf)
     await asyncio.sleep(0.05)
-    assert not place.exposure.listening.is_set()
+    assert not site.exposure.listening.is_set()

@@ -55,7 +55,7 @@ class Reviews:
         return json.dumps({"status": {"allowed": self.allowed}}).encode()
 
 
-class Place:
+class ServedMetrics:
     """A served API and its callers."""
 
     def __init__(self, aggregator, bundle):
@@ -85,10 +85,10 @@ class Place:
 
 
 @pytest.fixture
-async def place(tmp_path):
+async def site(tmp_path):
     aggregator = Aggregator(tmp_path)
     (tmp_path / "certs").mkdir()
-    found = Place(aggregator, ensure(tmp_path / "certs", ("localhost",), utc_now()))
+    found = ServedMetrics(aggregator, ensure(tmp_path / "certs", ("localhost",), utc_now()))
     found.holder.trust(aggregator.authority.cert_pem.bytes())
     await found.site.start()
     yield found
@@ -110,8 +110,8 @@ DESCRIBED = {
 }
 
 
-async def test_one_value_in_v1beta1(place):
-    status, body = await place.get(CPU.replace("v1beta2", "v1beta1"))
+async def test_one_value_in_v1beta1(site):
+    status, body = await site.get(CPU.replace("v1beta2", "v1beta1"))
     assert status == 200
     assert msgspec.json.decode(body) == {
         "kind": "MetricValueList",
@@ -129,8 +129,8 @@ async def test_one_value_in_v1beta1(place):
     }
 
 
-async def test_one_value_in_v1beta2(place):
-    (found,) = await place.items(CPU)
+async def test_one_value_in_v1beta2(site):
+    (found,) = await site.items(CPU)
     assert found == {
         "describedObject": DESCRIBED,
         "metric": {"name": "cpu", "selector": None},
@@ -155,95 +155,95 @@ async def test_one_value_in_v1beta2(place):
         ("cpu/cpu/", {"cpu": "500m"}),
     ],
 )
-async def test_stars_and_selectors(place, path, expected):
-    found = await place.items(f"{BASE}/v1beta2/namespaces/prod/{KIND}/{path}")
+async def test_stars_and_selectors(site, path, expected):
+    found = await site.items(f"{BASE}/v1beta2/namespaces/prod/{KIND}/{path}")
     assert {each["describedObject"]["name"]: each["value"] for each in found} == expected
 
 
 @pytest.mark.parametrize(
     "path", ["none/none", "old/old", "absent/absent", "cpu/disk", "cpu/cpu?metricLabelSelector=x"]
 )
-async def test_what_has_no_value_that_counts_is_not_found(place, path):
-    status, body = await place.get(f"{BASE}/v1beta2/namespaces/prod/{KIND}/{path}")
+async def test_what_has_no_value_that_counts_is_not_found(site, path):
+    status, body = await site.get(f"{BASE}/v1beta2/namespaces/prod/{KIND}/{path}")
     assert status == 404
     assert status_of(body) == (404, "NotFound")
 
 
-async def test_discovery(place):
-    status, body = await place.get("/apis")
+async def test_discovery(site):
+    status, body = await site.get("/apis")
     (group,) = msgspec.json.decode(body)["groups"]
     assert (status, group["name"]) == (200, GROUP)
-    found = msgspec.json.decode((await place.get(BASE))[1])
+    found = msgspec.json.decode((await site.get(BASE))[1])
     assert found == {"kind": "APIGroup", "apiVersion": "v1", **group}
     assert [each["version"] for each in found["versions"]] == ["v1beta2", "v1beta1"]
     for version in ("v1beta1", "v1beta2"):
-        found = msgspec.json.decode((await place.get(f"{BASE}/{version}"))[1])
+        found = msgspec.json.decode((await site.get(f"{BASE}/{version}"))[1])
         assert (found["kind"], found["groupVersion"]) == ("APIResourceList", f"{GROUP}/{version}")
         (resource,) = found["resources"]
         assert (resource["name"], resource["namespaced"]) == (f"{KIND}/*", True)
         assert resource["verbs"] == ["get"]
-    assert place.reviews.specs == []
+    assert site.reviews.specs == []
 
 
-async def test_openapi_is_valid_and_adds_nothing_to_the_cluster_s(place):
-    assert msgspec.json.decode((await place.get("/openapi/v2"))[1])["paths"] == {}
-    index = msgspec.json.decode((await place.get("/openapi/v3"))[1])["paths"]
+async def test_openapi_is_valid_and_adds_nothing_to_the_cluster_s(site):
+    assert msgspec.json.decode((await site.get("/openapi/v2"))[1])["paths"] == {}
+    index = msgspec.json.decode((await site.get("/openapi/v3"))[1])["paths"]
     assert set(index) == {f"apis/{GROUP}/v1beta1", f"apis/{GROUP}/v1beta2"}
     for each in index.values():
-        status, body = await place.get(each["serverRelativeURL"])
+        status, body = await site.get(each["serverRelativeURL"])
         assert (status, msgspec.json.decode(body)["openapi"]) == (200, "3.0.0")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-async def test_health_needs_no_name(place, path):
-    assert await place.get(path, (), name=None) == (200, b"ok")
+async def test_health_needs_no_name(site, path):
+    assert await site.get(path, (), name=None) == (200, b"ok")
 
 
 @pytest.mark.parametrize("path", [CPU, "/apis", BASE, "/openapi/v2", "/other"])
-async def test_without_a_certificate_nobody_is_anybody(place, path):
-    status, body = await place.get(path, name=None)
+async def test_without_a_certificate_nobody_is_anybody(site, path):
+    status, body = await site.get(path, name=None)
     assert status == 401
     assert status_of(body) == (401, "Unauthorized")
-    assert place.reviews.specs == []
+    assert site.reviews.specs == []
 
 
-async def test_a_certificate_of_another_authority_ends_the_handshake(place):
+async def test_a_certificate_of_another_authority_ends_the_handshake(site):
     with pytest.raises((aiohttp.ClientError, OSError)):
-        await place.get(CPU, authority=trustme.CA())
-    assert place.reviews.specs == []
+        await site.get(CPU, authority=trustme.CA())
+    assert site.reviews.specs == []
 
 
-async def test_a_certificate_of_another_name_is_nobody_s(place):
-    status, _ = await place.get(CPU, name="kubelet")
+async def test_a_certificate_of_another_name_is_nobody_s(site):
+    status, _ = await site.get(CPU, name="kubelet")
     assert status == 401
-    place.config = place.aggregator.config_map(**{"requestheader-allowed-names": "[]"})
-    assert (await place.get(CPU, name="kubelet"))[0] == 200
-    assert (await place.get(CPU, name=None))[0] == 401
+    site.config = site.aggregator.config_map(**{"requestheader-allowed-names": "[]"})
+    assert (await site.get(CPU, name="kubelet"))[0] == 200
+    assert (await site.get(CPU, name=None))[0] == 401
 
 
 @pytest.mark.parametrize("headers", [[], headers_of(user=""), [("X-Remote-User", "")]])
-async def test_a_request_for_nobody_is_refused(place, headers):
-    assert (await place.get(CPU, headers))[0] == 401
-    assert (await place.get(BASE, headers))[0] == 401
+async def test_a_request_for_nobody_is_refused(site, headers):
+    assert (await site.get(CPU, headers))[0] == 401
+    assert (await site.get(BASE, headers))[0] == 401
 
 
-async def test_the_unauthenticated_learn_nothing(place):
+async def test_the_unauthenticated_learn_nothing(site):
     anonymous = headers_of("system:anonymous", ["system:unauthenticated"])
     for path in (BASE, CPU):
-        status, body = await place.get(path, anonymous)
+        status, body = await site.get(path, anonymous)
         assert status_of(body) == (403, "Forbidden")
         assert status == 403
 
 
-async def test_before_it_is_known_who_the_aggregator_is_nobody_gets_in(place):
-    place.config = None
-    assert (await place.get(CPU))[0] == 401
+async def test_before_it_is_known_who_the_aggregator_is_nobody_gets_in(site):
+    site.config = None
+    assert (await site.get(CPU))[0] == 401
 
 
-async def test_the_api_server_decides_for_whom_it_asks(place):
+async def test_the_api_server_decides_for_whom_it_asks(site):
     extra = {"X-Remote-Extra-Example.com%2fScopes": "read", "X-Remote-Uid": "7"}
-    await place.get(CPU, headers_of(**extra))
-    assert place.reviews.specs == [
+    await site.get(CPU, headers_of(**extra))
+    assert site.reviews.specs == [
         {
             "user": "jane",
             "groups": ["team", "system:authenticated"],
@@ -262,59 +262,59 @@ async def test_the_api_server_decides_for_whom_it_asks(place):
     ]
 
 
-async def test_who_may_not_is_forbidden_whether_there_is_a_value_or_not(place):
-    place.reviews.allowed = False
+async def test_who_may_not_is_forbidden_whether_there_is_a_value_or_not(site):
+    site.reviews.allowed = False
     for path in (CPU, CPU.replace("cpu", "absent")):
-        status, body = await place.get(path)
+        status, body = await site.get(path)
         assert status == 403
         assert status_of(body) == (403, "Forbidden")
         assert 'user "jane" cannot get resource' in body.decode().replace("\\", "")
 
 
-async def test_a_decision_holds_for_a_moment_and_for_this_wish_only(place):
+async def test_a_decision_holds_for_a_moment_and_for_this_wish_only(site):
     for path in (CPU, CPU, CPU.replace("cpu/cpu", "disk/disk"), CPU):
-        await place.get(path)
-    assert len(place.reviews.specs) == 2
-    await place.get(CPU, headers_of("john"))
-    await place.get(CPU, headers_of("jane", ["other"]))
-    assert len(place.reviews.specs) == 4
-    place.now += access.HELD
-    place.reviews.allowed = False
-    assert (await place.get(CPU))[0] == 403
+        await site.get(path)
+    assert len(site.reviews.specs) == 2
+    await site.get(CPU, headers_of("john"))
+    await site.get(CPU, headers_of("jane", ["other"]))
+    assert len(site.reviews.specs) == 4
+    site.now += access.HELD
+    site.reviews.allowed = False
+    assert (await site.get(CPU))[0] == 403
 
 
-async def test_decisions_do_not_pile_up(place, monkeypatch):
+async def test_decisions_do_not_pile_up(site, monkeypatch):
     monkeypatch.setattr(access, "LIMIT", 3)
     for name in "abcdef":
-        await place.get(CPU.replace("cpu/cpu", f"{name}/{name}"))
-    await place.get(CPU.replace("cpu/cpu", "f/f"))
-    assert len(place.reviews.specs) == 6
-    await place.get(CPU.replace("cpu/cpu", "a/a"))
-    assert len(place.reviews.specs) == 7
+        await site.get(CPU.replace("cpu/cpu", f"{name}/{name}"))
+    await site.get(CPU.replace("cpu/cpu", "f/f"))
+    assert len(site.reviews.specs) == 6
+    await site.get(CPU.replace("cpu/cpu", "a/a"))
+    assert len(site.reviews.specs) == 7
 
 
-async def test_one_who_goes_away_takes_no_decision_from_the_others(place):
-    place.reviews.held = asyncio.Event()
-    asked = Access(place.reviews, lambda: 0.0)
+async def test_one_who_goes_away_takes_no_decision_from_the_others(site):
+    site.reviews.held = asyncio.Event()
+    asked = Access(site.reviews, lambda: 0.0)
     wish = Wish(User("jane"), "v1beta2", "prod", "cpu", "cpu")
     first, second = (asyncio.create_task(asked.is_allowed(wish)) for _ in range(2))
-    while not place.reviews.specs:  # noqa: ASYNC110 - nobody tells
+    while not site.reviews.specs:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait([first])
-    place.reviews.held.set()
+    site.reviews.held.set()
     assert await second
-    assert len(place.reviews.specs) == 1
+    assert len(site.reviews.specs) == 1
 
 
 @pytest.mark.parametrize("fault", [TimeoutError(), ServerError("gone", status=500)])
-async def test_without_a_decision_nothing_is_told(place, fault):
-    place.reviews.fault = fault
-    status, body = await place.get(CPU)
+async def test_without_a_decision_nothing_is_told(site, fault):
+    site.reviews.fault = fault
+    status, body = await site.get(CPU)
     assert status == 503
     assert status_of(body) == (503, "ServiceUnavailable")
-    place.reviews.fault = None
-    assert (await place.get(CPU))[0] == 200
+    site.reviews.fault = None
+    assert (await site.get(CPU))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -336,22 +336,22 @@ async def test_without_a_decision_nothing_is_told(place, fault):
         "/%ff%fe",
     ],
 )
-async def test_other_paths_are_not_there(place, path):
-    context = place.aggregator.context(place.trusted)
+async def test_other_paths_are_not_there(site, path):
+    context = site.aggregator.context(site.trusted)
     connector = aiohttp.TCPConnector(ssl=context, force_close=True)
     async with (
         aiohttp.ClientSession(connector=connector) as session,
-        session.get(URL(f"{place.site.url}{path}", encoded=True), headers=headers_of()) as answer,
+        session.get(URL(f"{site.site.url}{path}", encoded=True), headers=headers_of()) as answer,
     ):
         assert answer.status == 404
         assert status_of(await answer.read()) == (404, "NotFound")
-    assert place.reviews.specs == []
+    assert site.reviews.specs == []
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 @pytest.mark.parametrize("path", [CPU, BASE, "/healthz"])
-async def test_other_methods_are_refused(place, path, method):
-    status, body = await place.get(path, method=method)
+async def test_other_methods_are_refused(site, path, method):
+    status, body = await site.get(path, method=method)
     assert status == 405
     assert status_of(body) == (405, "MethodNotAllowed")
 
@@ -359,7 +359,7 @@ async def test_other_methods_are_refused(place, path, method):
 @pytest.mark.parametrize(
     "query", ["labelSelector=a%20b", "metricLabelSelector=%3D", "&".join(["a=b"] * 40)]
 )
-async def test_a_query_that_cannot_be_read_is_a_bad_request(place, query):
-    status, body = await place.get(f"{BASE}/v1beta2/namespaces/prod/{KIND}/*/*?{query}")
+async def test_a_query_that_cannot_be_read_is_a_bad_request(site, query):
+    status, body = await site.get(f"{BASE}/v1beta2/namespaces/prod/{KIND}/*/*?{query}")
     assert status == 400
     assert status_of(body) == (400, "BadRequest")

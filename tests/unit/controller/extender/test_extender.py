@@ -38,7 +38,7 @@ from helpers.patience import PATIENCE
 JSON = {"Content-Type": "application/json"}
 
 
-class Place:
+class ServedExtender:
     """A port, and a scheduler that asks there."""
 
     def __init__(self, background, folder):
@@ -94,8 +94,8 @@ class Place:
 
 
 @pytest.fixture
-async def place(background, tmp_path):
-    found = Place(background, tmp_path)
+async def port(background, tmp_path):
+    found = ServedExtender(background, tmp_path)
     found.issue()
     found.start()
     async with asyncio.timeout(PATIENCE):
@@ -103,23 +103,23 @@ async def place(background, tmp_path):
     return found
 
 
-async def test_both_verbs_are_answered_and_counted(place):
-    status, text = await place.ask("filter", filter_body())
+async def test_both_verbs_are_answered_and_counted(port):
+    status, text = await port.ask("filter", filter_body())
     assert (status, json.loads(text)) == (200, {"NodeNames": list(NODES)})
-    place.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
-    status, text = await place.ask("preempt", preempt_body())
+    port.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
+    status, text = await port.ask("preempt", preempt_body())
     assert (status, json.loads(text)) == (200, {"NodeNameToMetaVictims": {}})
-    assert place.counted("filter", FREE) == 1
-    assert place.counted("preempt", "waits") == 1
-    assert place.counted("filter", "defect") == 0
+    assert port.counted("filter", FREE) == 1
+    assert port.counted("preempt", "waits") == 1
+    assert port.counted("filter", "defect") == 0
 
 
-async def test_a_certificate_of_another_authority_is_served_at_once(place):
-    place.issue("others")
+async def test_a_certificate_of_another_authority_is_served_at_once(port):
+    port.issue("others")
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
-                status, _ = await place.ask("filter", filter_body())
+                status, _ = await port.ask("filter", filter_body())
             except aiohttp.ClientConnectorCertificateError:
                 await asyncio.sleep(0.02)
                 continue
@@ -127,54 +127,54 @@ async def test_a_certificate_of_another_authority_is_served_at_once(place):
     assert status == 200
 
 
-async def test_where_both_are_trusted_the_old_one_is_served_on_and_then_the_new_one(place):
-    old = place.data["ca.crt"]
-    place.issue("others", overlap=old)
+async def test_where_both_are_trusted_the_old_one_is_served_on_and_then_the_new_one(port):
+    old = port.data["ca.crt"]
+    port.issue("others", overlap=old)
     await asyncio.sleep(0)
-    new = place.data["ca.crt"].removesuffix(old)
-    for authority in (old, place.data["ca.crt"]):
-        status, _ = await place.ask("filter", filter_body(), authority=authority)
+    new = port.data["ca.crt"].removesuffix(old)
+    for authority in (old, port.data["ca.crt"]):
+        status, _ = await port.ask("filter", filter_body(), authority=authority)
         assert status == 200
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
-        await place.ask("filter", filter_body(), authority=new)
+        await port.ask("filter", filter_body(), authority=new)
 
 
-async def test_the_old_one_gives_way_by_itself_before_it_expires(place):
-    old = place.data["ca.crt"]
-    files = BundleFiles(ca_crt=old, tls_crt=place.data["tls.crt"], tls_key=place.data["tls.key"])
+async def test_the_old_one_gives_way_by_itself_before_it_expires(port):
+    old = port.data["ca.crt"]
+    files = BundleFiles(ca_crt=old, tls_crt=port.data["tls.crt"], tls_key=port.data["tls.key"])
     served = parse_bundle(files)
     end = served.not_after - (served.not_after - served.not_before) / SPARE
-    place.late = end - utc_now() - timedelta(seconds=0.3)
-    place.issue("others", overlap=old)
-    new = place.data["ca.crt"].removesuffix(old)
+    port.late = end - utc_now() - timedelta(seconds=0.3)
+    port.issue("others", overlap=old)
+    new = port.data["ca.crt"].removesuffix(old)
     async with asyncio.timeout(PATIENCE):
         while True:
             with contextlib.suppress(aiohttp.ClientConnectorCertificateError):
-                status, _ = await place.ask("filter", filter_body(), authority=new)
+                status, _ = await port.ask("filter", filter_body(), authority=new)
                 break
             await asyncio.sleep(0.02)
     assert status == 200
-    assert utc_now() + place.late >= end
+    assert utc_now() + port.late >= end
 
 
 async def test_it_listens_once_there_is_a_certificate(background, tmp_path):
-    place = Place(background, tmp_path)
-    place.start()
+    port = ServedExtender(background, tmp_path)
+    port.start()
     await asyncio.sleep(0.02)
-    assert place.extender.site is None
-    place.issue()
+    assert port.extender.site is None
+    port.issue()
     async with asyncio.timeout(PATIENCE):
-        await place.extender.listening.wait()
+        await port.extender.listening.wait()
 
 
-async def test_what_is_malformed_is_shown_and_logged(place, capsys):
-    status, text = await place.ask("filter", b"{")
+async def test_what_is_malformed_is_shown_and_logged(port, capsys):
+    status, text = await port.ask("filter", b"{")
     assert status == 200
     assert list(json.loads(text)) == ["Error"]
     assert "scheduler request invalid" in capsys.readouterr().out
-    status, text = await place.ask("preempt", b"{")
+    status, text = await port.ask("preempt", b"{")
     assert (status, json.loads(text)) == (200, {"NodeNameToMetaVictims": {}})
-    assert (await place.ask("filter", filter_body()))[0] == 200
+    assert (await port.ask("filter", filter_body()))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -186,35 +186,35 @@ async def test_what_is_malformed_is_shown_and_logged(place, capsys):
     ids=["too large", "no JSON"],
 )
 async def test_what_is_not_read_is_refused_with_a_line_that_the_scheduler_shows(
-    place, body, headers, start
+    port, body, headers, start
 ):
-    status, text = await place.ask("filter", io.BytesIO(body), headers=headers)
+    status, text = await port.ask("filter", io.BytesIO(body), headers=headers)
     assert status == 200
     assert json.loads(text)["Error"].startswith(start)
-    assert place.counted("filter", REFUSED) == 1
+    assert port.counted("filter", REFUSED) == 1
 
 
-async def test_whoever_sends_nodes_whole_hears_how_not_to(place):
-    _, text = await place.ask("filter", io.BytesIO(b" " * (MAX_BODY_BYTES + 1)))
+async def test_whoever_sends_nodes_whole_hears_how_not_to(port):
+    _, text = await port.ask("filter", io.BytesIO(b" " * (MAX_BODY_BYTES + 1)))
     assert json.loads(text)["Error"].endswith(
         "set nodeCacheCapable: true, so that the request has only the names of nodes"
     )
 
 
-async def test_the_log_tells_once_of_each_scheduler_that_is_not_ours(place, monkeypatch, capsys):
+async def test_the_log_tells_once_of_each_scheduler_that_is_not_ours(port, monkeypatch, capsys):
     monkeypatch.setattr(room, "MOST_TOLD", 2)
     for index in (1, 1, 2, 3):
         pod = {**pod_of(), "spec": {"schedulerName": f"other-{index}"}}
-        place.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
-        _, text = await place.ask("filter", filter_body(Pod=pod))
+        port.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
+        _, text = await port.ask("filter", filter_body(Pod=pod))
         assert json.loads(text)["NodeNames"] == []
     lines = [one for one in capsys.readouterr().out.splitlines() if "from another scheduler" in one]
     assert len(lines) == 2
     assert "other-1" in lines[0]
-    assert place.counted("filter", "foreign") == 4
+    assert port.counted("filter", "foreign") == 4
 
 
-async def test_a_question_that_never_ends_is_given_up(place, monkeypatch):
+async def test_a_question_that_never_ends_is_given_up(port, monkeypatch):
     monkeypatch.setattr(room, "BODY_SECONDS", 0.05)
     unsent = asyncio.Event()
 
@@ -223,19 +223,19 @@ async def test_a_question_that_never_ends_is_given_up(place, monkeypatch):
         await unsent.wait()
 
     async with asyncio.timeout(PATIENCE):
-        status, text = await place.ask("filter", slow())
+        status, text = await port.ask("filter", slow())
     unsent.set()
     assert (status, json.loads(text)["Error"][:20]) == (200, "harbourmaster: 408: ")
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_defect_of_ours_lets_nothing_pass(place, monkeypatch, verb):
+async def test_a_defect_of_ours_lets_nothing_pass(port, monkeypatch, verb):
     def broken(*_arguments, **_options):
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr("harbourmaster.controller.extender.answers.permission", broken)
     body = filter_body() if verb == "filter" else preempt_body()
-    status, text = await place.ask(verb, body)
+    status, text = await port.ask(verb, body)
     assert status == 200
     assert "secret" not in text
     told = json.loads(text)
@@ -243,18 +243,18 @@ async def test_a_defect_of_ours_lets_nothing_pass(place, monkeypatch, verb):
         {"Error": "harbourmaster: internal error: see the log of the controller"},
         {"NodeNameToMetaVictims": {}},
     )
-    assert place.counted(verb, "defect") == 1
+    assert port.counted(verb, "defect") == 1
 
 
-async def test_other_paths_and_methods_are_refused(place):
-    assert (await place.ask("bind", b"{}"))[0] == 404
-    assert (await place.ask("filter", None, method="GET"))[0] == 405
+async def test_other_paths_and_methods_are_refused(port):
+    assert (await port.ask("bind", b"{}"))[0] == 404
+    assert (await port.ask("filter", None, method="GET"))[0] == 405
 
 
-async def test_five_thousand_nodes_are_answered(place):
+async def test_five_thousand_nodes_are_answered(port):
     names = [f"node-{index}" for index in range(5000)]
-    _, text = await place.ask("filter", filter_body(names))
+    _, text = await port.ask("filter", filter_body(names))
     assert json.loads(text)["NodeNames"] == names
-    place.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
-    _, text = await place.ask("filter", filter_body(names))
+    port.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
+    _, text = await port.ask("filter", filter_body(names))
     assert list(json.loads(text)["FailedAndUnresolvableNodes"]) == names

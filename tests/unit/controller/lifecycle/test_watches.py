@@ -59,7 +59,7 @@ class Woken:
         self.keys.update(keys)
 
 
-class World:
+class WatchedCaches:
     """The caches with what is put into them, and who was told."""
 
     def __init__(self, scheduler=None):
@@ -124,8 +124,8 @@ def workload_in_progress(phase="WorkloadDeploy", **spec):
 
 
 @pytest.fixture
-def world():
-    return World()
+def caches():
+    return WatchedCaches()
 
 
 @pytest.mark.parametrize(
@@ -143,82 +143,82 @@ def world():
         ("workload_versions", watches.WORKLOAD_VERSIONS),
     ],
 )
-def test_each_kind_wakes_its_own_reconciler(world, mirror, job):
-    assert world.change(mirror, "prod/one")[job] == {"prod/one"}
+def test_each_kind_wakes_its_own_reconciler(caches, mirror, job):
+    assert caches.change(mirror, "prod/one")[job] == {"prod/one"}
 
 
 @pytest.mark.parametrize("mirror", ["metrics", "app_contexts"])
-def test_what_is_only_read_wakes_nobody(world, mirror):
-    assert world.change(mirror, "prod/one") == {}
+def test_what_is_only_read_wakes_nobody(caches, mirror):
+    assert caches.change(mirror, "prod/one") == {}
 
 
-def test_a_child_wakes_the_version_whose_status_names_it(world):
-    world.put("app_versions", app_in_progress())
-    world.put("workload_versions", workload_in_progress())
-    woken = world.change("tasks", "prod/pre-entry-12345")
+def test_a_child_wakes_the_version_whose_status_names_it(caches):
+    caches.put("app_versions", app_in_progress())
+    caches.put("workload_versions", workload_in_progress())
+    woken = caches.change("tasks", "prod/pre-entry-12345")
     assert woken[watches.APP_VERSIONS] == {"prod/shop-1-6b86b273"}
     assert watches.WORKLOAD_VERSIONS not in woken
-    woken = world.change("evaluations", "prod/pre-eval-cpu-54321")
+    woken = caches.change("evaluations", "prod/pre-eval-cpu-54321")
     assert woken[watches.WORKLOAD_VERSIONS] == {"prod/shop-front-7"}
 
 
-def test_a_child_wakes_no_version_that_has_ended(world):
+def test_a_child_wakes_no_version_that_has_ended(caches):
     ended = AppVersionStatus(status="Failed", pre_deployment_task_status=item("pre-entry-12345"))
-    world.put("app_versions", app_version(status=ended))
-    assert watches.APP_VERSIONS not in world.change("tasks", "prod/pre-entry-12345")
+    caches.put("app_versions", app_version(status=ended))
+    assert watches.APP_VERSIONS not in caches.change("tasks", "prod/pre-entry-12345")
 
 
 @pytest.mark.parametrize("mirror", ["task_definitions", "evaluation_definitions"])
-def test_a_definition_of_any_namespace_wakes_who_wants_it(world, mirror):
-    world.put(
+def test_a_definition_of_any_namespace_wakes_who_wants_it(caches, mirror):
+    caches.put(
         "app_versions",
         app_in_progress(pre_deployment_tasks=("entry",), post_deployment_evaluations=("entry",)),
     )
-    world.put("workload_versions", workload_in_progress(post_deployment_tasks=("other",)))
-    woken = world.change(mirror, "keptn-system/entry")
+    caches.put("workload_versions", workload_in_progress(post_deployment_tasks=("other",)))
+    woken = caches.change(mirror, "keptn-system/entry")
     assert woken[watches.APP_VERSIONS] == {"prod/shop-1-6b86b273"}
     assert watches.WORKLOAD_VERSIONS not in woken
 
 
-def test_a_definition_wakes_what_is_made_by_it_and_has_not_ended(world):
+def test_a_definition_wakes_what_is_made_by_it_and_has_not_ended(caches):
     waiting = task(status=TaskStatus(status="Pending"))
-    world.put("tasks", waiting, task(name="pre-entry-99999"))
-    assert world.change("task_definitions", "prod/entry")[watches.TASKS] == {key(waiting)}
+    caches.put("tasks", waiting, task(name="pre-entry-99999"))
+    assert caches.change("task_definitions", "prod/entry")[watches.TASKS] == {key(waiting)}
     measuring = msgspec.structs.replace(evaluation(), status=EvaluationStatus())
-    world.put("evaluations", measuring, evaluation(name="pre-eval-cpu-99999"))
-    woken = world.change("evaluation_definitions", "prod/cpu")
+    caches.put("evaluations", measuring, evaluation(name="pre-eval-cpu-99999"))
+    woken = caches.change("evaluation_definitions", "prod/cpu")
     assert woken[watches.EVALUATIONS] == {key(measuring)}
 
 
-def test_a_definition_wakes_the_tasks_of_those_that_refer_to_it_however_far(world):
-    world.put("tasks", task(status=TaskStatus(status="Pending")))
+def test_a_definition_wakes_the_tasks_of_those_that_refer_to_it_however_far(caches):
+    caches.put("tasks", task(status=TaskStatus(status="Pending")))
     chain = ("entry", "middle"), ("middle", "far"), ("far", "middle")
     for name, reference in chain:
-        world.put("task_definitions", definition(name, deno={"functionRef": {"name": reference}}))
-    woken = world.change("task_definitions", "prod/far")
+        caches.put("task_definitions", definition(name, deno={"functionRef": {"name": reference}}))
+    woken = caches.change("task_definitions", "prod/far")
     assert woken[watches.TASKS] == {"prod/pre-entry-12345"}
 
 
-def test_a_config_map_wakes_the_definition_with_its_code_and_its_tasks(world):
-    world.put("tasks", task(status=TaskStatus(status="Pending")))
-    world.put("task_definitions", definition("entry", deno={"configMapRef": {"name": "code"}}))
+def test_a_config_map_wakes_the_definition_with_its_code_and_its_tasks(caches):
+    caches.put("tasks", task(status=TaskStatus(status="Pending")))
+    caches.put("task_definitions", definition("entry", deno={"configMapRef": {"name": "code"}}))
     found = read(decode_function_map, {"metadata": metadata("code")})
-    world.put("config_maps", found)
-    woken = world.change("config_maps", "prod/code")
+    caches.put("config_maps", found)
+    woken = caches.change("config_maps", "prod/code")
     assert woken == {
         watches.TASK_DEFINITIONS: {"prod/entry"},
         watches.TASKS: {"prod/pre-entry-12345"},
     }
 
 
-def test_a_job_wakes_its_task_by_its_owner_and_by_the_tasks_status(world):
+def test_a_job_wakes_its_task_by_its_owner_and_by_the_tasks_status(caches):
     status = TaskStatus(status="Progressing", job_name="pre-entry-12345-1")
-    world.put("tasks", task(status=status))
+    caches.put("tasks", task(status=status))
     # It is gone by now.
-    assert world.change("jobs", "prod/pre-entry-12345-1") == {
+    assert caches.change("jobs", "prod/pre-entry-12345-1") == {
         watches.TASKS: {"prod/pre-entry-12345"}
     }
-    other = World()
+    other = WatchedCaches()
     reference = {"kind": "KeptnTask", "name": "new", "uid": "u", "controller": True}
     job = read(decode_job, {"metadata": metadata("new-1", ownerReferences=[reference])})
     other.put("jobs", job)
@@ -234,12 +234,12 @@ def gated(name, **annotations):
     return read(decode_pod, obj)
 
 
-def test_a_workload_version_wakes_its_pods_its_workload_and_its_app(world):
-    world.put("pods", gated("one"), gated("two"), gated("other", **{"keptn.sh/version": "8"}))
-    world.put("workloads", workload())
-    world.put("workload_versions", workload_version())
-    world.put("app_versions", app_in_progress(), app_version("0", name="shop-0-6b86b273"))
-    assert world.change("workload_versions", "prod/shop-front-7") == {
+def test_a_workload_version_wakes_its_pods_its_workload_and_its_app(caches):
+    caches.put("pods", gated("one"), gated("two"), gated("other", **{"keptn.sh/version": "8"}))
+    caches.put("workloads", workload())
+    caches.put("workload_versions", workload_version())
+    caches.put("app_versions", app_in_progress(), app_version("0", name="shop-0-6b86b273"))
+    assert caches.change("workload_versions", "prod/shop-front-7") == {
         watches.GATES: {"prod/one", "prod/two"},
         watches.WORKLOADS: {"prod/shop-front"},
         watches.WORKLOAD_VERSIONS: {"prod/shop-front-7"},
@@ -247,16 +247,16 @@ def test_a_workload_version_wakes_its_pods_its_workload_and_its_app(world):
     }
 
 
-def test_the_pods_of_a_deleted_version_look_again(world):
-    world.put("pods", gated("one"))
-    assert world.change("workload_versions", "prod/shop-front-7")[watches.GATES] == {"prod/one"}
+def test_the_pods_of_a_deleted_version_look_again(caches):
+    caches.put("pods", gated("one"))
+    assert caches.change("workload_versions", "prod/shop-front-7")[watches.GATES] == {"prod/one"}
 
 
-def test_an_app_version_wakes_the_workloads_that_wait_for_it(world):
-    world.put("app_versions", app_in_progress())
+def test_an_app_version_wakes_the_workloads_that_wait_for_it(caches):
+    caches.put("app_versions", app_in_progress())
     waiting = workload_version("8", status=WorkloadVersionStatus())
-    world.put("workload_versions", waiting, workload_in_progress())
-    woken = world.change("app_versions", "prod/shop-1-6b86b273")
+    caches.put("workload_versions", waiting, workload_in_progress())
+    woken = caches.change("app_versions", "prod/shop-1-6b86b273")
     assert woken[watches.WORKLOAD_VERSIONS] == {key(waiting)}
 
 
@@ -268,30 +268,30 @@ def test_an_app_version_wakes_the_workloads_that_wait_for_it(world):
         ("daemon_sets", "DaemonSet"),
     ],
 )
-def test_the_owner_of_pods_wakes_the_version_that_is_deployed(world, mirror, kind):
+def test_the_owner_of_pods_wakes_the_version_that_is_deployed(caches, mirror, kind):
     found = workload_in_progress()
     reference = msgspec.structs.replace(found.spec.resource_reference, kind=kind)
     spec = msgspec.structs.replace(found.spec, resource_reference=reference)
-    world.put("workload_versions", msgspec.structs.replace(found, spec=spec))
-    assert world.change(mirror, "prod/front-abc") == {
+    caches.put("workload_versions", msgspec.structs.replace(found, spec=spec))
+    assert caches.change(mirror, "prod/front-abc") == {
         watches.WORKLOAD_VERSIONS: {"prod/shop-front-7"}
     }
     others = {"replica_sets", "stateful_sets", "daemon_sets"} - {mirror}
-    assert [world.change(each, "prod/front-abc") for each in others] == [{}, {}]
+    assert [caches.change(each, "prod/front-abc") for each in others] == [{}, {}]
 
 
-def test_a_rollout_wakes_the_version_of_its_replica_set(world):
+def test_a_rollout_wakes_the_version_of_its_replica_set(caches):
     above = {"kind": "Rollout", "name": "front", "uid": "r", "controller": True}
-    world.put("replica_sets", owner("front-abc", ownerReferences=[above]))
-    world.put("workload_versions", workload_in_progress())
-    assert world.change("rollouts", "prod/front") == {
+    caches.put("replica_sets", owner("front-abc", ownerReferences=[above]))
+    caches.put("workload_versions", workload_in_progress())
+    assert caches.change("rollouts", "prod/front") == {
         watches.WORKLOAD_VERSIONS: {"prod/shop-front-7"}
     }
 
 
-def test_a_version_that_has_ended_is_not_woken_by_the_owner_of_its_pods(world):
-    world.put("workload_versions", workload_version())
-    assert world.change("replica_sets", "prod/front-abc") == {}
+def test_a_version_that_has_ended_is_not_woken_by_the_owner_of_its_pods(caches):
+    caches.put("workload_versions", workload_version())
+    assert caches.change("replica_sets", "prod/front-abc") == {}
 
 
 def test_a_job_that_does_not_run_here_is_left_out():
@@ -303,12 +303,12 @@ def test_a_job_that_does_not_run_here_is_left_out():
     assert woken.keys == {"prod/one"}
 
 
-def test_makers_of_what_is_gone_make_it_again(world):
+def test_makers_of_what_is_gone_make_it_again(caches):
     """Deleted by hand: the app or workload that wants it is the only one who can."""
-    world.put("apps", app())
-    world.put("workloads", workload())
-    assert world.change("app_versions", f"prod/{version_of(app())}")[watches.APPS] == {"prod/shop"}
-    woken = world.change("workload_versions", "prod/shop-front-7")
+    caches.put("apps", app())
+    caches.put("workloads", workload())
+    assert caches.change("app_versions", f"prod/{version_of(app())}")[watches.APPS] == {"prod/shop"}
+    woken = caches.change("workload_versions", "prod/shop-front-7")
     assert woken[watches.WORKLOADS] == {"prod/shop-front"}
 
 
@@ -316,15 +316,15 @@ def test_makers_of_what_is_gone_make_it_again(world):
     ("mirror", "name"),
     [("creation_requests", "shop"), ("apps", "shop"), ("workloads", "shop-front")],
 )
-def test_pods_look_again_when_what_was_made_of_them_is_gone(world, mirror, name):
-    world.put("pods", gated("one"))
-    assert world.change(mirror, f"prod/{name}")[watches.GATES] == {"prod/one"}
+def test_pods_look_again_when_what_was_made_of_them_is_gone(caches, mirror, name):
+    caches.put("pods", gated("one"))
+    assert caches.change(mirror, f"prod/{name}")[watches.GATES] == {"prod/one"}
 
 
 @pytest.fixture
 def asked():
-    """The world where a scheduler asks us."""
-    return World(SchedulerSettings(enabled=True))
+    """The caches where a scheduler asks us."""
+    return WatchedCaches(SchedulerSettings(enabled=True))
 
 
 STEPS = (
@@ -334,21 +334,21 @@ STEPS = (
 )
 
 
-def wakes(world, change):
+def wakes(caches, change):
     """Whether a change of a version's status wakes the pods that wait for it."""
-    world.put("pods", gated("one"))
+    caches.put("pods", gated("one"))
     before = workload_version(status=WorkloadVersionStatus())
-    world.put("workload_versions", before)
-    world.change("workload_versions", key(before))
-    assert watches.GATES not in world.change("workload_versions", key(before))
-    world.put("workload_versions", workload_version(status=WorkloadVersionStatus(**change)))
-    return watches.GATES in world.change("workload_versions", key(before))
+    caches.put("workload_versions", before)
+    caches.change("workload_versions", key(before))
+    assert watches.GATES not in caches.change("workload_versions", key(before))
+    caches.put("workload_versions", workload_version(status=WorkloadVersionStatus(**change)))
+    return watches.GATES in caches.change("workload_versions", key(before))
 
 
 @pytest.mark.parametrize("change", STEPS)
-def test_pods_in_a_scheduler_look_again_at_whatever_they_are_told(world, asked, change):
+def test_pods_in_a_scheduler_look_again_at_whatever_they_are_told(caches, asked, change):
     assert wakes(asked, change)
-    assert not wakes(world, change)
+    assert not wakes(caches, change)
 
 
 def test_a_version_a_failed_check_and_a_pod_wake_the_record_of_nodes(asked):

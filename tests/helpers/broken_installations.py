@@ -34,19 +34,19 @@ POD = "pods.harbourmaster.dev"
 ASKED = {"keptn.sh/lifecycle-toolkit": "enabled"}
 
 
-def flags(world, *more, name=CONTROLLER):
-    world.container(name)["args"] += more
+def flags(cluster, *more, name=CONTROLLER):
+    cluster.container(name)["args"] += more
 
 
-def namespace(world, name, **metadata):
+def namespace(cluster, name, **metadata):
     labels = {"kubernetes.io/metadata.name": name, **metadata.pop("labels", {})}
-    world.put(NAMESPACES, {"metadata": {"name": name, "labels": labels, **metadata}})
+    cluster.put(NAMESPACES, {"metadata": {"name": name, "labels": labels, **metadata}})
 
 
-def policy(world, name, spec, *, space=None):
+def policy(cluster, name, spec, *, space=None):
     metadata = {"name": name, **({"namespace": space} if space else {})}
     resource = POLICIES if space else CLUSTER_POLICIES
-    world.put(
+    cluster.put(
         resource,
         {
             "apiVersion": resource.api_version,
@@ -73,35 +73,35 @@ def addon(name="dns", *, tolerates=True, safe=False, priority="system-cluster-cr
     }
 
 
-def leaf(world, now, names, authority=None, **options):
-    made = issue_serving_certificate(now, authority or world.authority, names, **options)
-    data = world.at(SECRETS, SECRET_NAME, HOME)["data"]
+def leaf(cluster, now, names, authority=None, **options):
+    made = issue_serving_certificate(now, authority or cluster.authority, names, **options)
+    data = cluster.at(SECRETS, SECRET_NAME, HOME)["data"]
     data["tls.crt"], data["tls.key"] = made.certificate, made.key
 
 
-def scaled(world, name, replicas, ready):
-    deployment = world.at(DEPLOYMENTS, name, HOME)
+def scaled(cluster, name, replicas, ready):
+    deployment = cluster.at(DEPLOYMENTS, name, HOME)
     deployment["spec"]["replicas"] = replicas
     deployment["status"] = {"readyReplicas": ready}
 
 
-def unready_pod(world, status):
-    scaled(world, WEBHOOK, 3, 2)
+def unready_pod(cluster, status):
+    scaled(cluster, WEBHOOK, 3, 2)
     labels = {"app.kubernetes.io/name": "harbourmaster", "app.kubernetes.io/component": "webhook"}
     metadata = {"name": "w-1", "namespace": HOME, "labels": labels}
-    world.put(PODS, {"metadata": metadata, "status": status})
+    cluster.put(PODS, {"metadata": metadata, "status": status})
 
 
-def glass(world):
+def glass(cluster):
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         said = break_glass.BreakGlass(by="ada", reason="fire")
-        world.put(resource, break_glass.broken(world.at(resource, NAME), said))
+        cluster.put(resource, break_glass.broken(cluster.at(resource, NAME), said))
 
 
-def api_service(world, **status):
+def api_service(cluster, **status):
     service = {"namespace": HOME, "name": "harbourmaster-metrics"}
-    bundle = base64.b64encode(world.authority.certificate).decode()
-    world.put(
+    bundle = base64.b64encode(cluster.authority.certificate).decode()
+    cluster.put(
         API_SERVICES,
         {
             "metadata": {"name": "v1beta1.custom.metrics.k8s.io"},
@@ -111,64 +111,64 @@ def api_service(world, **status):
     )
 
 
-def settings_file(world, text):
-    spec = world.at(DEPLOYMENTS, CONTROLLER, HOME)["spec"]["template"]["spec"]
+def settings_file(cluster, text):
+    spec = cluster.at(DEPLOYMENTS, CONTROLLER, HOME)["spec"]["template"]["spec"]
     spec["volumes"] = [{"name": "settings", "configMap": {"name": "settings"}}]
     mount = {"name": "settings", "mountPath": "/etc/settings"}
     spec["containers"][0]["volumeMounts"] = [mount]
-    flags(world, "--config=/etc/settings/controller.yaml")
-    world.put(CONFIG_MAPS, {"metadata": named("settings"), "data": {"controller.yaml": text}})
+    flags(cluster, "--config=/etc/settings/controller.yaml")
+    cluster.put(CONFIG_MAPS, {"metadata": named("settings"), "data": {"controller.yaml": text}})
 
 
-def other_webhook(world, name, **fields):
+def other_webhook(cluster, name, **fields):
     rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
     entry = {"name": f"{name}.example.com", "rules": [rule], **fields}
-    world.put(MUTATING_WEBHOOKS, {"metadata": {"name": name}, "webhooks": [entry]})
+    cluster.put(MUTATING_WEBHOOKS, {"metadata": {"name": name}, "webhooks": [entry]})
 
 
-def steals(world):
-    other_webhook(world, "thief")
-    other_webhook(world, "bystander", namespaceSelector={"matchLabels": {"no": "one"}})
+def steals(cluster):
+    other_webhook(cluster, "thief")
+    other_webhook(cluster, "bystander", namespaceSelector={"matchLabels": {"no": "one"}})
 
     def admit(pod):
-        found = world.answered(pod)
+        found = cluster.answered(pod)
         found["spec"].pop("tolerations")
         return found
 
-    world.admit = admit
+    cluster.admit = admit
 
 
-def never_ends(world):
+def never_ends(cluster):
     def admit(pod):
-        found = world.answered(pod)
+        found = cluster.answered(pod)
         found["spec"]["nodeSelector"][str(len(found["spec"]["nodeSelector"]))] = ""
         return found
 
-    world.admit = admit
+    cluster.admit = admit
 
 
 def refuses(text, status=403):
-    def break_it(world):
+    def break_it(cluster):
         def admit(_pod):
             kind = ForbiddenError if status == 403 else ServerError
             raise kind(text, status=status)
 
-        world.admit = admit
+        cluster.admit = admit
 
     return break_it
 
 
 def silent(why=None, *, denies=True):
-    def break_it(world):
-        world.admit = lambda pod: pod
-        judged = world.judged
+    def break_it(cluster):
+        cluster.admit = lambda pod: pod
+        judged = cluster.judged
 
         def check(resource, obj):
             if why is not None:
                 raise unreachable(why)
             return judged(resource, obj) if denies else obj
 
-        world.check = check
+        cluster.check = check
 
     return break_it
 

@@ -18,7 +18,7 @@ def annotations(workload="waiter", version="1.0", app="shop", **more):
     return {f"keptn.sh/{key.replace('_', '-')}": value for key, value in found.items()}
 
 
-class Place:
+class GatedNamespace:
     """A namespace, and what a test does there."""
 
     def __init__(self, client, namespace):
