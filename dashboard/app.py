@@ -272,7 +272,7 @@ class Dashboard:
         if view is None:
             raise Refused(
                 HTTPStatus.NOT_FOUND,
-                f"No version found of an application {name} in the namespace {namespace}.",
+                f"Application {name} has no version in the namespace {namespace}.",
                 "It may have been deleted.",
             )
         return self._html(

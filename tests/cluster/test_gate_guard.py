@@ -138,9 +138,9 @@ def test_nobody_else_removes_our_gate_or_writes_our_annotations(guarded):
     assert not guarded.patch("held", OTHERS)
     assert not guarded.patch("held", noted(**{"example.com__a": "b"}))
     assert not guarded.patch("free", noted(**{"keptn.sh__version": "1.0"}))
-    assert "no pod begins as released" in guarded.create("new", **{REMOVED: "true"})
-    assert "no pod begins" in guarded.create("new", **{"gates.harbourmaster.dev__released_by": "x"})
-    assert "no pod begins" in guarded.create(
+    assert "no pod starts as released" in guarded.create("new", **{REMOVED: "true"})
+    assert "no pod starts" in guarded.create("new", **{"gates.harbourmaster.dev__released_by": "x"})
+    assert "no pod starts" in guarded.create(
         "new", labels={"keptn.sh/scheduling-gate-removed": "t"}
     )
     assert not guarded.patch(

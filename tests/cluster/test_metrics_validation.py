@@ -105,7 +105,7 @@ def test_good_analyses_are_accepted(kinds, timeframe):
 @pytest.mark.parametrize(
     ("timeframe", "text"),
     [
-        ({"recent": "5m", "from": NOON}, "spec.timeframe.from: Forbidden: recent ends now"),
+        ({"recent": "5m", "from": NOON}, "spec.timeframe.from: Forbidden: give either recent"),
         ({"from": NOON}, "spec.timeframe.to: Required value"),
         ({"from": ONE, "to": NOON}, "spec.timeframe.to: Invalid value"),
         ({"from": NOON, "to": NOON}, "spec.timeframe.to: Invalid value"),
@@ -171,7 +171,7 @@ def test_a_template_that_cannot_be_filled_in_is_refused(kinds):
         ({"type": "kafka", "targetServer": SERVER, "kafka": {}}, "spec.kafka.table: Required"),
         # By us.
         ({"type": "prometheus2", "targetServer": SERVER}, "spec.type: Unsupported value"),
-        ({"targetServer": SERVER}, 'the name \\"mine\\" is no type'),
+        ({"targetServer": SERVER}, 'the name \\"mine\\" is not a provider type'),
         ({"type": "elastic", "targetServer": "file:///etc/passwd"}, "spec.targetServer"),
         ({"type": "dql", "targetServer": SERVER}, "spec.secretKeyRef: Required value"),
         ({"type": "kafka", "targetServer": SERVER}, "spec.kafka: Required value"),

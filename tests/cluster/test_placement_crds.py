@@ -192,7 +192,7 @@ def test_an_application_is_something(refusal):
     assert "spec.manifests: Required value" in refusal("Application", {})
     twice = refusal("Application", {"manifests": [MANIFEST, MANIFEST]})
     assert "spec.manifests[1]" in twice
-    assert "an object can be given once" in twice
+    assert "repeats spec.manifests[0]" in twice
 
 
 @pytest.mark.parametrize("kind", ["Application", "Cluster"])
@@ -210,7 +210,7 @@ def test_weights(create, refusal, kind):
 
     assert_stored(create(kind, metrics(0, 0.5)))
     assert_stored(create(kind, metrics()))
-    assert "some weight must be above 0" in refusal(kind, metrics(0, 0))
+    assert "at least one weight must be above 0" in refusal(kind, metrics(0, 0))
     assert "spec.metrics[0].weight: Invalid value: -1" in refusal(kind, metrics(-1, 1))
     twice = {"metrics": [{"name": "a", "weight": 1}, {"name": "a", "weight": 2}]}
     assert "Duplicate value" in refusal(kind, twice)
