@@ -147,7 +147,7 @@ class ApiServer:
         except UnknownPathError:
             return Answer(404, b"404 page not found\n", PLAIN)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            return _whole(status(400, f"the body is no JSON: {error}"), 400)
+            return _whole(status(400, f"the body is not JSON: {error}"), 400)
         return _whole(value, 201 if seen.verb == "create" else 200)
 
     def end(self, watch):

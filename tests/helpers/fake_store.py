@@ -226,7 +226,7 @@ class Objects:
     def _checked(self, resource, namespace, obj):
         """A copy in its namespace."""
         if not isinstance(obj, dict) or not isinstance(obj.get("metadata", {}), dict):
-            raise StatusError(400, "the body is no object")
+            raise StatusError(400, "the body is not an object")
         found = (obj.get("apiVersion"), obj.get("kind"))
         if found != (resource.api_version, resource.kind):
             raise StatusError(400, f"{found} does not match the expected {resource.kind}")
