@@ -18,7 +18,7 @@ from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from msgspec import Struct
 
-from harbourmaster.serving.direct import json_answer, plain_head
+from harbourmaster.serving.direct import PlainHead, json_answer, plain_head
 from harbourmaster.serving.limits import Admission
 from harbourmaster.serving.responses import NamelessResponse, Refusal
 from harbourmaster.telemetry.logging import get_logger
@@ -89,6 +89,7 @@ class Connections:
 class _Gathering(Struct):
     """The parts of a plain request that are here, and its share of the limits."""
 
+    head: PlainHead
     admission: Admission
     timer: asyncio.TimerHandle
     data: bytes = b""
@@ -196,9 +197,12 @@ class Protocol(RequestHandler):
         """Answer a request; returns what is for aiohttp."""
         part = data
         gathering = self._gathering
-        if gathering is not None:
+        if gathering is None:
+            head = plain_head(data)
+        else:
             data = gathering.data + part
-        direct, transport, head = self._direct, self.transport, plain_head(data)
+            head = gathering.head
+        direct, transport = self._direct, self.transport
         if (
             head is not None
             and direct is not None
@@ -211,7 +215,7 @@ class Protocol(RequestHandler):
         ):
             self._keep_alive_from_now()
             if len(data) < head.end:
-                self._gather(data, len(part), direct.limits)
+                self._gather(head, data, len(part), direct.limits)
                 return b""
             answer = direct.answers[head.path](self, head, data[head.start :])
             if answer is not None:
@@ -222,12 +226,12 @@ class Protocol(RequestHandler):
         self._is_lent = head is not None and len(data) == head.end
         return data
 
-    def _gather(self, data: bytes, size: int, limits: Limits) -> None:
+    def _gather(self, head: PlainHead, data: bytes, size: int, limits: Limits) -> None:
         """Wait for the rest of a body of which ``size`` bytes are new."""
         gathering = self._gathering
         if gathering is None:
             timer = self._loop.call_later(_GATHERING, self._stop_gathering)
-            gathering = _Gathering(limits.admit(), timer)
+            gathering = _Gathering(head, limits.admit(), timer)
             gathering.admission.__enter__()
             self._gathering = gathering
         gathering.data = data
