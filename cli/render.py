@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import difflib
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from harbourmaster.api.patches import Operation, apply
 from harbourmaster.cli.live.files import dump, read_paths
+from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in, patched
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.policies.unknown_fields import unknown_fields
 from harbourmaster.serving.documents import Problem
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import INVALID, answer
-from harbourmaster.webhook.review import V1
 from harbourmaster.webhook.sources import DEFAULT_NAMESPACE, Sources, load
 
 if TYPE_CHECKING:
@@ -26,9 +22,6 @@ if TYPE_CHECKING:
 
     from harbourmaster.serving.documents import Document
     from harbourmaster.webhook.engine import Verdict
-
-_operations: Final = msgspec.json.Decoder(list[Operation])
-_encode: Final = msgspec.json.Encoder().encode
 
 
 def render(arguments: Arguments) -> int:
@@ -64,44 +57,18 @@ def render(arguments: Arguments) -> int:
 
 def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], Verdict | None]:
     """The manifest as a create request would end; no verdict on a kind that is not handled."""
-    review = _review_of(manifest)
-    kind = _kind_of(manifest)
+    kind = kind_of(manifest)
     if kind not in KINDS and not is_policy_kind(*kind):
         return manifest, None
-    _, decision = answer(_encode(review), engine)
-    verdict = decision.verdict
-    if verdict.response.patch is None:
-        return manifest, verdict
-    after = copy.deepcopy(manifest)
-    apply(after, _operations.decode(verdict.response.patch))
-    return after, verdict
+    given = object_in(manifest, "metadata").get("namespace")
+    obj = _in_namespace(manifest) if manifest.get("kind") == POLICY else manifest
+    _, decision = answer(creation_of(obj, kind, str(given or DEFAULT_NAMESPACE)), engine)
+    return patched(manifest, decision.verdict), decision.verdict
 
 
 def _unknown_fields(manifest: dict[str, Any]) -> list[str]:
     """Of a policy; pods have more fields than we know."""
-    return unknown_fields(manifest) if is_policy_kind(*_kind_of(manifest)) else []
-
-
-def _kind_of(manifest: dict[str, Any]) -> tuple[str, str, str]:
-    group, _, version = str(manifest.get("apiVersion") or "").rpartition("/")
-    return group, version, str(manifest.get("kind") or "")
-
-
-def _review_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    group, version, kind = _kind_of(manifest)
-    metadata = manifest.get("metadata")
-    fields = metadata if isinstance(metadata, dict) else {}
-    return {
-        "apiVersion": V1,
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "render",
-            "kind": {"group": group, "version": version, "kind": kind},
-            "namespace": str(fields.get("namespace") or DEFAULT_NAMESPACE),
-            "operation": "CREATE",
-            "object": _in_namespace(manifest) if manifest.get("kind") == POLICY else manifest,
-        },
-    }
+    return unknown_fields(manifest) if is_policy_kind(*kind_of(manifest)) else []
 
 
 def _in_namespace(policy: dict[str, Any]) -> dict[str, Any]:
@@ -113,9 +80,7 @@ def _in_namespace(policy: dict[str, Any]) -> dict[str, Any]:
 
 
 def _difference(item: Document, after: dict[str, Any]) -> Iterator[str]:
-    metadata = item.value.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    title = f"{item.file} {item.value.get('kind')}/{name}"
+    title = f"{item.file} {item.value.get('kind')}/{name_of(item.value)}"
     before_lines = dump(item.value).splitlines(keepends=True)
     after_lines = dump(after).splitlines(keepends=True)
     return difflib.unified_diff(before_lines, after_lines, title, f"{title} (rendered)")

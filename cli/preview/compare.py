@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
-from harbourmaster.api.patches import Operation, apply
 from harbourmaster.cli.preview.model import Change
+from harbourmaster.cli.reviews import creation_of, patched
 from harbourmaster.webhook.handlers import answer
-from harbourmaster.webhook.review import MAX_WARNING, V1, cut
+from harbourmaster.webhook.review import MAX_WARNING, cut
 
 if TYPE_CHECKING:
     from msgspec import Raw
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
 
 OWNED: Final = ("nodeSelector", "affinity", "tolerations", "nodeName", "schedulerName")
 """The fields of a pod spec that policies may set."""
-_operations: Final = msgspec.json.Decoder(list[Operation])
 _objects: Final = msgspec.json.Decoder(dict[str, Any])
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class Difference(Struct, frozen=True):
@@ -45,13 +42,15 @@ def difference(
 
     Raises MalformedError for anything but an object.
     """
-    value: Raw | Json = raw if kind.is_template else _unplaced(decode(_objects, raw, ""))
-    body = _encode(_review(kind, namespace, value))
+    pod = None if kind.is_template else _unplaced(decode(_objects, raw, ""))
+    body = creation_of(
+        raw if pod is None else pod, (kind.group, kind.version, kind.name), namespace
+    )
     before, after = _verdict(body, now), _verdict(body, then)
     if before.response is after.response or before.response == after.response:
         return None
-    found = decode(_objects, raw, "") if kind.is_template else value
-    pods = [_pod(_patched(found, each), kind, namespace) for each in (before, after)]
+    found = decode(_objects, raw, "") if pod is None else pod
+    pods = [_pod(patched(found, each), kind, namespace) for each in (before, after)]
     changes = tuple(
         Change(field, old, new)
         for field in OWNED
@@ -70,20 +69,6 @@ def _verdict(body: bytes, engine: Engine) -> Verdict:
     return decision.verdict
 
 
-def _review(kind: Kind, namespace: str, value: Raw | Json) -> Json:
-    return {
-        "apiVersion": V1,
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "preview",
-            "kind": {"group": kind.group, "version": kind.version, "kind": kind.name},
-            "namespace": namespace,
-            "operation": "CREATE",
-            "object": value,
-        },
-    }
-
-
 def _unplaced(pod: Json) -> Json:
     """The pod as it was before its scheduler, and as one that is made anew would be."""
     spec = pod.get("spec")
@@ -91,13 +76,6 @@ def _unplaced(pod: Json) -> Json:
         return pod
     spec = {name: field for name, field in spec.items() if name != "nodeName"}
     return {**pod, "spec": spec, "status": {}}
-
-
-def _patched(found: Any, verdict: Verdict) -> Json:  # noqa: ANN401
-    after: Json = copy.deepcopy(found)
-    if verdict.response.patch is not None:
-        apply(after, _operations.decode(verdict.response.patch))
-    return after
 
 
 def _pod(found: Json, kind: Kind, namespace: str) -> Json:
