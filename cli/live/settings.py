@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.api.resources import CONFIG_MAPS, DEPLOYMENTS
@@ -13,7 +13,7 @@ from harbourmaster.cli.live.kinds import decode_config_map, decode_workload
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from msgspec import Struct
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Find = Callable[[Resource, str, str | None], Awaitable[bytes | None]]
     Settings = TypeVar("Settings", bound=Struct)
-
-_CONFIG: Final = "--config"
 
 
 class UnknownSettingsError(Exception):
@@ -45,10 +43,13 @@ async def running_settings(
     if body is None:
         return None
     deployment = decode_workload(body)
-    path = config_path(deployment.flags)
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    add_settings(parser, kind)
+    arguments = parser.parse_args(deployment.flags)
+    path: Path | None = arguments.config
     if path is None:
-        return _parsed(deployment.flags, kind)
-    source = deployment.source_of(path)
+        return _settings(arguments, kind)
+    source = deployment.source_of(str(path))
     if source is None:
         raise UnknownSettingsError(f"{path} is mounted from no ConfigMap that can be read")
     config_map, key = source
@@ -58,45 +59,15 @@ async def running_settings(
     text = (decode_config_map(body).data or {}).get(key)
     if text is None:
         raise UnknownSettingsError(f"the ConfigMap {config_map} has no key {key}")
-    return _with_file(deployment.flags, Path(path).name, text, kind)
-
-
-def _with_file(flags: Sequence[str], name: str, text: str, kind: type[Settings]) -> Settings:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, name)
-        file.write_text(text, encoding="utf-8")
-        return _parsed([*_without_config(flags), f"{_CONFIG}={file}"], kind)
+        arguments.config = Path(folder, path.name)
+        arguments.config.write_text(text, encoding="utf-8")
+        return _settings(arguments, kind)
 
 
-def config_path(flags: Sequence[str]) -> str | None:
-    """The file that the flags name, if any."""
-    found = None
-    for at, flag in enumerate(flags):
-        if flag.startswith(f"{_CONFIG}="):
-            found = flag.partition("=")[2]
-        elif flag == _CONFIG and at + 1 < len(flags):
-            found = flags[at + 1]
-    return found
-
-
-def _without_config(flags: Sequence[str]) -> list[str]:
-    kept = []
-    skip = False
-    for flag in flags:
-        if skip:
-            skip = False
-        elif flag == _CONFIG:
-            skip = True
-        elif not flag.startswith(f"{_CONFIG}="):
-            kept.append(flag)
-    return kept
-
-
-def _parsed(flags: Sequence[str], kind: type[Settings]) -> Settings:
-    parser = _Parser(add_help=False, allow_abbrev=False)
-    add_settings(parser, kind)
+def _settings(arguments: argparse.Namespace, kind: type[Settings]) -> Settings:
     try:
-        found: Settings = settings_from(parser.parse_args(flags), kind, describe)
+        found: Settings = settings_from(arguments, kind, describe)
     except SettingsError as error:
         raise UnknownSettingsError(str(error)) from None
     return found

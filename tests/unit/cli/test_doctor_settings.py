@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import CONFIG_MAPS, DEPLOYMENTS
-from harbourmaster.cli.live.settings import UnknownSettingsError, config_path, running_settings
+from harbourmaster.cli.live.settings import UnknownSettingsError, running_settings
 from harbourmaster.controller.settings import ControllerSettings
 
 FILES = {"ours": {"a.yaml": "webhook: {timeoutSeconds: 7}", "bad.yaml": "webhook: 1"}}
@@ -61,11 +61,13 @@ async def timeout(found):
         (deployment("--config=/etc/ours/b.yaml", items=[{"key": "a.yaml", "path": "b.yaml"}]), 7),
         (deployment("--config=/a", mount="/a", sub_path="a.yaml"), 7),
         (deployment("--config=/a/x.yaml", mount="/a", sub_path="in", items=[IN_FOLDER]), 7),
+        (deployment("--config=/etc/ours/in/x.yaml", items=[IN_FOLDER]), 7),
         (deployment("--config=/etc/ours/a.yaml", before=PROXY), 7),
         (deployment("--config=/etc/ours/a.yaml", before=PROXY, is_command=True), 7),
         (deployment("--config=/etc/ours/a.yaml", more=[{"name": "s", "mountPath": "/etc"}]), 7),
+        (deployment("--config=/etc/ours/bad.yaml", "--config", "/etc/ours/a.yaml"), 7),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 async def test_flags_and_files(found, seconds):
     assert await timeout(found) == seconds
@@ -85,16 +87,12 @@ async def test_flags_and_files(found, seconds):
             deployment("--config=/etc/ours/a.yaml", more=[{"name": "s", "mountPath": FILE}]),
             "/etc/ours/a.yaml is mounted from no",
         ),
+        (deployment("--config"), "--config: expected one argument"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 async def test_what_can_t_be_used_says_so(found, text):
     with pytest.raises(UnknownSettingsError) as error:
         await timeout(found)
     assert text in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_the_last_file_counts():
-    assert config_path(["--config=a", "--config", "b"]) == "b"
-    assert config_path(["--config"]) is None
