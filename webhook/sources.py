@@ -107,7 +107,16 @@ def _documents(path: Path, problems: list[Problem]) -> list[Document]:
 def _load_policies(
     path: Path, problems: list[Problem], *, keeps: bool = False
 ) -> list[CompiledPolicy]:
-    documents = _documents(path, problems)
+    return list(policies_in(_documents(path, problems), problems, keeps=keeps).values())
+
+
+def policies_in(
+    documents: Iterable[Document], problems: list[Problem], *, keeps: bool = False
+) -> dict[str, CompiledPolicy]:
+    """The policies by reference; ``keeps`` keeps them as they were written, too.
+
+    What is wrong is added to ``problems``.
+    """
     policies: dict[str, CompiledPolicy] = {}
     for document in documents:
         kind = document.value.get("kind")
@@ -125,7 +134,7 @@ def _load_policies(
             problems.append(document.problem(f"{policy.reference} was defined before: ignored"))
         else:
             policies[policy.reference] = policy
-    return list(policies.values())
+    return policies
 
 
 def read_policy(value: dict[str, Any]) -> tuple[CompiledPolicy, list[str]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.model import Pod
 
 _REASONS: Final = 5
-"""Kinds of reasons that are told."""
+"""Kinds of reasons that are listed."""
 _OF_DAEMONS: Final = tuple(
     Toleration(key=key, operator="Exists", effect=effect) for key, effect in OF_DAEMONS
 )
@@ -188,7 +188,7 @@ class Places:
     def _apart(self, pod: Pod) -> tuple[list[_Placed], Rivals]:
         """The pods that anti-affinity keeps it from, and where they are.
 
-        Every pod may have to be asked, so those that are alike in this are told the same.
+        Every pod may have to be asked, so those that are alike in this get one answer.
         """
         key = (pod.namespace, frozenset(pod.labels.items()), pod.anti_affinity)
         known = self._kept_apart.get(key)

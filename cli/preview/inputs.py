@@ -33,31 +33,32 @@ from harbourmaster.cli.live.kinds import Condition
 from harbourmaster.cli.preview.compare import difference
 from harbourmaster.cli.preview.fitting import Places
 from harbourmaster.cli.preview.model import Policies, Workload
-from harbourmaster.policies.compiled import CompiledPolicy
 from harbourmaster.policies.index import policy_set
-from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
+from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.rescheduling.wire import decode_namespace, decode_node, decode_present
-from harbourmaster.serving.documents import Problem
+from harbourmaster.serving.documents import Document, Problem
 from harbourmaster.webhook.engine import Engine
-from harbourmaster.webhook.policy_objects import convert_policy
+from harbourmaster.webhook.policy_objects import decode_policy, source_of
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
-from harbourmaster.webhook.sources import read_policy
+from harbourmaster.webhook.sources import policies_in, read_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from msgspec import Raw
 
     from harbourmaster.cli.preview.compare import Difference
     from harbourmaster.cli.preview.model import Fit
+    from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind
     from harbourmaster.rescheduling.model import Node, Pod
     from harbourmaster.webhook.settings import AdmissionSettings
     from harbourmaster.webhook.snapshot import Namespace
 
-_SILENTLY_SKIPPED: Final = frozenset(("Kustomization", "CustomResourceDefinition"))
+    ByReference = dict[str, CompiledPolicy]
+
 _OTHERS: Final = 10
 _objects: Final = msgspec.json.Decoder(dict[str, Any])
 FIRST: Final = (CLUSTER_POLICIES, POLICIES, NAMESPACES, NODES)
@@ -74,64 +75,43 @@ THEN: Final = (
 )
 """In this order: an owner before what it owns."""
 _NOTES: Final = 10
-_DAEMON_SET: Final = DAEMON_SETS.kind
 
 
-class Given(Struct, frozen=True):
-    """A policy, and the object it was read from."""
-
-    compiled: CompiledPolicy
-    value: dict[str, Any]
-
-    def says_the_same(self, other: Given) -> bool:
-        """Whether both ask for the same, however they are written."""
-        try:
-            return convert_policy(self.value).spec == convert_policy(other.value).spec
-        except MalformedError:
-            return self.value.get("spec") == other.value.get("spec")
+class UnusableError(Exception):
+    """No preview can be made; the text is one line."""
 
 
-class UnknownError(Exception):
-    """A policy to be taken away is not there; the text is one line."""
-
-
-def of_files(paths: list[Path], problems: list[str]) -> dict[str, Given]:
+def of_files(paths: list[Path], problems: list[str]) -> ByReference:
     """The policies in files and folders, by reference; what is wrong there goes to ``problems``."""
-    found: dict[str, Given] = {}
-    for item in read_paths(paths):
-        if isinstance(item, Problem):
-            problems.append(str(item))
-            continue
-        value = item.value
-        kind = value.get("kind")
-        if value.get("apiVersion") != API_VERSION or kind not in {POLICY, CLUSTER_POLICY}:
-            if kind not in _SILENTLY_SKIPPED:
-                expected = f"{POLICY} or {CLUSTER_POLICY} of {API_VERSION}"
-                given = f"{value.get('apiVersion')}, Kind={kind}"
-                problems.append(str(item.problem(f"kind: expected {expected}, got {given}")))
-            continue
-        compiled, errors = read_policy(value)
-        problems += [str(item.problem(text)) for text in errors]
-        if compiled.reference in found:
-            problems.append(str(item.problem(f"{compiled.reference} was defined before: ignored")))
-        else:
-            found[compiled.reference] = Given(compiled, value)
-    return found
+    found = list(read_paths(paths))
+    wrong = [each for each in found if isinstance(each, Problem)]
+    documents = [each for each in found if isinstance(each, Document)]
+    policies = policies_in(documents, wrong, keeps=True)
+    problems += map(str, wrong)
+    return policies
+
+
+def _say_the_same(one: CompiledPolicy, other: CompiledPolicy) -> bool:
+    """Whether both ask for the same, however they are written."""
+    try:
+        return decode_policy(one.source).spec == decode_policy(other.source).spec
+    except MalformedError:
+        return (one.source, one.fault) == (other.source, other.fault)
 
 
 def previewed(
-    now: Mapping[str, Given], given: Mapping[str, Given], deleted: list[str], *, is_all: bool
-) -> tuple[dict[str, Given], Policies]:
-    """The policies that would be in force, and what is new about them. Raises UnknownError."""
+    now: ByReference, given: ByReference, deleted: list[str], *, is_all: bool
+) -> tuple[ByReference, Policies]:
+    """The policies that would be in force, and what is new about them. Raises UnusableError."""
     then = {} if is_all else dict(now)
     then.update(given)
     for name in deleted:
         reference = f"{POLICY} {name}" if "/" in name else f"{CLUSTER_POLICY} {name}"
         if reference not in now:
-            raise UnknownError(f"--delete {name}: there is no {reference}{_others(now)}")
+            raise UnusableError(f"--delete {name}: there is no {reference}{_others(now)}")
         then.pop(reference, None)
     kept = now.keys() & then.keys()
-    changed = {each for each in kept if not now[each].says_the_same(then[each])}
+    changed = {each for each in kept if not _say_the_same(now[each], then[each])}
     return then, Policies(
         added=tuple(sorted(then.keys() - now.keys())),
         changed=tuple(sorted(changed)),
@@ -140,12 +120,15 @@ def previewed(
     )
 
 
-def _others(now: Mapping[str, Given]) -> str:
+def _others(now: ByReference) -> str:
     if not now:
         return ", nor any other policy"
     names = sorted(now)
     more = f" and {len(names) - _OTHERS} more" if len(names) > _OTHERS else ""
     return f"; there are {', '.join(names[:_OTHERS])}{more}"
+
+
+_ENDED: Final = frozenset(("Complete", "Failed"))
 
 
 class Key(NamedTuple):
@@ -169,7 +152,6 @@ class _Spec(Struct, frozen=True):
 
 class _Status(Struct, frozen=True):
     conditions: tuple[Condition, ...] | None = None
-    phase: str = ""
 
 
 class _Object(Struct, frozen=True):
@@ -177,11 +159,26 @@ class _Object(Struct, frozen=True):
     spec: _Spec | None = None
     status: _Status | None = None
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        return next(
+            (each for each in self.metadata.owner_references or () if each.controller), None
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it wants no pods, as the ReplicaSet of an earlier revision."""
+        return self.spec is not None and self.spec.replicas == 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is a Job that has ended."""
+        conditions = self.status.conditions if self.status is not None else None
+        return any(each.type in _ENDED and each.status == "True" for each in conditions or ())
+
 
 _read: Final = msgspec.json.Decoder(_Object)
 _namespaces: Final = msgspec.json.Decoder(NamespaceObject)
-_ENDED: Final = frozenset(("Complete", "Failed"))
-_DONE: Final = frozenset(("Succeeded", "Failed"))
 _KINDS: Final = {kind.name: kind for kind in KINDS.values() if kind.version == "v1"}
 
 
@@ -189,7 +186,7 @@ class Inputs:
     """A cluster; ``take`` objects of the kinds in FIRST, then ``begin``, then of those in THEN."""
 
     def __init__(self, excluded: frozenset[str]) -> None:
-        self.policies: dict[str, Given] = {}
+        self.policies: ByReference = {}
         self.namespaces: dict[str, Namespace] = {}
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
@@ -205,14 +202,11 @@ class Inputs:
         self._found: dict[Key, Difference] = {}
         self._engines: tuple[Engine, Engine] | None = None
 
-    def begin(self, then: Mapping[str, Given], settings: AdmissionSettings) -> None:
+    def begin(self, then: ByReference, settings: AdmissionSettings) -> None:
         """Compare with these policies from now on."""
         namespaces = self.namespaces or None
         now, later = (
-            Engine(
-                Snapshot(policy_set(each.compiled for each in policies.values()), namespaces),
-                settings,
-            )
+            Engine(Snapshot(policy_set(policies.values()), namespaces), settings)
             for policies in (self.policies, then)
         )
         self._engines = now, later
@@ -244,16 +238,16 @@ class Inputs:
         if not places.nodes or not found.changes:
             return None
         try:
-            return places.judge(found, pods, is_daemon=key.kind == _DAEMON_SET)
+            return places.judge(found, pods, is_daemon=key.kind == DAEMON_SETS.kind)
         except MalformedError as error:
             self.faults.append(f"{key.kind} {key.namespace}/{key.name}: {error}")
             return None
 
     def _take(self, kind: str, raw: Raw) -> None:
         if kind in {CLUSTER_POLICIES.kind, POLICIES.kind}:
-            value = decode(_objects, raw, "")
-            given = Given(read_policy(value)[0], value)
-            self.policies[given.compiled.reference] = given
+            compiled, _ = read_policy(decode(_objects, raw, ""))
+            policy = replace(compiled, source=source_of(raw))
+            self.policies[policy.reference] = policy
         elif kind == NAMESPACES.kind:
             name, self._labels[name] = decode_namespace(raw)
             self.namespaces[name] = decode(_namespaces, raw, "").known()
@@ -267,17 +261,16 @@ class Inputs:
 
     def _workload(self, kind: Kind, raw: Raw) -> None:
         found = decode(_read, raw, "")
-        meta, owner = found.metadata, _controller(found.metadata)
+        meta, owner = found.metadata, found.controller
         namespace = meta.namespace or "default"
         key = Key(kind.name, namespace, meta.name)
-        if owner is not None:
+        if owner is not None and kind.name in {REPLICA_SETS.kind, JOBS.kind}:
             above = self._owners.get(owner.uid)
-            if above is not None and meta.uid and kind.name in {REPLICA_SETS.kind, JOBS.kind}:
+            if above is not None and meta.uid:
                 self._owners[meta.uid] = above
                 return
-            if kind.name in {REPLICA_SETS.kind, JOBS.kind}:
-                key = Key(owner.kind, namespace, owner.name)
-        if _is_over(found) or (kind.name == REPLICA_SETS.kind and owner and not _replicas(found)):
+            key = Key(owner.kind, namespace, owner.name)
+        if found.is_over or (kind.name == REPLICA_SETS.kind and owner and found.is_empty):
             return
         if meta.uid:
             self._owners[meta.uid] = key
@@ -287,8 +280,7 @@ class Inputs:
         pod = decode_present(raw)
         if pod.is_finished:
             return
-        found = decode(_read, raw, "")
-        owner = _controller(found.metadata)
+        owner = decode(_read, raw, "").controller
         key = None if owner is None else self._owners.get(owner.uid)
         if key is None:
             # Nobody here knows a template, so the pod speaks for those like it.
@@ -315,24 +307,6 @@ class Inputs:
         yield from self.faults[:_NOTES]
         if len(self.faults) > _NOTES:
             yield f"{len(self.faults) - _NOTES} more objects can't be read"
-
-
-def _controller(meta: _Meta) -> OwnerReference | None:
-    return next((each for each in meta.owner_references or () if each.controller), None)
-
-
-def _is_over(found: _Object) -> bool:
-    status = found.status
-    if status is None:
-        return False
-    return status.phase in _DONE or any(
-        each.type in _ENDED and each.status == "True" for each in status.conditions or ()
-    )
-
-
-def _replicas(found: _Object) -> int:
-    replicas = found.spec.replicas if found.spec is not None else None
-    return 1 if replicas is None else replicas
 
 
 def _path(kind: str) -> str:

@@ -19,7 +19,7 @@ from harbourmaster.cli.preview.model import Workload
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from harbourmaster.cli.preview.model import Change, Policies, Report
+    from harbourmaster.cli.preview.model import Change, Fit, Policies, Report
 
 LIMIT: Final = 60_000
 """Characters of a comment; GitHub takes 65,536."""
@@ -77,12 +77,14 @@ def text(report: Report) -> Iterator[str]:
     yield from summary(report)
     for note in report.notes:
         yield f"note: {note}"
-    stranded = [each for each in report.workloads if each.fit is not None and each.fit.lost]
+    stranded = _stranded(report)
     if stranded:
         yield ""
         yield "Pods that would no longer fit any node:"
-        for each in stranded:
-            yield from _stranded(each)
+    for title, fit in stranded:
+        yield f"  {title}: {fit.lost} of {many(fit.pods, 'pod')}"
+        for reason in _reasons(fit):
+            yield f"    {reason}"
     for group in alike(report.workloads):
         yield ""
         yield f"{shown([each.title for each in group.workloads])}, with {many(group.pods, 'pod')}:"
@@ -136,12 +138,13 @@ def namespaces(counts: dict[str, int]) -> str:
     return ", ".join(found[:_NAMESPACES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _stranded(workload: Workload) -> Iterator[str]:
-    fit = workload.fit
-    if fit is not None:
-        yield f"  {workload.title}: {fit.lost} of {many(fit.pods, 'pod')}"
-        for reason, count in fit.reasons.items():
-            yield f"    {many(count, 'node')}: {reason}"
+def _stranded(report: Report) -> list[tuple[str, Fit]]:
+    """The workloads whose pods would no longer fit any node."""
+    return [(each.title, each.fit) for each in report.workloads if each.fit and each.fit.lost]
+
+
+def _reasons(fit: Fit) -> list[str]:
+    return [f"{many(count, 'node')}: {reason}" for reason, count in fit.reasons.items()]
 
 
 def markdown(report: Report) -> Iterator[str]:
@@ -169,16 +172,14 @@ def escaped(text: str) -> str:
 
 
 def _table(report: Report) -> list[str]:
-    stranded = [each for each in report.workloads if each.fit is not None and each.fit.lost]
+    stranded = _stranded(report)
     if not stranded:
         return []
     found = ["", "**Pods that would no longer fit any node**", ""]
     found += ["| workload | pods | why |", "|---|---|---|"]
-    for each in stranded[:_ROWS]:
-        fit = each.fit
-        if fit is not None:
-            why = "; ".join(f"{many(count, 'node')}: {why}" for why, count in fit.reasons.items())
-            found.append(f"| {escaped(each.title)} | {fit.lost} of {fit.pods} | {escaped(why)} |")
+    for title, fit in stranded[:_ROWS]:
+        why = escaped("; ".join(_reasons(fit)))
+        found.append(f"| {escaped(title)} | {fit.lost} of {fit.pods} | {why} |")
     if len(stranded) > _ROWS:
         found += ["", f"{many(len(stranded) - _ROWS, 'more workload')}."]
     return found

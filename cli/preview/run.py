@@ -26,11 +26,11 @@ from harbourmaster.cli.preview.inputs import (
     FIRST,
     THEN,
     Inputs,
-    UnknownError,
+    UnusableError,
     of_files,
     previewed,
 )
-from harbourmaster.cli.preview.model import Report, Totals
+from harbourmaster.cli.preview.model import Policies, Report, Totals
 from harbourmaster.cli.preview.printing import markdown, text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 
@@ -38,11 +38,7 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.preview.model import Policies
-    from harbourmaster.kube.client import Client
 
-
-_POLICIES: Final = frozenset((CLUSTER_POLICIES.kind, POLICIES.kind))
 _NO_NODES: Final = "no nodes found: whether pods fit is unknown"
 _NO_PODS: Final = "no pods found: every node counts as empty"
 _WRITTEN_STAYS: Final = (
@@ -57,108 +53,65 @@ _NO_POLICIES: Final = "no current policies: all count as added"
 
 def preview(arguments: Arguments) -> int:
     """Show it; 0 done, 1 what --fail-on names or some input was bad, 2 nothing to compare."""
-    if not (arguments.policies or arguments.delete or arguments.is_all):
-        complain("nothing to preview: give policies with -f, or one to remove with --delete")
+    try:
+        run = _Run(arguments)
+        if arguments.cluster:
+            return run_with_client(arguments, lambda client: run.compare(Reader(client)))
+        return asyncio.run(run.compare(run.dump()))
+    except (UnusableError, UnreadableError) as error:
+        complain(str(error))
         return UNUSABLE
-    run = _Run(arguments)
-    if not run.read_files():
-        return UNUSABLE
-    if arguments.cluster:
-        return run_with_client(arguments, run.live)
-    return run.dumped()
 
 
 class _Run:
     """One preview."""
 
     def __init__(self, arguments: Arguments) -> None:
+        """Read the policies. Raises UnusableError where that can't be done at all."""
         self._arguments = arguments
         names = arguments.excluded_namespaces.split(",")
         self._inputs = Inputs(frozenset(name.strip() for name in names if name.strip()))
         self._problems: list[str] = []
         self._notes: list[str] = []
-        self._policies: Policies | None = None
+        self._policies = Policies()
         self._left_out: list[Resource] = []
         """What the caller has no permission to read."""
         self._lacks_pods = False
-
-    def read_files(self) -> bool:
-        """Read the policies; False where that can't be done at all."""
-        arguments = self._arguments
+        if not (arguments.policies or arguments.delete or arguments.is_all):
+            raise UnusableError(
+                "nothing to preview: give policies with -f, or one to remove with --delete"
+            )
         policies = (*arguments.policies, *filter(None, (arguments.policies_now,)))
         if [str(path) for path in (*policies, arguments.dump)].count(STANDARD_INPUT) > 1:
-            complain("standard input can be read once: use - for one file only")
-            return False
+            raise UnusableError("standard input can be read once: use - for one file only")
         for path in policies:
             if str(path) != STANDARD_INPUT and not path.exists():
-                complain(f"{path}: no such file or directory")
-                return False
+                raise UnusableError(f"{path}: no such file or directory")
         self._given = of_files(arguments.policies, self._problems)
         if arguments.policies_now is not None:
             self._inputs.policies.update(of_files([arguments.policies_now], self._problems))
         for problem in self._problems:
             complain(problem)
-        return True
 
-    async def live(self, client: Client) -> int:
-        """Compare with a cluster."""
-        return await self._compare(Reader(client))
-
-    def dumped(self) -> int:
-        """Compare with what kubectl printed."""
+    def dump(self) -> Dump:
+        """What kubectl printed. Raises UnreadableError, UnusableError."""
         file = self._arguments.dump
-        try:
-            dump = Dump(file, (*FIRST, *THEN))
-        except UnreadableError as error:
-            complain(str(error))
-            return UNUSABLE
+        dump = Dump(file, (*FIRST, *THEN))
         if not dump.has(*THEN):
-            complain(f"{file}: no workload and no pod in it; see harbourmaster preview --help")
-            return UNUSABLE
+            raise UnusableError(
+                f"{file}: no workload and no pod in it; see harbourmaster preview --help"
+            )
         self._inputs.faults += dump.faults
         self._lacks_pods = not dump.has(PODS)
-        return asyncio.run(self._compare(dump))
+        return dump
 
-    async def _compare(self, source: Reader | Dump) -> int:
-        if not (await self._read(source, FIRST) and self._begin()):
-            return UNUSABLE
-        if not await self._read(source, THEN):
-            return UNUSABLE
-        if all(resource in self._left_out for resource in THEN):
-            complain("no preview: missing permission to read any workload")
-            return UNUSABLE
-        self._lacks_pods |= PODS in self._left_out
-        return self._finish()
-
-    async def _read(self, source: Reader | Dump, resources: tuple[Resource, ...]) -> bool:
-        """Read objects, as far as there is permission; False where there is no preview without."""
-        for resource in resources:
-            if resource.kind in _POLICIES and self._arguments.policies_now is not None:
-                continue
-            try:
-                await source.listed(resource, partial(self._inputs.take, resource.kind))
-            except NotFoundError:
-                self._notes.append(f"the cluster has no {resource.plural}")
-            except ForbiddenError as error:
-                if resource.kind in _POLICIES:
-                    complain(f"no preview: missing permission to read policies: {error.message}")
-                    return False
-                self._left_out.append(resource)
-                self._notes.append(f"{resource.plural} could not be read: {error.message}")
-            except ApiError as error:
-                complain(f"no preview: {error}")
-                return False
-        return True
-
-    def _begin(self) -> bool:
+    async def compare(self, source: Reader | Dump) -> int:
+        """Read it, and print what would change; returns the exit code. Raises UnusableError."""
         inputs, arguments = self._inputs, self._arguments
-        try:
-            then, self._policies = previewed(
-                inputs.policies, self._given, arguments.delete, is_all=arguments.is_all
-            )
-        except UnknownError as error:
-            complain(str(error))
-            return False
+        await self._read(source, FIRST)
+        then, self._policies = previewed(
+            inputs.policies, self._given, arguments.delete, is_all=arguments.is_all
+        )
         inputs.begin(then, arguments.settings)
         for found, note in (
             (inputs.policies, _NO_POLICIES),
@@ -167,7 +120,31 @@ class _Run:
         ):
             if not found:
                 self._notes.append(note)
-        return True
+        await self._read(source, THEN)
+        if all(resource in self._left_out for resource in THEN):
+            raise UnusableError("no preview: missing permission to read any workload")
+        self._lacks_pods |= PODS in self._left_out
+        return self._finish()
+
+    async def _read(self, source: Reader | Dump, resources: tuple[Resource, ...]) -> None:
+        """Read objects, as far as there is permission; policies must be read."""
+        for resource in resources:
+            is_policy = resource in {CLUSTER_POLICIES, POLICIES}
+            if is_policy and self._arguments.policies_now is not None:
+                continue
+            try:
+                await source.listed(resource, partial(self._inputs.take, resource.kind))
+            except NotFoundError:
+                self._notes.append(f"the cluster has no {resource.plural}")
+            except ForbiddenError as error:
+                if is_policy:
+                    raise UnusableError(
+                        f"no preview: missing permission to read policies: {error.message}"
+                    ) from None
+                self._left_out.append(resource)
+                self._notes.append(f"{resource.plural} could not be read: {error.message}")
+            except ApiError as error:
+                raise UnusableError(f"no preview: {error}") from None
 
     def _finish(self) -> int:
         report = self._report()
@@ -181,7 +158,7 @@ class _Run:
         workloads = tuple(inputs.changed())
         fits = [each.fit for each in workloads if each.fit is not None]
         names = Counter(each.namespace for each in workloads)
-        found = self._policies or previewed({}, {}, [], is_all=False)[1]
+        found = self._policies
         return Report(
             policies=found,
             totals=Totals(
