@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+from helpers.objects import cluster_policy
 from helpers.rescheduling.objects import container, node
 
 API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1"}
@@ -66,3 +67,20 @@ def bare(name, on="", *, cpu=1, labels=None, place="shop", owners=(), **spec):
         spec["nodeName"] = on
     status = {"phase": "Running" if on else "Pending"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
+
+
+SSD = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
+NOWHERE = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "tape"})
+"""The same policy, by which the pods fit no node of the cluster."""
+CLUSTER = [
+    namespace(),
+    ready_node("n1", disk="ssd"),
+    ready_node("n2"),
+    *deployment("web", on=["n1", "n2"]),
+    *deployment("other", on=["n2"]),
+]
+
+
+def names(report):
+    """The workloads that would change, as people name them."""
+    return [f"{each['kind']} {each['namespace']}/{each['name']}" for each in report["workloads"]]

@@ -12,17 +12,17 @@ from harbourmaster.cli.main import main
 from harbourmaster.cli.preview.commands import KINDS
 from harbourmaster.cli.preview.inputs import FIRST, THEN
 from helpers.objects import cluster_policy, policy, workload
-from helpers.previewing import bare, deployment, namespace, owner, ready_node
-
-SSD = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
-NOWHERE = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "tape"})
-CLUSTER = [
-    namespace(),
-    ready_node("n1", disk="ssd"),
-    ready_node("n2"),
-    *deployment("web", on=["n1", "n2"]),
-    *deployment("other", on=["n2"]),
-]
+from helpers.previewing import (
+    CLUSTER,
+    NOWHERE,
+    SSD,
+    bare,
+    deployment,
+    names,
+    namespace,
+    owner,
+    ready_node,
+)
 
 
 @pytest.fixture
@@ -53,11 +53,7 @@ def report(preview):
     return start
 
 
-def names(found):
-    return [f"{each['kind']} {each['namespace']}/{each['name']}" for each in found["workloads"]]
-
-
-def test_what_changes_is_told_with_the_pods_that_find_no_node(preview):
+def test_changes_are_printed_with_the_pods_that_fit_no_node(preview):
     code, out, err = preview([NOWHERE], CLUSTER, "--fail-on", "unschedulable")
     assert code == 1
     assert err == ("harbourmaster: 2 pods would no longer fit any node (--fail-on unschedulable)\n")
@@ -81,13 +77,13 @@ Deployment shop/web, with 2 pods:
     )
 
 
-def test_what_still_fits_is_no_reason_to_fail(preview):
+def test_pods_that_still_fit_are_not_a_failure(preview):
     code, out, err = preview([SSD], CLUSTER, "--fail-on", "unschedulable")
     assert (code, err) == (0, "")
     assert "0 pods would no longer fit any of 2 nodes." in out
 
 
-def test_a_change_may_be_a_reason_to_fail(preview):
+def test_a_change_is_a_failure_on_demand(preview):
     assert preview([SSD], CLUSTER, "--fail-on", "changed")[0] == 1
     foreign = cluster_policy("ssd", pods={"app": "nobody"}, nodeSelector={"disk": "ssd"})
     code, out, _ = preview([foreign], CLUSTER, "--fail-on", "changed")
@@ -95,7 +91,7 @@ def test_a_change_may_be_a_reason_to_fail(preview):
     assert "None of 2 workloads would change." in out
 
 
-def test_policies_of_now_are_compared_with_and_replaced_by_name(report):
+def test_current_policies_are_compared_and_replaced_by_name(report):
     found = report([NOWHERE], [*CLUSTER, SSD, policy("kept", "shop", nodeSelector={"a": "b"})])
     assert found["policies"] == {
         "added": [],
@@ -115,7 +111,7 @@ def test_policies_of_now_are_compared_with_and_replaced_by_name(report):
     assert note.startswith("what a changed or removed policy wrote before stays")
 
 
-def test_a_policy_that_says_the_same_in_other_words_changes_nothing(report):
+def test_an_equal_policy_in_another_notation_is_unchanged(report):
     same = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
     same["spec"]["tolerations"] = None
     same["metadata"]["annotations"] = {"a": "b"}
@@ -127,14 +123,14 @@ def test_a_policy_that_says_the_same_in_other_words_changes_nothing(report):
     ("reference", "present"),
     [("ssd", SSD), ("shop/ssd", policy("ssd", "shop", nodeSelector={"disk": "ssd"}))],
 )
-def test_a_policy_may_be_taken_away(report, reference, present):
+def test_a_policy_can_be_removed(report, reference, present):
     found = report([], [*CLUSTER, present], "--delete", reference)
     assert len(found["policies"]["removed"]) == 1
     assert "Deployment shop/web" in names(found)
     assert found["workloads"][0]["changes"][0]["then"] is None
 
 
-def test_a_policy_that_is_not_there_can_t_be_taken_away(preview):
+def test_removing_a_missing_policy_is_an_error(preview):
     code, out, err = preview([], [*CLUSTER, SSD], "--delete", "shop/ssd")
     assert (code, out) == (2, "")
     assert err == (
@@ -143,14 +139,14 @@ def test_a_policy_that_is_not_there_can_t_be_taken_away(preview):
     )
 
 
-def test_all_takes_away_what_is_not_given(report):
+def test_all_removes_policies_that_are_not_given(report):
     old = cluster_policy("old", nodeSelector={"old": "yes"})
     found = report([SSD], [*CLUSTER, old], "--all")
     assert found["policies"]["removed"] == ["ClusterPodSchedulingPolicy old"]
     assert names(found) == ["Deployment shop/other", "Deployment shop/web"]
 
 
-def test_policies_of_now_may_come_from_files(report, tmp_path):
+def test_current_policies_can_come_from_files(report, tmp_path):
     now = tmp_path / "now"
     now.mkdir()
     (now / "one.yaml").write_text(yaml.safe_dump(SSD))
@@ -158,7 +154,7 @@ def test_policies_of_now_may_come_from_files(report, tmp_path):
     assert found["policies"]["unchanged"] == 1
 
 
-def test_a_bad_policy_is_told_and_the_others_are_previewed(preview):
+def test_an_invalid_policy_is_reported_and_the_others_are_previewed(preview):
     bad = cluster_policy("bad", nodeName="No Name")
     pod = workload("Pod")
     code, out, err = preview([bad, SSD, pod, SSD])
@@ -172,7 +168,7 @@ def test_a_bad_policy_is_told_and_the_others_are_previewed(preview):
     assert "warning: harbourmaster: ClusterPodSchedulingPolicy bad" in out
 
 
-def test_each_kind_of_workload_is_looked_at_once(report):
+def test_each_kind_of_workload_is_compared_once(report):
     cron = workload("CronJob", {"app": "web"}, name="cron")
     cron["metadata"] |= {"namespace": "shop", "uid": "cron-1"}
     job = workload("Job", {"app": "web"}, name="cron-123")
@@ -227,7 +223,7 @@ def widget(name):
     }
 
 
-def test_namespaces_count_by_their_labels_and_excluded_ones_not_at_all(report):
+def test_namespaces_match_by_labels_unless_they_are_excluded(report):
     one = cluster_policy("ssd", namespaces={"team": "a"}, nodeSelector={"disk": "ssd"})
     items = [namespace("a", team="a"), namespace("b", team="b"), namespace("kube-system", team="a")]
     for name in ("a", "b", "kube-system"):
@@ -237,7 +233,7 @@ def test_namespaces_count_by_their_labels_and_excluded_ones_not_at_all(report):
     assert found["namespaces"] == {"kube-system": 1}
 
 
-def test_without_nodes_and_namespaces_it_says_what_it_does_not_know(report):
+def test_missing_nodes_and_namespaces_are_noted(report):
     found = report([SSD], deployment("web"))
     assert names(found) == ["Deployment shop/web"]
     assert found["workloads"][0]["fit"] is None
@@ -249,7 +245,7 @@ def test_without_nodes_and_namespaces_it_says_what_it_does_not_know(report):
     ]
 
 
-def test_what_can_t_be_judged_does_not_pass(preview):
+def test_unknown_nodes_fail_on_demand(preview):
     code, _, err = preview([SSD], deployment("web"), "--fail-on", "unschedulable")
     assert code == 1
     assert err == (
@@ -257,7 +253,7 @@ def test_what_can_t_be_judged_does_not_pass(preview):
     )
 
 
-def test_nobody_can_tell_where_the_volumes_of_a_stateful_set_let_its_pods_go(report):
+def test_pods_with_claims_of_a_stateful_set_are_unjudged(report):
     items = [*CLUSTER, *deployment("state", kind="StatefulSet", labels={"app": "web"}, on=["n2"])]
     (before,) = [each for each in items if each["kind"] == "StatefulSet"]
     assert report([SSD], items)["totals"]["unjudged"] == 0
@@ -273,7 +269,7 @@ def test_nobody_can_tell_where_the_volumes_of_a_stateful_set_let_its_pods_go(rep
     assert found["totals"]["unschedulable"] == 3
 
 
-def test_nodes_whose_pods_are_not_known_do_not_pass_for_free_ones(preview):
+def test_nodes_without_known_pods_do_not_count_as_empty(preview):
     items = [namespace(), ready_node("n1", disk="ssd"), *deployment("web")]
     code, out, err = preview([SSD], items, "--fail-on", "unschedulable")
     assert code == 1
@@ -284,20 +280,15 @@ def test_nodes_whose_pods_are_not_known_do_not_pass_for_free_ones(preview):
     assert preview([SSD], items)[0] == 0
 
 
-def test_an_object_that_can_t_be_read_is_a_reason_for_1(preview):
-    broken = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 7}}
-    code, out, _ = preview([SSD], [broken, *CLUSTER])
-    assert code == 1
-    assert "note: Pod: metadata.name: expected" in out
-    assert "1 of 2 workloads would change" in out
-
-
-def test_an_object_that_can_t_be_read_harms_no_other(report):
+def test_objects_that_cannot_be_read_are_a_reason_for_1_and_do_not_affect_others(preview):
     broken = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 7}}] * 12
-    found = report([SSD], [*broken, {"kind": 7}, *CLUSTER])
+    code, out, _ = preview([SSD], [*broken, {"kind": 7}, *CLUSTER], "-o", "json")
+    found = json.loads(out)
+    assert code == 1
     assert names(found) == ["Deployment shop/web"]
+    assert found["totals"]["workloads"] == 2
     assert found["notes"][-1] == "3 more objects can't be read"
-    assert any(note.startswith("Pod: ") for note in found["notes"])
+    assert any(note.startswith("Pod: metadata.name: expected") for note in found["notes"])
 
 
 def test_settings_are_those_of_the_server(report):
@@ -317,7 +308,7 @@ def test_settings_are_those_of_the_server(report):
         (["--dump", "gone.json", "--delete", "x"], "gone.json: cannot be read: No such file"),
     ],
 )
-def test_what_can_t_be_used_is_one_line(monkeypatch, tmp_path, capsys, arguments, text):
+def test_unusable_arguments_are_one_line(monkeypatch, tmp_path, capsys, arguments, text):
     monkeypatch.chdir(tmp_path)
     assert main(["preview", *arguments]) == 2
     out, err = capsys.readouterr()
@@ -332,7 +323,7 @@ def test_a_dump_without_workloads_is_refused(preview):
     assert "no workload and no pod in it" in err
 
 
-def test_a_dump_may_be_yaml_and_come_from_standard_input(monkeypatch, tmp_path, capsys):
+def test_a_dump_can_be_yaml_from_standard_input(monkeypatch, tmp_path, capsys):
     file = tmp_path / "policy.yaml"
     file.write_text(yaml.safe_dump(SSD))
     text = yaml.safe_dump_all(CLUSTER).encode()
@@ -341,7 +332,7 @@ def test_a_dump_may_be_yaml_and_come_from_standard_input(monkeypatch, tmp_path, 
     assert "1 of 2 workloads would change" in capsys.readouterr().out
 
 
-def test_s31_nothing_of_a_stranger_reaches_the_terminal_as_it_is(preview):
+def test_s31_control_characters_are_escaped(preview):
     evil = deployment("web\x1b[31m", labels={"app": "web"}, on=["n1"])
     for form in ("text", "markdown"):
         _, out, _ = preview([SSD], [namespace(), ready_node("n1"), *evil], "-o", form)
@@ -358,7 +349,7 @@ def test_markdown_is_a_table_and_folded_diffs(preview):
     assert "```diff\n@@ -0,0 +1,2 @@\n+nodeSelector:\n+  disk: tape\n```" in out
 
 
-def test_nothing_of_a_stranger_is_markup(preview):
+def test_names_and_values_are_not_markup(preview):
     name = "a</summary><script>|`x`"
     evil = cluster_policy("ssd", nodeSelector={"disk": "ssd"})
     items = [namespace(), *deployment(name, on=(), nodeSelector={"a": "</details>\n```"})]

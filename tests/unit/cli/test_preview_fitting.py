@@ -87,7 +87,7 @@ def tried(pending, nodes, pods, namespaces, without):
 
 
 @pytest.mark.parametrize("seed", range(400))
-def test_the_quick_judgement_is_that_of_trying_every_node(seed):
+def test_the_fast_judgement_equals_trying_every_node(seed):
     rng = random.Random(seed)  # noqa: S311 - a fixed seed
     nodes, pods = random_cluster(rng)
     namespaces = {"shop": {"team": "t"}} if rng.random() < 0.5 else {}
@@ -120,14 +120,14 @@ def judged(now, then, pods, nodes, **options):
     return places.judge(Difference((), (), now, then), found, **{"is_daemon": False, **options})
 
 
-def test_a_pod_may_take_the_room_that_it_leaves():
+def test_a_pod_can_use_the_room_that_it_frees():
     nodes = [ready_node("n1", 1, disk="ssd")]
     one = bare("web", "n1", cpu=1)
     then = bare("web", cpu=1, nodeSelector={"disk": "ssd"})
     assert judged(bare("web", cpu=1), then, [one], nodes).lost == 0
 
 
-def test_who_is_kept_apart_is_asked_once_of_pods_that_are_alike(monkeypatch):
+def test_anti_affinity_is_evaluated_once_for_equal_pods(monkeypatch):
     term = {
         "labelSelector": {"matchLabels": {"app": "web"}},
         "topologyKey": HOST,
@@ -162,7 +162,7 @@ def test_who_is_kept_apart_is_asked_once_of_pods_that_are_alike(monkeypatch):
     assert len(asked) == 20
 
 
-def test_a_daemon_s_pod_is_judged_on_its_own_node_though_that_is_cordoned():
+def test_a_daemon_pod_is_judged_on_its_own_cordoned_node():
     nodes = [ready_node("n1", disk="ssd"), ready_node("n2"), ready_node("n3", disk="ssd")]
     nodes[0]["spec"]["unschedulable"] = True
     pods = [bare(f"d-{name}", name) for name in ("n1", "n2")]
@@ -172,7 +172,7 @@ def test_a_daemon_s_pod_is_judged_on_its_own_node_though_that_is_cordoned():
 
 
 @pytest.mark.parametrize(("effect", "lost"), [("NoSchedule", 0), ("NoExecute", 1)])
-def test_a_pod_that_names_its_node_is_not_kept_away_by_what_only_a_scheduler_heeds(effect, lost):
+def test_a_pod_with_a_node_name_ignores_taints_that_only_a_scheduler_honours(effect, lost):
     nodes = [ready_node("n1"), ready_node("n2")]
     nodes[1]["spec"] |= {"unschedulable": True, "taints": [{"key": "pool", "effect": effect}]}
     one = bare("web", "n1")
@@ -180,7 +180,7 @@ def test_a_pod_that_names_its_node_is_not_kept_away_by_what_only_a_scheduler_hee
     assert judged(bare("web"), then, [one], nodes).lost == lost
 
 
-def test_what_never_fitted_is_not_blamed_on_the_policies():
+def test_a_pod_that_never_fitted_is_not_lost():
     found = judged(
         bare("big", cpu=9),
         bare("big", cpu=9, nodeSelector={"disk": "ssd"}),
@@ -190,7 +190,7 @@ def test_what_never_fitted_is_not_blamed_on_the_policies():
     assert (found.already, found.lost, found.reasons) == (1, 0, {})
 
 
-def test_what_fits_only_now_is_counted():
+def test_a_pod_that_fits_only_now_is_gained():
     nodes = [ready_node("n1")]
     nodes[0]["spec"]["taints"] = [{"key": "pool", "value": "", "effect": "NoSchedule"}]
     then = bare("web", tolerations=[{"key": "pool", "operator": "Exists"}])

@@ -11,31 +11,15 @@ import yaml
 from harbourmaster.api.resources import CLUSTER_POLICIES, DEPLOYMENTS, NODES, PODS, POLICIES
 from harbourmaster.cli.main import main
 from harbourmaster.cli.preview.inputs import FIRST, THEN
-from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy
-from helpers.previewing import deployment, namespace, ready_node
-
-SSD = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
-NOWHERE = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "tape"})
-CLUSTER = [
-    namespace(),
-    ready_node("n1", disk="ssd"),
-    ready_node("n2"),
-    *deployment("web", on=["n1", "n2"]),
-    *deployment("other", on=["n2"]),
-]
-
-
-def names(found):
-    return [f"{each['kind']} {each['namespace']}/{each['name']}" for each in found["workloads"]]
+from helpers.previewing import CLUSTER, NOWHERE, SSD, names
 
 
 @pytest.fixture
-async def api():
-    async with FakeApi() as found:
-        for resource in (*FIRST, *THEN):
-            found.define(resource)
-        yield found
+def api(api):
+    for resource in (*FIRST, *THEN):
+        api.define(resource)
+    return api
 
 
 @pytest.fixture
@@ -88,7 +72,7 @@ async def test_a_cluster_without_our_kinds_has_no_policies(api, live):
 
 
 @pytest.mark.parametrize("demand", ["changed", "unschedulable"])
-async def test_what_may_not_be_read_does_not_pass_for_what_is_fine(api, live, demand):
+async def test_missing_permissions_fail_on_demand(api, live, demand):
     put(api, CLUSTER)
     foreign = cluster_policy("ssd", pods={"app": "nobody"}, nodeSelector={"disk": "ssd"})
     assert (await live([foreign], "--fail-on", demand))[0] == 0
@@ -101,7 +85,7 @@ async def test_what_may_not_be_read_does_not_pass_for_what_is_fine(api, live, de
     )
 
 
-async def test_what_may_not_be_read_is_no_reason_to_fail_where_none_is_asked_for(api, live):
+async def test_missing_permissions_are_not_a_failure_without_demand(api, live):
     put(api, CLUSTER)
     api.forbid("GET", PODS)
     code, out, _ = await live([NOWHERE])
@@ -109,7 +93,7 @@ async def test_what_may_not_be_read_is_no_reason_to_fail_where_none_is_asked_for
     assert "no pods found: every node counts as empty" in json.loads(out)["notes"]
 
 
-async def test_nodes_are_no_reason_where_only_changes_are_asked_for(api, live):
+async def test_missing_permission_on_nodes_does_not_fail_changed(api, live):
     put(api, CLUSTER)
     foreign = cluster_policy("ssd", pods={"app": "nobody"}, nodeSelector={"disk": "ssd"})
     api.forbid("GET", NODES)

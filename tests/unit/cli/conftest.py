@@ -1,0 +1,21 @@
+"""A fake API server for commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.fake_api import FakeApi
+
+
+@pytest.fixture
+async def api():
+    """Return an empty API server."""
+    async with FakeApi() as found:
+        yield found
+
+
+@pytest.fixture
+async def client(api):
+    """Return a client of it."""
+    async with api.client() as found:
+        yield found
