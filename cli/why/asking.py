@@ -7,32 +7,32 @@ owners and the settings; what can't be read is a line of ``problems``.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.api.patches import Operation
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.cli.installed import WEBHOOK
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.kube.server_version import server_version
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.explain import Candidate, Explanation, explain
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
+from harbourmaster.webhook.cases import DEFAULTS
 from harbourmaster.webhook.engine import Engine, Verdict
-from harbourmaster.webhook.gating import Gating
 from harbourmaster.webhook.gating_version import gating_of
 from harbourmaster.webhook.handlers import MALFORMED, answer
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import convert_policy, decode_policy
 from harbourmaster.webhook.review import (
     KIND,
-    V1,
     GroupVersionKind,
     Request,
     RequestHead,
@@ -44,26 +44,23 @@ from harbourmaster.webhook.snapshot import NAME_LABEL, Namespace, NamespaceObjec
 from harbourmaster.webhook.sources import read_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.why.model import WhyContext
+    from harbourmaster.cli.why.model import Subject
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.gate_cache import CachedGating
 
 ROLLOUT: Final = "Rollout"
-_encode: Final = msgspec.json.Encoder().encode
 _decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
 _decode_parent: Final = msgspec.json.Decoder(ParentObject).decode
-_operations: Final = msgspec.json.Decoder(tuple[Operation, ...])
 
 
-class DatedPolicy(Struct, frozen=True):
+class DatedPolicy(Candidate, frozen=True):
     """A policy, and when it was created where that is known."""
 
-    candidate: Candidate
     created: str = ""
     generation: int = 0
 
@@ -71,44 +68,52 @@ class DatedPolicy(Struct, frozen=True):
 class Inputs(Struct, frozen=True):
     """What the server would decide by, and what of it could not be read."""
 
-    snapshot: Snapshot
-    settings: AdmissionSettings
+    snapshot: Snapshot = Snapshot()
+    settings: AdmissionSettings = DEFAULTS
     policies: tuple[DatedPolicy, ...] = ()
     problems: tuple[str, ...] = ()
     doubt: str = ""
     """Why the settings may be others."""
 
 
-async def inputs_of(context: WhyContext, namespace: str) -> Inputs:
+async def inputs_of(live: Installation, namespace: str, owners: Sequence[Subject] = ()) -> Inputs:
     """Read what a cluster has of it, all at once."""
-    policies, local, space, (settings, doubt) = await asyncio.gather(
-        _policies(context.live, CLUSTER_POLICIES, None),
-        _policies(context.live, POLICIES, namespace),
-        _namespace(context.live, namespace),
-        _settings(context.live),
+    everywhere, local, (known, problem), (settings, doubt) = await asyncio.gather(
+        _policies(live, CLUSTER_POLICIES, None),
+        _policies(live, POLICIES, namespace),
+        _namespace(live, namespace),
+        _settings(live),
     )
     snapshot = Snapshot(
-        namespaces={namespace: space[0]} if space[0] is not None else {},
-        excluded=frozenset((context.live.namespace,)),
-        parents=parents_of([_decode_parent(each.raw) for each in context.owners]),
+        namespaces={namespace: known} if known is not None else {},
+        excluded=frozenset((live.namespace,)),
+        parents=parents_of([_decode_parent(each.raw) for each in owners]),
     )
-    problems = tuple(filter(None, (policies[1], local[1], space[1])))
-    return Inputs(snapshot, settings, (*policies[0], *local[0]), problems, doubt)
+    problems = tuple(filter(None, (everywhere[1], local[1], problem)))
+    return Inputs(snapshot, settings, (*everywhere[0], *local[0]), problems, doubt)
 
 
 async def _policies(
     live: Installation, resource: Resource, namespace: str | None
 ) -> tuple[list[DatedPolicy], str]:
-    def pick(raw: msgspec.Raw) -> DatedPolicy:
-        metadata = metadata_in(raw)
-        candidate = candidate_of(raw, resource.kind, metadata.name, metadata.namespace or None)
-        return DatedPolicy(candidate, metadata.creation_timestamp, metadata.generation)
-
     try:
-        return await live.listed(resource, pick, namespace), ""
+        return await live.listed(resource, partial(_policy_in, resource.kind), namespace), ""
     except ApiError as error:
         what = "cluster policies" if namespace is None else f"policies of {namespace}"
         return [], unreadable(error, what)
+
+
+def _policy_in(kind: str, raw: msgspec.Raw) -> DatedPolicy:
+    """A policy as the API server gave it; one that cannot be decoded has its fault."""
+    metadata = metadata_in(raw)
+    source = None
+    try:
+        source = decode_policy(raw)
+        compiled = compile_policy(source)
+    except MalformedError as error:
+        key = "/".join(filter(None, (metadata.namespace, metadata.name)))
+        compiled = undecodable_policy(f"{kind} {key}", metadata.namespace or None, str(error))
+    return DatedPolicy(compiled, source, metadata.creation_timestamp, metadata.generation)
 
 
 async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, str]:
@@ -140,18 +145,12 @@ class Answered(Struct, frozen=True):
     verdict: Verdict
     explanation: Explanation | None
     """None where no policy was looked at."""
-    gating: Gating | None
-    """None where gates were not asked about."""
+    waits: str
+    """Where a pod has to wait for its checks: ``gate``, ``scheduler`` or empty."""
     left_alone: str
     """Why no policy was looked at."""
     is_off: bool = False
     """Whether the settings have the server look at none."""
-
-    @property
-    def patch(self) -> tuple[Operation, ...]:
-        """All that is done to the object."""
-        encoded = self.verdict.response.patch
-        return _operations.decode(encoded) if encoded else ()
 
 
 class _Listening(Engine):
@@ -161,7 +160,7 @@ class _Listening(Engine):
         super().__init__(snapshot, settings, hashed)
         self.place: tuple[str, dict[str, str]] | None = None
         self.options = settings.merge_options(node_name_as_field=False)
-        self.gating: Gating | None = None
+        self.waits = ""
 
     def match(
         self, name: str, namespace: Namespace, labels: dict[str, str]
@@ -184,19 +183,18 @@ class _Listening(Engine):
         )
 
     def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
-        self.gating = decided.gating
+        self.waits = decided.gating.waits
         return super().fuse(decided, merged)
 
 
 def ask(body: bytes, inputs: Inputs, *, may_patch: bool = True, hashed: str = "") -> Answered:
     """Answer the review in ``body`` and explain the answer."""
-    settings = inputs.settings
-    is_off = "policies" not in settings.features
-    candidates = () if is_off else tuple(each.candidate for each in inputs.policies)
+    is_off = "policies" not in inputs.settings.features
+    candidates = () if is_off else inputs.policies
     snapshot = msgspec.structs.replace(
         inputs.snapshot, policies=policy_set(each.compiled for each in candidates)
     )
-    engine = _Listening(snapshot, settings, hashed)
+    engine = _Listening(snapshot, inputs.settings, hashed)
     _, decision = answer(body, engine, may_patch=may_patch)
     explanation = None
     if engine.place is not None:
@@ -212,14 +210,9 @@ def ask(body: bytes, inputs: Inputs, *, may_patch: bool = True, hashed: str = ""
             engine.options,
             whose="the template" if kind.is_template else "the pod",
         )
-    left_alone = (
-        ""
-        if explanation is not None
-        else _left_alone(body, decision.request, decision.verdict, snapshot)
-    )
-    return Answered(
-        decision.request, decision.verdict, explanation, engine.gating, left_alone, is_off
-    )
+    request, verdict = decision.request, decision.verdict
+    left_alone = "" if explanation else _left_alone(body, request, verdict, snapshot)
+    return Answered(request, verdict, explanation, engine.waits, left_alone, is_off)
 
 
 def key_of(request: RequestHead) -> tuple[str, str, str]:
@@ -268,43 +261,23 @@ def as_asked(manifest: dict[str, Any]) -> Asked:
     kind = manifest.get("kind")
     if kind != ROLLOUT:
         return Asked(manifest, "the pod" if kind == "Pod" else "the template")
-    spec = manifest.get("spec")
-    template = spec.get("template") if isinstance(spec, dict) else None
-    pod = template if isinstance(template, dict) else {}
+    pod = object_in(object_in(manifest, "spec"), "template")
+    # Its template has no name of its own.
+    metadata = {"name": name_of(manifest), **object_in(pod, "metadata")}
     remark = "policies change no Rollout: this is what its pods get"
-    return Asked({**pod, "apiVersion": "v1", "kind": "Pod"}, "the pod", (remark,))
+    pod = {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    return Asked(pod, "the pod", (remark,))
 
 
 def is_asked_about(manifest: dict[str, Any]) -> bool:
     """Whether it is a pod, or makes pods."""
-    group, _, version = str(manifest.get("apiVersion") or "").rpartition("/")
-    kind = str(manifest.get("kind") or "")
-    return (group, version, kind) in KINDS or kind == ROLLOUT
+    kind = kind_of(manifest)
+    return kind in KINDS or kind[-1] == ROLLOUT
 
 
 def review_of(manifest: dict[str, Any], namespace: str) -> bytes:
     """The review of a creation of the object."""
-    group, _, version = str(manifest.get("apiVersion") or "").rpartition("/")
-    metadata = manifest.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return _encode(
-        {
-            "apiVersion": V1,
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": "why",
-                "kind": {
-                    "group": group,
-                    "version": version,
-                    "kind": str(manifest.get("kind") or ""),
-                },
-                "namespace": namespace,
-                "name": name if isinstance(name, str) else None,
-                "operation": "CREATE",
-                "object": manifest,
-            },
-        }
-    )
+    return creation_of(manifest, kind_of(manifest), namespace, name_of(manifest))
 
 
 def policies_of(values: Iterable[dict[str, Any]]) -> tuple[DatedPolicy, ...]:
@@ -316,17 +289,5 @@ def policies_of(values: Iterable[dict[str, Any]]) -> tuple[DatedPolicy, ...]:
             source = convert_policy(value)
         except MalformedError:
             source = None
-        found.setdefault(compiled.reference, DatedPolicy(Candidate(compiled, source)))
+        found.setdefault(compiled.reference, DatedPolicy(compiled, source))
     return tuple(found.values())
-
-
-def candidate_of(
-    raw: bytes | msgspec.Raw, kind: str, name: str, namespace: str | None
-) -> Candidate:
-    """A policy as the API server gave it; one that can't be decoded stands in for itself."""
-    try:
-        policy = decode_policy(raw)
-    except MalformedError as error:
-        key = f"{namespace}/{name}" if namespace else name
-        return Candidate(undecodable_policy(f"{kind} {key}", namespace, str(error)))
-    return Candidate(compile_policy(policy), policy)

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, add_connection
+from harbourmaster.api.resources import (
+    CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    ROLLOUTS,
+    STATEFUL_SETS,
+)
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, add_command, add_connection
 
 if TYPE_CHECKING:
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.arguments import Commands
 
 _UNSET: Final = argparse.SUPPRESS
@@ -26,27 +38,40 @@ _DESCRIPTION: Final = """Say why an object is as it is: which policies select it
 did, or the first selector that failed; for each field who set it; for a pod that waits which check
 it waits for, and until when; why an application is on its cluster, and what room is made for whom.
 It asks by your rights, and needs nothing of ours to run in the cluster."""
-_KINDS: Final = (
-    ("pod", ("pods", "po"), "a pod"),
-    ("deployment", ("deployments", "deploy"), "a workload: by its template, as it is now"),
-    ("statefulset", ("statefulsets", "sts"), ""),
-    ("daemonset", ("daemonsets", "ds"), ""),
-    ("replicaset", ("replicasets", "rs"), ""),
-    ("job", ("jobs",), ""),
-    ("cronjob", ("cronjobs", "cj"), ""),
-    ("rollout", ("rollouts", "ro"), ""),
-    ("replicationcontroller", ("replicationcontrollers", "rc"), ""),
-)
+RESOURCES: Final = {
+    PODS: "po",
+    DEPLOYMENTS: "deploy",
+    STATEFUL_SETS: "sts",
+    DAEMON_SETS: "ds",
+    REPLICA_SETS: "rs",
+    JOBS: "",
+    CRON_JOBS: "cj",
+    ROLLOUTS: "ro",
+    REPLICATION_CONTROLLERS: "rc",
+}
+"""What can be asked about, and its short name if it has one."""
+_HELP: Final = {PODS: "a pod", DEPLOYMENTS: "a workload: by its template, as it is now"}
+"""The others work as these do and are not listed."""
+
+
+def names_of(resource: Resource) -> list[str]:
+    """Every name that people have for it, in small letters: its kind, its plural, its short one."""
+    return list(filter(None, (resource.kind.lower(), resource.plural, RESOURCES[resource])))
+
+
+KINDS: Final = {name: resource for resource in RESOURCES for name in names_of(resource)}
+"""Resources by every name that people have for them."""
 
 
 def add_parser(commands: Commands) -> None:
     """Add ``why``."""
-    why = commands.add_parser(
+    why = add_command(
+        commands,
         "why",
-        help="say why a pod is as and where it is, or what would become of a manifest",
+        "say why a pod is as and where it is, or what would become of a manifest",
+        run="why.run:why",
         description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=_EXAMPLES,
     )
     why.add_argument(
         "-f",
@@ -60,25 +85,22 @@ def add_parser(commands: Commands) -> None:
     subjects = why.add_subparsers(
         title="of what", metavar="WHAT", dest="what", description="or -f FILE"
     )
-    for kind, aliases, text in _KINDS:
-        if text:
-            one = subjects.add_parser(kind, aliases=aliases, argument_default=_UNSET, help=text)
-        else:
-            # It works as the others do and is not listed.
-            one = subjects.add_parser(kind, aliases=aliases, argument_default=_UNSET)
+    for resource in RESOURCES:
+        kind, *aliases = names_of(resource)
+        listed: dict[str, Any] = {"help": _HELP[resource]} if resource in _HELP else {}
+        one = subjects.add_parser(kind, aliases=aliases, argument_default=_UNSET, **listed)
         one.add_argument("name", metavar="[NAMESPACE/]NAME")
         one.set_defaults(kind=kind)
         _add_common(one)
     workload = subjects.add_parser(
         "workload", help="the same for a kind given by name", argument_default=_UNSET
     )
-    known = {name for kind, aliases, _ in _KINDS for name in (kind, *aliases)}
     workload.add_argument(
         "kind",
         type=str.lower,
-        choices=sorted(known),
+        choices=sorted(KINDS),
         metavar="KIND",
-        help=", ".join(kind for kind, _, _ in _KINDS),
+        help=", ".join(resource.kind.lower() for resource in RESOURCES),
     )
     workload.add_argument("name", metavar="[NAMESPACE/]NAME")
     _add_common(workload)
@@ -92,13 +114,7 @@ def add_parser(commands: Commands) -> None:
     _add_files(review)
     _add_common(why)
     _add_files(why)
-    why.set_defaults(
-        command="harbourmaster.cli.why.run:why",
-        settings_type=None,
-        output="text",
-        has_all=False,
-        installed_in=DEFAULT_NAMESPACE,
-    )
+    why.set_defaults(output="text", has_all=False, installed_in=DEFAULT_NAMESPACE)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

@@ -54,7 +54,7 @@ class Event(Struct, frozen=True, rename="camel"):
 _decode: Final = msgspec.json.Decoder(_StoredEvent).decode
 
 
-async def events_of(live: Reader, namespace: str, uid: str, *, of: str = "") -> tuple[Event, ...]:
+async def events_of(live: Reader, namespace: str, uid: str, *, of: str) -> tuple[Event, ...]:
     """The newest events of ours about the object, the newest first; none where nobody may ask.
 
     ``of`` is the part of the controller that wrote them: ``lifecycle``, ``rescheduler``.

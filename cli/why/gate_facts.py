@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.json import Decoder
 
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.resources import (
@@ -40,7 +41,7 @@ from harbourmaster.lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
-from harbourmaster.lifecycle.phases import TASK
+from harbourmaster.lifecycle.phases import EVALUATION, TASK
 from harbourmaster.lifecycle.waiting import app_version_of
 from harbourmaster.lifecycle.workloads import names_of_pod
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.model import WhyContext
     from harbourmaster.lifecycle.gate_verdict import GatedPod
     from harbourmaster.lifecycle.model import ItemStatus, MetricReference, Version
@@ -58,15 +60,15 @@ MOST: Final = 100
 
 T = TypeVar("T")
 K = TypeVar("K", bound="Hashable")
-_decode_app: Final = msgspec.json.Decoder(AppVersion).decode
+_decode_app: Final = Decoder(AppVersion).decode
 
 
 class GateFacts:
     """Asks as the caller may; what can't be read stands in ``notes``, one line a kind."""
 
-    def __init__(self, context: WhyContext, namespace: str, places: Sequence[str]) -> None:
+    def __init__(self, live: Installation, namespace: str, places: Sequence[str]) -> None:
         """``places`` are namespaces in which definitions are looked up, in their order."""
-        self._live = context.live
+        self._live = live
         self._namespace = namespace
         self._places = tuple(dict.fromkeys((namespace, *places)))
         self.notes: dict[str, str] = {}
@@ -78,11 +80,11 @@ class GateFacts:
             return Facts()
         names = names_of_pod(described)
         # Without a version nothing can be said; to say that there is none would be wrong.
-        raw, workload = await asyncio.gather(
-            self._live.find(WORKLOAD_VERSIONS, names.version, self._namespace),
-            self._read(WORKLOADS, names.workload, Workload),
+        decode = Decoder(WorkloadVersion).decode
+        version, workload = await asyncio.gather(
+            self._live.read(WORKLOAD_VERSIONS, names.version, decode, self._namespace),
+            self._read(WORKLOADS, names.workload, Decoder(Workload).decode, self._namespace),
         )
-        version = msgspec.json.decode(raw, type=WorkloadVersion) if raw is not None else None
         app = await self._app(version) if version is not None else None
         versions = [each for each in (app, version) if each is not None]
         facts = await self._checks(versions)
@@ -103,103 +105,86 @@ class GateFacts:
 
     async def _checks(self, versions: Sequence[Version]) -> Facts:
         """The tasks and evaluations of the versions, and what defines them."""
-        phases = [(each, phase) for each in versions for phase in phases_before(each)]
-        items: list[tuple[str, ItemStatus]] = [
-            (phase.kind, item)
-            for each, phase in phases
-            for item in getattr(each.status, phase.items)
+        created: dict[str, list[str]] = {TASK: [], EVALUATION: []}
+        defined: dict[str, list[str]] = {TASK: [], EVALUATION: []}
+        for each in versions:
+            for phase in phases_before(each):
+                items: Sequence[ItemStatus] = getattr(each.status, phase.items)
+                created[phase.kind] += [item.name for item in items]
+                # What is not listed any more may still be under way.
+                defined[phase.kind] += getattr(each.spec, phase.checks)
+                defined[phase.kind] += [item.definition_name for item in items]
+        tasks, evaluations, task_definitions, definitions = await asyncio.gather(
+            self._each(TASKS, created[TASK], self._task),
+            self._each(EVALUATIONS, created[EVALUATION], self._evaluation),
+            self._each(TASK_DEFINITIONS, defined[TASK], self._task_definition),
+            self._each(EVALUATION_DEFINITIONS, defined[EVALUATION], self._definition),
+        )
+        references = [
+            one.keptn_metric_ref for each in definitions.values() for one in each.spec.objectives
         ]
-        named: list[tuple[str, str]] = [
-            (phase.kind, name)
-            for each, phase in phases
-            for name in getattr(each.spec, phase.checks)
-        ]
-        # What is not listed any more may still be under way.
-        named += [(kind, item.definition_name) for kind, item in items]
-        tasks = [each.name for kind, each in items if kind == TASK]
-        others = [each.name for kind, each in items if kind != TASK]
-        of_tasks = self._first(TASK_DEFINITIONS, (name for kind, name in named if kind == TASK))
-        of_others = self._first(
-            EVALUATION_DEFINITIONS, (name for kind, name in named if kind != TASK)
-        )
-        found_tasks, evaluations, task_definitions, definitions = await asyncio.gather(
-            _each(_distinct(tasks), lambda name: self._read(TASKS, name, Task)),
-            _each(_distinct(others), self._evaluation),
-            _each(of_tasks, lambda name: self._defined(TASK_DEFINITIONS, name, TaskDefinition)),
-            _each(
-                of_others,
-                lambda name: self._defined(EVALUATION_DEFINITIONS, name, EvaluationDefinition),
-            ),
-        )
-        references = self._first(
-            KEPTN_METRICS,
-            (one.keptn_metric_ref for each in definitions.values() for one in each.spec.objectives),
-        )
         return Facts(
-            tasks=found_tasks,
+            tasks=tasks,
             evaluations={name: each for name, (each, _) in evaluations.items()},
             measured={name: time for name, (_, time) in evaluations.items() if time is not None},
             task_definitions=frozenset(task_definitions),
             definitions=definitions,
-            metrics=await _each(references, self._metric),
+            metrics=await self._each(KEPTN_METRICS, references, self._metric),
         )
 
-    async def _metric(self, reference: MetricReference) -> Metric | None:
-        if reference.namespace:
-            return await self._read(KEPTN_METRICS, reference.name, Metric, reference.namespace)
-        return await self._defined(KEPTN_METRICS, reference.name, Metric)
+    async def _task(self, name: str) -> Task | None:
+        return await self._read(TASKS, name, Decoder(Task).decode, self._namespace)
 
     async def _evaluation(self, name: str) -> tuple[Evaluation, datetime | None] | None:
-        try:
-            raw = await self._live.find(EVALUATIONS, name, self._namespace)
-            if raw is None:
-                return None
+        def decode(raw: bytes) -> tuple[Evaluation, datetime | None]:
             return msgspec.json.decode(raw, type=Evaluation), written_at(raw)
-        except (ApiError, msgspec.DecodeError, ValueError) as error:
-            self._note(EVALUATIONS, error)
-            return None
 
-    async def _defined(self, resource: Resource, name: str, kind: type[T]) -> T | None:
-        """The first of this name, in the order in which the controller looks."""
-        for place in self._places:
-            found = await self._read(resource, name, kind, place)
-            if found is not None:
-                return found
-        return None
+        return await self._read(EVALUATIONS, name, decode, self._namespace)
+
+    async def _task_definition(self, name: str) -> TaskDefinition | None:
+        return await self._read(TASK_DEFINITIONS, name, Decoder(TaskDefinition).decode)
+
+    async def _definition(self, name: str) -> EvaluationDefinition | None:
+        decode = Decoder(EvaluationDefinition).decode
+        return await self._read(EVALUATION_DEFINITIONS, name, decode)
+
+    async def _metric(self, reference: MetricReference) -> Metric | None:
+        places = filter(None, (reference.namespace,))
+        return await self._read(KEPTN_METRICS, reference.name, Decoder(Metric).decode, *places)
 
     async def _read(
-        self, resource: Resource, name: str, kind: type[T], namespace: str = ""
+        self, resource: Resource, name: str, decode: Callable[[bytes], T], *places: str
     ) -> T | None:
-        try:
-            raw = await self._live.find(resource, name, namespace or self._namespace)
-            return msgspec.json.decode(raw, type=kind) if raw is not None else None
-        except (ApiError, msgspec.DecodeError, ValueError) as error:
-            self._note(resource, error)
-            return None
+        """The first of this name in ``places``, by default where the controller looks."""
+        for place in places or self._places:
+            try:
+                found = await self._live.read(resource, name, decode, place)
+            except (ApiError, ValueError) as error:
+                self._note(resource, error)
+            else:
+                if found is not None:
+                    return found
+        return None
 
-    def _first(self, resource: Resource, wanted: Iterable[K]) -> list[K]:
-        """Those that are asked for; that there are more is told, so that none is called missing."""
-        found = [each for each in dict.fromkeys(wanted) if each]
-        if len(found) > MOST:
-            text = f"{resource.kind}: only {MOST} of {len(found)} were looked at"
+    async def _each(
+        self, resource: Resource, wanted: Iterable[K], read: Callable[[K], Awaitable[T | None]]
+    ) -> dict[K, T]:
+        """What ``read`` gives for each key, as far as there is something.
+
+        A note says if there are too many keys, so that none is called missing.
+        """
+        keys = [each for each in dict.fromkeys(wanted) if each]
+        if len(keys) > MOST:
+            text = f"{resource.kind}: only {MOST} of {len(keys)} were looked at"
             self.notes.setdefault(resource.kind, text)
-        return found[:MOST]
+            keys = keys[:MOST]
+        found = await asyncio.gather(*map(read, keys))
+        return {key: one for key, one in zip(keys, found, strict=True) if one is not None}
 
     def _note(self, resource: Resource, error: Exception) -> None:
         what = resource.kind
         text = unreadable(error, what) if isinstance(error, ApiError) else f"{what}: {error}"
         self.notes.setdefault(what, text)
-
-
-async def _each(keys: Iterable[K], read: Callable[[K], Awaitable[T | None]]) -> dict[K, T]:
-    """What ``read`` gives for each key, as far as there is something."""
-    wanted = list(keys)
-    found = await asyncio.gather(*map(read, wanted))
-    return {key: one for key, one in zip(wanted, found, strict=True) if one is not None}
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(name for name in names if name))[:MOST]
 
 
 _PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
@@ -233,7 +218,7 @@ class _Workload(Struct, frozen=True):
     spec: _Spec = _Spec()
 
 
-_decode: Final = msgspec.json.Decoder(_Workload).decode
+_decode: Final = Decoder(_Workload).decode
 
 
 def template_pod(context: WhyContext, *, version_from_tag: bool) -> Pod | None:

@@ -7,21 +7,20 @@ becomes a line of the report: raise the ApiError, or catch it where the rest can
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
 from harbourmaster.cli import terminal
+from harbourmaster.cli.live.installation import Installation
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from collections.abc import Iterable, Iterator
 
-    from harbourmaster.cli.live.installation import Installation
-
-State: TypeAlias = Literal["fine", "waits", "fault", "unknown", "note"]
-"""``fine``: nothing to be done; ``waits``: for something that will come; ``fault``: somebody has to
-act; ``unknown``: it can't be read; ``note``: neither good nor bad."""
-Tone: TypeAlias = terminal.Tone
+State: TypeAlias = Literal["fault", "waits", "unknown", "note", "fine"]
+"""The most urgent one first. ``fault``: somebody has to act; ``waits``: for something that will
+come; ``unknown``: it cannot be read; ``note``: neither good nor bad; ``fine``: nothing to do."""
 
 
 class Line(Struct, frozen=True):
@@ -32,27 +31,31 @@ class Line(Struct, frozen=True):
 
     text: str
     depth: int = 0
-    tone: Tone = ""
+    tone: terminal.Tone = ""
     label: str = ""
 
 
-class Section(Struct, frozen=True, kw_only=True, rename="camel"):
+def from_text(lines: Iterable[str]) -> Iterator[Line]:
+    """Lines of another command, whose depth is their indentation."""
+    for each in lines:
+        text = each.lstrip()
+        yield Line(text, depth=(len(each) - len(text)) // 2)
+
+
+class Section(Struct, frozen=True, kw_only=True):
     """What one subject has to say."""
 
     name: str
-    """For programs, such as ``policies``."""
-    title: str
-    """For people: a heading of a word or two."""
+    """Such as ``policies``; for people it is the heading."""
     state: State
     summary: str
-    """One line; of several sections the first with a fault, else that waits, is the whole answer's
-    first line."""
+    """One line; that of the most urgent section is the first line of the whole answer."""
     code: str = ""
     """The reason in a closed set, where the subject has one."""
     lines: tuple[Line, ...] = ()
     """What people read below the summary."""
-    detail: Any = None
-    """A Struct: what programs read."""
+    detail: Struct | None = None
+    """What programs read; its fields depend on the name."""
 
 
 class Subject(Struct, frozen=True):
@@ -68,34 +71,32 @@ class Subject(Struct, frozen=True):
     @property
     def shown(self) -> str:
         """As people name it."""
-        return f"{self.kind} {self.namespace}/{self.name}"
+        return f"{self.kind} {'/'.join(filter(None, (self.namespace, self.name)))}"
 
 
-class WhyContext:
-    """One question under way; ``live`` asks the API server once for each object."""
+class WhyContext(Struct, frozen=True):
+    """One question about an object in the cluster."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        live: Installation,
-        *,
-        now: datetime,
-        owners: tuple[Subject, ...] = (),
-        is_live: bool = True,
-        has_all: bool = False,
-    ) -> None:
-        self.subject = subject
-        """A pod, or a workload with a template."""
-        self.live = live
-        self.owners = owners
-        """Of the subject, the nearest first: a ReplicaSet, its Deployment."""
-        self.now = now
-        self.is_live = is_live and live.has_cluster
-        """Whether the subject is in the cluster; else it is in a file, or recorded."""
-        self.has_all = has_all
-        """Whether lists are printed to their ends."""
+    subject: Subject
+    """A pod, or a workload with a template."""
+    live: Installation
+    """Asks the API server once for each object."""
+    now: datetime
+    owners: tuple[Subject, ...] = ()
+    """Of the subject, the nearest first: a ReplicaSet, its Deployment."""
+    has_all: bool = False
+    """Whether lists are printed to their ends."""
 
     @property
     def is_pod(self) -> bool:
         """Whether the subject is a pod, and no template of pods."""
         return self.subject.kind == "Pod"
+
+
+class Report(Struct, frozen=True):
+    """An object, what is seen of it at once, and its sections."""
+
+    subject: Subject
+    seen: str
+    """Such as ``Pending for 4m, of Deployment cart``."""
+    sections: tuple[Section, ...]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
-from harbourmaster.cli.live.files import read_paths
+from harbourmaster.cli.live.files import STANDARD_INPUT, read_paths
 from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.live.kinds import decode_anything
+from harbourmaster.cli.reviews import kind_of, name_of, object_in
 from harbourmaster.cli.why.asking import (
     Inputs,
     as_asked,
@@ -24,28 +25,28 @@ from harbourmaster.cli.why.asking import (
     policies_of,
     review_of,
 )
-from harbourmaster.cli.why.model import Subject, WhyContext
-from harbourmaster.cli.why.policy_section import Words, policies_section
-from harbourmaster.cli.why.render import Explained
+from harbourmaster.cli.why.model import Report, Subject
+from harbourmaster.cli.why.policy_lines import Background
+from harbourmaster.cli.why.policy_section import policies_section
+from harbourmaster.cli.why.render import show
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.documents import Document, Problem
 from harbourmaster.webhook.cases import DEFAULTS, Case, Failure, read_case
 from harbourmaster.webhook.parents import parents_of
-from harbourmaster.webhook.review import MAX_BODY_BYTES, RequestHead, decode_review
+from harbourmaster.webhook.review import (
+    MAX_BODY_BYTES,
+    GroupVersionKind,
+    RequestHead,
+    decode_review,
+)
 from harbourmaster.webhook.snapshot import Snapshot
-from harbourmaster.webhook.sources import Sources, load, namespaces_of
+from harbourmaster.webhook.sources import DEFAULT_NAMESPACE, Sources, load, namespaces_of
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import TypeAlias
+    from collections.abc import Iterable, Iterator, Sequence
 
     from harbourmaster.kube.client import Client
-
-    Show: TypeAlias = Callable[[Explained], None]
-
-_NAMESPACE: Final = "default"
-_STANDARD_INPUT: Final = "-"
 
 
 class _Question(Struct, frozen=True):
@@ -53,80 +54,69 @@ class _Question(Struct, frozen=True):
 
     body: bytes
     case: Case | None
-    words: Words
+    words: Background
     seen: str
-    at: str = ""
-    """Where it stands, for messages."""
 
 
-def manifests(arguments: Arguments, show: Show) -> int:
+def manifests(arguments: Arguments) -> int:
     """Explain what would become of manifests that are created now."""
-    questions: list[_Question] = []
-    failed = False
-    for item in _documents(arguments.manifests):
-        if isinstance(item, Problem):
-            complain(str(item))
-            failed = True
-        elif is_asked_about(item.value):
-            questions.append(_question(item, arguments.namespace or _NAMESPACE))
-    if not questions:
-        if not failed:
-            complain("no pod and no workload in it: nothing to explain")
-        return LEFT
-    return max(_answer(arguments, questions, show), LEFT if failed else DONE)
+    namespace = arguments.namespace or DEFAULT_NAMESPACE
+    nothing = "no pod and no workload in it: nothing to explain"
+    return _explain(arguments, _created(arguments.manifests, namespace), nothing)
 
 
-def reviews(arguments: Arguments, file: str, show: Show) -> int:
+def reviews(arguments: Arguments) -> int:
     """Explain recorded AdmissionReviews, or cases with all that admission knew."""
-    data = sys.stdin.buffer.read() if file == _STANDARD_INPUT else Path(file).read_bytes()
+    return _explain(arguments, _recorded(arguments.file), f"{arguments.file}: empty file")
+
+
+def _explain(arguments: Arguments, found: Iterable[_Question | str], nothing: str) -> int:
+    """Explain all questions; a text says what is wrong with one, ``nothing`` that there is none."""
     questions: list[_Question] = []
-    failed = False
-    for number, text in _texts(data):
-        at = file if number is None else f"{file}, line {number}"
-        found = _recorded(text, at)
-        if isinstance(found, str):
-            complain(f"{at}: {found}")
-            failed = True
+    code = DONE
+    for each in found:
+        if isinstance(each, str):
+            complain(each)
+            code = LEFT
         else:
-            questions.append(found)
-    if not questions and not failed:
-        complain(f"{file}: empty file")
+            questions.append(each)
+    if not questions:
+        if code == DONE:
+            complain(nothing)
         return LEFT
-    code = _answer(arguments, questions, show) if questions else DONE
-    return max(code, LEFT if failed else DONE)
+    return max(_answer(arguments, questions), code)
 
 
-def _documents(paths: list[Path]) -> Iterator[Document | Problem]:
-    """The documents; of a List, as kubectl prints it, its items."""
+def _created(paths: list[Path], namespace: str) -> Iterator[_Question | str]:
+    """A question for each pod and workload; of a List, as kubectl prints it, for its items."""
     for item in read_paths(paths):
-        items = item.value.get("items") if isinstance(item, Document) else None
-        if isinstance(item, Document) and item.value.get("kind") == "List" and items:
-            for each in items:
-                if isinstance(each, dict):
-                    yield Document(item.file, item.number, each)
-        else:
-            yield item
+        if isinstance(item, Problem):
+            yield str(item)
+            continue
+        items = item.value.get("items") if item.value.get("kind") == "List" else None
+        for manifest in items or [item.value]:
+            if isinstance(manifest, dict) and is_asked_about(manifest):
+                yield _question(manifest, namespace)
 
 
-def _question(item: Document, namespace: str) -> _Question:
-    metadata = item.value.get("metadata")
-    fields: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
-    asked = as_asked(item.value)
-    place = str(fields.get("namespace") or namespace)
+def _question(manifest: dict[str, Any], namespace: str) -> _Question:
+    asked = as_asked(manifest)
+    place = str(object_in(manifest, "metadata").get("namespace") or namespace)
     return _Question(
-        review_of({**asked.manifest, "metadata": _named(asked.manifest, fields)}, place),
+        review_of(asked.manifest, place),
         None,
-        Words(whose=asked.whose, is_live=False, remarks=asked.remarks),
+        Background(whose=asked.whose, is_live=False, remarks=asked.remarks),
         f"as if it were created now, in the namespace {place}",
-        item.file,
     )
 
 
-def _named(manifest: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """The metadata with a name at least: a Rollout's pod has none of its own."""
-    metadata = manifest.get("metadata")
-    found: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
-    return found if "name" in found or "name" not in fields else {"name": fields["name"], **found}
+def _recorded(file: str) -> Iterator[_Question | str]:
+    """A question for each record in a file."""
+    data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
+    for number, text in _texts(data):
+        found = _record(text)
+        at = file if number is None else f"{file}, line {number}"
+        yield f"{at}: {found}" if isinstance(found, str) else found
 
 
 def _texts(data: bytes) -> Iterator[tuple[int | None, bytes]]:
@@ -141,7 +131,7 @@ def _texts(data: bytes) -> Iterator[tuple[int | None, bytes]]:
         yield None, data
 
 
-def _recorded(text: bytes, at: str) -> _Question | str:
+def _record(text: bytes) -> _Question | str:
     """The question in a recorded text, or why it is none."""
     try:
         keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -166,54 +156,46 @@ def _recorded(text: bytes, at: str) -> _Question | str:
     return _Question(
         text,
         case,
-        Words(whose="the pod" if kind == "Pod" else "the template", is_live=False),
+        Background(whose="the pod" if kind == "Pod" else "the template", is_live=False),
         f"{number}as recorded at its {request.operation or 'CREATE'}",
-        at,
     )
 
 
-def _answer(arguments: Arguments, questions: Sequence[_Question], show: Show) -> int:
+def _answer(arguments: Arguments, questions: Sequence[_Question]) -> int:
     """Answer what brings all it needs, then by files, or by a cluster."""
     if arguments.policies is None and any(each.case is None for each in questions):
-        return run_with_client(arguments, partial(_by_cluster, arguments, questions, show))
-    given, is_whole = _given(arguments)
+        return run_with_client(arguments, partial(_by_cluster, arguments, questions))
+    given, code = _given(arguments)
     for question in questions:
-        show(_explained(arguments, question, given))
-    return DONE if is_whole else LEFT
+        show(arguments, _report(arguments, question, given))
+    return code
 
 
-def _given(arguments: Arguments) -> tuple[Inputs, bool]:
-    """Policies, namespaces and owners of files, and whether nothing is wrong with the files."""
+def _given(arguments: Arguments) -> tuple[Inputs, int]:
+    """Policies, namespaces and owners of files, and the exit code that these files deserve."""
     if arguments.policies is None:
-        return Inputs(Snapshot(), DEFAULTS), True
+        return Inputs(), DONE
     loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
     for problem in loaded.problems:
         complain(str(problem))
     values = [item.value for item in read_paths([arguments.policies]) if isinstance(item, Document)]
-    policies = policies_of(filter(_is_policy, values))
-    return Inputs(loaded.snapshot, DEFAULTS, policies), not loaded.problems
+    policies = policies_of(each for each in values if is_policy_kind(*kind_of(each)))
+    return Inputs(loaded.snapshot, policies=policies), LEFT if loaded.problems else DONE
 
 
-def _is_policy(value: dict[str, Any]) -> bool:
-    group, _, version = str(value.get("apiVersion")).rpartition("/")
-    return is_policy_kind(group, version, str(value.get("kind")))
-
-
-async def _by_cluster(
-    arguments: Arguments, questions: Sequence[_Question], show: Show, client: Client
-) -> int:
+async def _by_cluster(arguments: Arguments, questions: Sequence[_Question], client: Client) -> int:
     live = Installation(client, arguments.installed_in)
     for question in questions:
-        request = decode_review(question.body).request
-        namespace = (request.namespace if request else None) or _NAMESPACE
-        subject = Subject("", "", namespace, "", question.body)
-        context = WhyContext(subject, live, now=datetime.now(UTC), is_live=False)
-        inputs = await inputs_of(context, namespace) if question.case is None else None
-        show(_explained(arguments, question, inputs))
+        inputs = Inputs()
+        if question.case is None:
+            request = decode_review(question.body).request
+            namespace = (request.namespace if request else None) or DEFAULT_NAMESPACE
+            inputs = await inputs_of(live, namespace)
+        show(arguments, _report(arguments, question, inputs))
     return DONE
 
 
-def _explained(arguments: Arguments, question: _Question, inputs: Inputs | None) -> Explained:
+def _report(arguments: Arguments, question: _Question, inputs: Inputs) -> Report:
     """The report; a case brings what it is answered by, for all else that is ``inputs``."""
     case = question.case
     if case is not None:
@@ -225,7 +207,6 @@ def _explained(arguments: Arguments, question: _Question, inputs: Inputs | None)
         inputs = Inputs(snapshot, case.settings or DEFAULTS, policies_of(case.policies))
         answered = ask(question.body, inputs, may_patch=case.may_patch, hashed=case.hash)
     else:
-        inputs = inputs or Inputs(Snapshot(), DEFAULTS)
         answered = ask(question.body, inputs)
     words = msgspec.structs.replace(
         question.words,
@@ -234,27 +215,15 @@ def _explained(arguments: Arguments, question: _Question, inputs: Inputs | None)
         remarks=(*question.words.remarks, *filter(None, (inputs.doubt,))),
     )
     request = answered.request
-    kind = request.kind
-    group = (
-        f"{kind.group}/{kind.version}" if kind and kind.group else (kind.version if kind else "")
+    kind = request.kind or GroupVersionKind()
+    subject = Subject(
+        "/".join(filter(None, (kind.group, kind.version))),
+        kind.kind,
+        request.namespace or "",
+        request.name or _name_in(question.body),
+        question.body,
     )
-    return Explained(
-        api_version=group,
-        kind=kind.kind if kind else "",
-        namespace=request.namespace or "",
-        name=request.name or _name_in(question.body),
-        seen=question.seen,
-        sections=(policies_section(answered, words),),
-    )
-
-
-class _Metadata(Struct, frozen=True, rename="camel"):
-    name: str = ""
-    generate_name: str = ""
-
-
-class _Object(Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    return Report(subject, question.seen, (policies_section(answered, words),))
 
 
 def _name_in(body: bytes) -> str:
@@ -263,7 +232,8 @@ def _name_in(body: bytes) -> str:
     if request is None or not request.has_object:
         return ""
     try:
-        metadata = msgspec.json.decode(request.object, type=_Object).metadata
-    except msgspec.MsgspecError:
+        found = decode_anything(request.object)
+    except (msgspec.DecodeError, RecursionError):
         return ""
-    return metadata.name or (f"{metadata.generate_name}…" if metadata.generate_name else "")
+    stem = object_in(found, "metadata").get("generateName")
+    return name_of(found) or (f"{stem}…" if stem else "")

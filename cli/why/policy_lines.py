@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from harbourmaster.cli.live.kinds import OF_DAEMONS
 from harbourmaster.cli.why.model import Line
@@ -16,7 +17,7 @@ from harbourmaster.policies.model import CLUSTER_POLICY, NODE_NAME
 from harbourmaster.policies.unmatched import ELSEWHERE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from harbourmaster.cli.terminal import Tone
     from harbourmaster.policies.explain import Contribution, Explanation, FieldReport, PolicyReport
@@ -37,10 +38,7 @@ _VERBS: Final = {
     "won-by": "yields",
     "left-out": "skips",
 }
-_SETTERS: Final = "Fields, and who sets them"
-_SETTERS_NOW: Final = "Fields, and who sets them now"
 _WOULD: Final = {"added": "would add", "replaced": "would set", "multiplied": "would narrow"}
-
 _LONGEST: Final = 160
 """Characters of a value; the JSON output has all of it."""
 _SELECTING: Final = frozenset(("matchLabels", "matchExpressions"))
@@ -58,16 +56,37 @@ _OF_DAEMONS: Final = frozenset(
 )
 
 
-class Wording:
-    """The words for one object: its own, and whether it was only read, long after its admission."""
+class Background(Struct, frozen=True, kw_only=True):
+    """What is known besides the server's answer."""
 
-    def __init__(self, whose: str, at: str, *, is_live: bool) -> None:
+    whose: str
+    """``the pod``, ``the template``."""
+    is_live: bool
+    """Whether the object was read from the cluster, long after its admission."""
+    problems: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    unsent: str = ""
+    """Why the API server never asks the webhook about it; empty where it does."""
+    hints: dict[str, str] = {}
+    """By reference of a policy: why it would change what it should have changed before."""
+    template: dict[str, Any] | None = None
+    """The fields of the owner's template."""
+    owner: str = ""
+    """Whose template that is: kind and name."""
+    has_all: bool = False
+    """Whether lists are printed to their ends."""
+
+
+class Wording:
+    """The words for one object."""
+
+    def __init__(self, known: Background, at: str) -> None:
         """``at`` is the path of its pod spec, which is left out of the paths below it."""
-        self.whose = whose
-        self.is_live = is_live
+        self._known = known
+        self._whose, self._is_live = known.whose, known.is_live
         self._prefix = f"{at}."
 
-    def short(self, path: str) -> str:
+    def _short(self, path: str) -> str:
         """The path below the pod spec, with the long name of required node affinity cut short."""
         return (
             path.removeprefix(self._prefix)
@@ -76,38 +95,38 @@ class Wording:
             .removesuffix(".nodeSelectorTerms")
         )
 
-    def by(self, sources: Sequence[str]) -> str:
+    def _by(self, sources: Sequence[str]) -> str:
         """Who set a field."""
-        return _listed(
-            f"{self.whose}'s own" if source == OWN else named(source) for source in sources
+        return " and ".join(
+            f"{self._whose}'s own" if source == OWN else named(source) for source in sources
         )
 
-    def contribution(self, found: Contribution) -> Line:
+    def _contribution(self, found: Contribution) -> Line:
         """One line of what became of one thing that a policy asks for."""
         value = shown(found.path, found.value)
-        short = self.short(found.path)
+        short = self._short(found.path)
         text = f"{short} = {value}"
         tone: Tone = ""
         match found.rule:
             case "replaced":
                 text += f", which was {shown(found.path, found.present)}"
             case "multiplied":
-                text = f"{short} to {value}, ANDed with {self.by(found.by)}"
+                text = f"{short} to {value}, ANDed with {self._by(found.by)}"
             case "as-affinity":
                 text = f"node {value} by node affinity: {found.why}"
             case "already-there":
                 # What is read long after may have been set by anybody; the fields' lines tell.
-                by = "" if self.is_live and found.by == (OWN,) else f" ({self.by(found.by)})"
+                by = "" if self._is_live and found.by == (OWN,) else f" ({self._by(found.by)})"
                 text += f", there already{by}"
                 tone = "dim"
             case "kept-own" | "won-by":
                 stays = "" if found.present is None else f" {shown(found.path, found.present)}"
                 # Of what is read long after nobody knows that it is the object's own.
-                own = "what is there:" if self.is_live else f"{self.whose}'s own value"
+                own = "what is there:" if self._is_live else f"{self._whose}'s own value"
                 winner = (
                     f"{own}{stays}"
                     if found.rule == "kept-own"
-                    else f"{self.by(found.by)}{':' if stays else ''}{stays}"
+                    else f"{self._by(found.by)}{':' if stays else ''}{stays}"
                 )
                 text = f"{short}: {value} to {winner}"
             case "left-out":
@@ -116,12 +135,12 @@ class Wording:
         verb = _VERBS[found.rule]
         if found.rule in CHANGES:
             tone = "good"
-            if self.is_live:
+            if self._is_live:
                 verb, tone = _WOULD[found.rule], "waiting"
         return Line(text, 1, tone, verb)
 
-    def policies(self, explanation: Explanation, hints: Mapping[str, str]) -> Iterator[Line]:
-        """What each matching policy did; ``hints`` are for those that would change something."""
+    def policies(self, explanation: Explanation) -> Iterator[Line]:
+        """What each matching policy did."""
         for report in explanation.policies:
             if not report.matched:
                 continue
@@ -131,87 +150,78 @@ class Wording:
             elif not report.contributions:
                 yield Line("matches and asks for nothing", 1, "dim")
             for each in report.contributions:
-                yield self.contribution(each)
+                yield self._contribution(each)
             for note in report.notes:
                 if note.code == "affinity-conflict":
                     yield Line(note.text, 1, "bad", "warns")
-            if hint := hints.get(report.reference):
+            if hint := self._known.hints.get(report.reference):
                 yield Line(hint, 1, "waiting", "note")
 
-    def unmatched(self, explanation: Explanation, *, has_all: bool) -> Iterator[Line]:
+    def unmatched(self, explanation: Explanation) -> Iterator[Line]:
         """Why each of the others does not match."""
+        has_all = self._known.has_all
         found = [report for report in explanation.policies if not report.matched]
         if not found:
             return
-        yield Line(f"Not for {self.whose}", 0, "strong")
+        yield Line(f"Not for {self._whose}", 0, "strong")
         near = [report for report in found if has_all or not _is_elsewhere(report)]
         groups = [[report] for report in near] if has_all else _grouped(near)
         listed = groups if has_all else groups[:MOST]
         for group in listed:
-            names, text = _told(group)
+            names, text = _mismatch_of(group)
             yield Line(text, 1, "dim", names)
         if left := sum(map(len, groups[len(listed) :])):
             yield Line(f"and {left} more; --all lists them", 1, "dim")
         if len(found) > len(near):
             yield Line(f"and {len(found) - len(near)} of other namespaces", 1, "dim")
 
-    def fields(
-        self, fields: Sequence[FieldReport], template: Mapping[str, Any] | None, owner: str
-    ) -> Iterator[Line]:
-        """Who set each field; ``template`` has those of the owner's pods, where that is known."""
-        found = [each for each in fields if self._is_told(each)]
+    def fields(self, fields: Sequence[FieldReport]) -> Iterator[Line]:
+        """Who set each field."""
+        found = [each for each in fields if self._is_shown(each)]
         if not found:
             return
-        is_daemon = owner.startswith("DaemonSet ")
-        heading = _SETTERS_NOW if self.is_live else _SETTERS
-        if owner and template is not None:
-            heading += f"; the template is that of {owner}"
+        known = self._known
+        heading = f"Fields, and who sets them{' now' if known.is_live else ''}"
+        if known.template is not None:
+            heading += f"; the template is that of {known.owner}"
         yield Line(heading, 0, "strong")
         values = [shown(each.path, each.value) for each in found]
         width = max((len(value) for value in values if len(value) <= _COLUMN), default=0)
         for each, value in zip(found, values, strict=True):
-            origin = self._origin(each, template, is_daemon=is_daemon)
-            text = f"{value.ljust(width)}  {origin}"
-            yield Line(text, 1, "", self.short(each.path))
+            text = f"{value.ljust(width)}  {self._origin(each)}"
+            yield Line(text, 1, "", self._short(each.path))
 
-    def _is_told(self, field: FieldReport) -> bool:
-        if self.is_live and field.set_by != (OWN,):
+    def _is_shown(self, field: FieldReport) -> bool:
+        if self._is_live and field.set_by != (OWN,):
             # It is not there yet; the policy's lines tell of it.
             return False
-        is_default = self.short(field.path) == "schedulerName" and field.value == DEFAULT_SCHEDULER
+        is_default = self._short(field.path) == "schedulerName" and field.value == DEFAULT_SCHEDULER
         return not (is_default and field.set_by == (OWN,) and not field.asked_by)
 
-    def _origin(
-        self, field: FieldReport, template: Mapping[str, Any] | None, *, is_daemon: bool
-    ) -> str:
+    def _origin(self, field: FieldReport) -> str:
+        template = self._known.template or {}
         asked = [named(reference) for reference in field.asked_by]
-        if not self.is_live:
-            return _listed([self.by(field.set_by), *asked])
-        if is_default_toleration(field.value) and not asked:
+        if not self._is_live:
+            return " and ".join([self._by(field.set_by), *asked])
+        if _is_default_toleration(field.value) and not asked:
             return "Kubernetes, for every pod"
         stem = _stem(field.path.removeprefix(self._prefix))
-        if template is not None and any(
-            value == field.value for path, value in template.items() if _stem(path) == stem
-        ):
-            return _listed(["the template", *asked])
-        if is_daemon and is_of_daemon(field.value):
-            return _listed(["the DaemonSet controller", *asked])
-        if stem == REQUIRED_TERMS and template is not None and stem in template and asked:
+        if any(value == field.value for path, value in template.items() if _stem(path) == stem):
+            return " and ".join(["the template", *asked])
+        if self._known.owner.startswith("DaemonSet ") and _is_of_daemon(field.value):
+            return " and ".join(["the DaemonSet controller", *asked])
+        if stem == REQUIRED_TERMS and stem in template and asked:
             # Policies narrow what the template requires.
-            return _listed(["the template", *asked])
+            return " and ".join(["the template", *asked])
         if stem == NODE_NAME and not asked:
             return "its scheduler, or who created it"
-        return _listed(asked) or "no current policy"
+        return " and ".join(asked) or "no current policy"
 
 
 def named(reference: str) -> str:
     """A policy in fewer letters: ``cluster policy etcd``, ``policy shop/etcd``."""
     kind, _, name = reference.partition(" ")
     return f"{'cluster policy' if kind == CLUSTER_POLICY else 'policy'} {name}"
-
-
-def _listed(parts: Iterable[str]) -> str:
-    return " and ".join(parts)
 
 
 def _grouped(found: Sequence[PolicyReport]) -> list[list[PolicyReport]]:
@@ -228,7 +238,7 @@ def _grouped(found: Sequence[PolicyReport]) -> list[list[PolicyReport]]:
     ]
 
 
-def _told(group: Sequence[PolicyReport]) -> tuple[str, str]:
+def _mismatch_of(group: Sequence[PolicyReport]) -> tuple[str, str]:
     """Which policies, and why they don't match; of many that want different things, where."""
     first, *rest = group
     name = named(first.reference)
@@ -257,12 +267,12 @@ def shown(path: str, value: Any) -> str:  # noqa: ANN401
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def is_default_toleration(value: Any) -> bool:  # noqa: ANN401
+def _is_default_toleration(value: Any) -> bool:  # noqa: ANN401
     """Whether it is one of the two that Kubernetes gives every pod."""
     return isinstance(value, dict) and toleration_key(value) in _DEFAULTS
 
 
-def is_of_daemon(value: Any) -> bool:  # noqa: ANN401
+def _is_of_daemon(value: Any) -> bool:  # noqa: ANN401
     """Whether it is what the DaemonSet controller gives its pods: their node, and tolerations."""
     if isinstance(value, dict):
         return toleration_key(value) in _OF_DAEMONS

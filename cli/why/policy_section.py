@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from harbourmaster.api.patches import Operation
+from harbourmaster.cli.reviews import operations_of
 from harbourmaster.cli.why.asking import key_of
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.policy_lines import Wording
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.why.asking import Answered
     from harbourmaster.cli.why.model import State
+    from harbourmaster.cli.why.policy_lines import Background
     from harbourmaster.policies.explain import Explanation
 
 _THERE: Final = frozenset(("already-there", "as-affinity"))
 """Rules by which an object that is not changed has what is asked for."""
-NAME = "policies"
-TITLE = "Policies"
 
 
 class Policies(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -48,83 +48,62 @@ class Policies(Struct, frozen=True, kw_only=True, rename="camel"):
     """What else is to be known about it."""
 
 
-class Words(Struct, frozen=True, kw_only=True):
-    """What the section is made of, besides the answer."""
-
-    whose: str
-    """``the pod``, ``the template``."""
-    is_live: bool
-    problems: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-    unsent: str = ""
-    """Why the API server never asks the webhook about it; empty where it does."""
-    hints: dict[str, str] = {}
-    """By reference of a policy: why it would change what it should have changed before."""
-    template: dict[str, Any] | None = None
-    """The fields of the owner's template."""
-    owner: str = ""
-    has_all: bool = False
-
-
-def policies_section(answered: Answered, told: Words) -> Section:
+def policies_section(answered: Answered, known: Background) -> Section:
     """The section on policies."""
-    explanation = answered.explanation
-    verdict = answered.verdict
-    detail = Policies(
-        outcome=verdict.outcome,
-        left_alone=answered.left_alone,
-        waits=answered.gating.waits if answered.gating else "",
-        patch=answered.patch,
-        warnings=verdict.response.warnings,
-        policies=explanation.policies if explanation else (),
-        fields=explanation.fields if explanation else (),
-        problems=told.problems,
-        remarks=(*told.remarks, *filter(None, (told.unsent,))),
-    )
-    state, summary = _summary(answered, told)
-    lines = [Line(text, 0, "waiting", "unsure") for text in told.problems]
-    remarks = (*told.remarks, *filter(None, (told.unsent,)))
+    explanation, verdict = answered.explanation, answered.verdict
+    remarks = (*known.remarks, *filter(None, (known.unsent,)))
+    state, summary = _summary(answered, known)
+    lines = [Line(text, 0, "waiting", "unsure") for text in known.problems]
     lines += [Line(text, 0, "", "note") for text in remarks]
     if explanation is not None:
-        lines += _lines(answered, explanation, told)
+        lines += _lines(answered, explanation, known)
     elif verdict.outcome not in {VALID, UNMATCHED}:
         lines += [Line(note.text, 0, "bad", note.code) for note in verdict.notes[1:]]
     return Section(
-        name=NAME,
-        title=TITLE,
-        state="unknown" if told.problems and state == "fine" else state,
+        name="policies",
+        state="unknown" if known.problems and state == "fine" else state,
         summary=summary,
         code=verdict.outcome,
         lines=tuple(lines),
-        detail=detail,
+        detail=Policies(
+            outcome=verdict.outcome,
+            left_alone=answered.left_alone,
+            waits=answered.waits,
+            patch=operations_of(verdict),
+            warnings=verdict.response.warnings,
+            policies=explanation.policies if explanation else (),
+            fields=explanation.fields if explanation else (),
+            problems=known.problems,
+            remarks=remarks,
+        ),
     )
 
 
-def _lines(answered: Answered, explanation: Explanation, told: Words) -> Iterator[Line]:
+def _lines(answered: Answered, explanation: Explanation, known: Background) -> Iterator[Line]:
     kind = KINDS[key_of(answered.request)]
-    wording = Wording(told.whose, kind.pointer[1:].replace("/", "."), is_live=told.is_live)
-    yield from wording.policies(explanation, told.hints)
+    wording = Wording(known, kind.pointer[1:].replace("/", "."))
+    yield from wording.policies(explanation)
     codes = {note.code for note in explanation.notes}
     for note in answered.verdict.notes:
         if note.code not in codes:
             yield Line(note.text, 0, "waiting", "warns")
-    yield from wording.fields(explanation.fields, told.template, told.owner)
-    yield from wording.unmatched(explanation, has_all=told.has_all)
+    yield from wording.fields(explanation.fields)
+    yield from wording.unmatched(explanation)
 
 
-def _summary(answered: Answered, told: Words) -> tuple[State, str]:
+def _summary(answered: Answered, known: Background) -> tuple[State, str]:
     explanation, verdict = answered.explanation, answered.verdict
     if explanation is None:
         return _unasked(answered)
     if verdict.outcome == DENIED:
-        return "fault", f"{told.whose} would be denied: {verdict.response.reason}"
+        return "fault", f"{known.whose} would be denied: {verdict.response.reason}"
     matched = [report for report in explanation.policies if report.matched]
     if answered.is_off:
         return "note", "none is looked at: policies are not among the features of the webhook"
     if not matched:
         found = len(explanation.policies)
-        return "fine", f"none of {found} selects {told.whose}" if found else "there are none"
-    text = f"{_counted(len(matched), len(explanation.policies))} {told.whose}"
+        return "fine", f"none of {found} selects {known.whose}" if found else "there are none"
+    text = f"{_counted(len(matched), len(explanation.policies))} {known.whose}"
     if invalid := sum(bool(report.fault) for report in matched):
         which = "it" if len(matched) == 1 else f"{invalid} of them"
         return "fault", f"{text}; {which} can't be used"
@@ -133,10 +112,10 @@ def _summary(answered: Answered, told: Words) -> tuple[State, str]:
     changed = len({each.path for each in explanation.fields if set(each.set_by) - {OWN}})
     if not changed:
         return "fine", f"{text}; {_unchanged(matched)}"
-    if told.unsent:
+    if known.unsent:
         return "note", f"{text}, which the webhook is never asked about"
     fields = f"{changed} field{'s' if changed > 1 else ''}"
-    if told.is_live:
+    if known.is_live:
         return "note", f"{text}; created now, it would differ in {fields}"
     return "fine", f"{text} and {'change' if len(matched) > 1 else 'changes'} {fields}"
 

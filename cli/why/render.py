@@ -4,111 +4,67 @@ from __future__ import annotations
 
 import sys
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
-from msgspec import Struct
-
-from harbourmaster.cli.terminal import json_text
-from harbourmaster.cli.why.model import Section, State
+from harbourmaster.cli.terminal import Terminal, json_text
+from harbourmaster.cli.why.model import State
 
 if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
     from collections.abc import Iterator, Sequence
 
-    from harbourmaster.cli.terminal import Terminal, Tone
-    from harbourmaster.cli.why.model import Line
+    from harbourmaster.cli.terminal import Tone
+    from harbourmaster.cli.why.model import Line, Report, Section
 
 _WIDEST_LABEL: Final = 48
 _INDENT: Final = 2
-_TONES: Final[dict[str, Tone]] = {
-    "fine": "good",
-    "waits": "waiting",
+_TONES: Final[dict[State, Tone]] = {
     "fault": "bad",
+    "waits": "waiting",
     "unknown": "waiting",
-    "note": "",
+    "note": "strong",
+    "fine": "good",
 }
-_URGENCY: Final[tuple[State, ...]] = ("fault", "waits", "unknown", "note", "fine")
+_STATES: Final = get_args(State)
+_FOR_PROGRAMS: Final = ("name", "state", "code", "summary", "detail")
+"""The fields of a section that are printed as JSON."""
 
 
-class SectionReport(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One subject, as programs read it; ``detail`` depends on the name."""
-
-    name: str
-    state: State
-    code: str
-    summary: str
-    detail: Any
-
-
-class Report(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What ``-o json`` prints of one object."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    state: State
-    """The worst of the sections'."""
-    summary: str
-    """The first section's, which is the most urgent one."""
-    sections: tuple[SectionReport, ...]
+def show(arguments: Arguments, report: Report) -> None:
+    """Print one report; several JSON documents follow each other."""
+    sections = sorted(report.sections, key=lambda each: _STATES.index(each.state))
+    if arguments.output == "json":
+        sys.stdout.buffer.write(json_text(_for_programs(report, sections)))
+        sys.stdout.buffer.flush()
+        return
+    for line in _text(report, sections, Terminal.of(sys.stdout)):
+        print(line)
+    print(flush=True)
 
 
-class Explained(Struct, frozen=True, kw_only=True):
-    """Which object it is, what is seen of it at once, and its sections."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    seen: str = ""
-    """Such as ``Pending for 4m, of Deployment cart``."""
-    sections: tuple[Section, ...] = ()
-
-    @property
-    def urgent_first(self) -> list[Section]:
-        """The sections, beginning with the one that is the answer."""
-        return sorted(self.sections, key=lambda each: _URGENCY.index(each.state))
+def _for_programs(report: Report, sections: Sequence[Section]) -> dict[str, Any]:
+    """What ``-o json`` prints of one object; state and summary are the most urgent section's."""
+    subject = report.subject
+    return {
+        "apiVersion": subject.api_version,
+        "kind": subject.kind,
+        "namespace": subject.namespace,
+        "name": subject.name,
+        "state": sections[0].state,
+        "summary": sections[0].summary,
+        "sections": [{key: getattr(each, key) for key in _FOR_PROGRAMS} for each in sections],
+    }
 
 
-def report(explained: Explained) -> Report:
-    """The report for programs."""
-    worst = next(iter(explained.urgent_first), None)
-    return Report(
-        api_version=explained.api_version,
-        kind=explained.kind,
-        namespace=explained.namespace,
-        name=explained.name,
-        state=worst.state if worst else "fine",
-        summary=worst.summary if worst else explained.seen,
-        sections=tuple(
-            SectionReport(
-                name=each.name,
-                state=each.state,
-                code=each.code,
-                summary=each.summary,
-                detail=each.detail,
-            )
-            for each in explained.urgent_first
-        ),
-    )
-
-
-def print_json(explained: Explained) -> None:
-    """The report as one JSON document; several follow each other."""
-    sys.stdout.buffer.write(json_text(report(explained)))
-    sys.stdout.buffer.flush()
-
-
-def text(explained: Explained, terminal: Terminal) -> Iterator[str]:
+def _text(report: Report, sections: Sequence[Section], terminal: Terminal) -> Iterator[str]:
     """The lines for people."""
-    name = f"{explained.namespace}/{explained.name}" if explained.namespace else explained.name
-    yield terminal.line(f"{explained.kind} {name}", "strong")
-    if explained.seen:
-        yield terminal.line(explained.seen, indent=_INDENT)
-    for each in explained.urgent_first:
+    yield terminal.line(report.subject.shown, "strong")
+    if report.seen:
+        yield terminal.line(report.seen, indent=_INDENT)
+    for each in sections:
         yield ""
-        heading = f"{each.title}: {each.summary}"
-        yield terminal.line(heading, _TONES[each.state] or "strong", hanging=_INDENT)
+        heading = f"{each.name.capitalize()}: {each.summary}"
+        yield terminal.line(heading, _TONES[each.state], hanging=_INDENT)
         yield from _lines(each.lines, terminal)
 
 

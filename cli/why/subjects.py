@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import (
-    CRON_JOBS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    JOBS,
-    PODS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    ROLLOUTS,
-    STATEFUL_SETS,
-)
 from harbourmaster.api.times import parse
 from harbourmaster.cli.gate.show import short_age
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import is_kind_missing, unreadable
+from harbourmaster.cli.why.commands import RESOURCES
 from harbourmaster.cli.why.model import Subject
 from harbourmaster.kube.errors import ApiError, NotFoundError
 
@@ -28,25 +18,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.reader import Reader
 
-_ALIASES: Final = {
-    PODS: ("po",),
-    DEPLOYMENTS: ("deploy",),
-    STATEFUL_SETS: ("sts",),
-    DAEMON_SETS: ("ds",),
-    REPLICA_SETS: ("rs",),
-    JOBS: (),
-    CRON_JOBS: ("cj",),
-    REPLICATION_CONTROLLERS: ("rc",),
-    ROLLOUTS: ("ro",),
-}
-KINDS: Final = {
-    name: resource
-    for resource, aliases in _ALIASES.items()
-    for name in (resource.kind.lower(), resource.plural, *aliases)
-}
-"""Resources by every name that people have for them, in small letters."""
-BY_KIND: Final = {resource.kind: resource for resource in _ALIASES}
-_OWNERS: Final = {(each.api_version, each.kind): each for each in _ALIASES}
+BY_KIND: Final = {resource.kind: resource for resource in RESOURCES}
 _MOST_OWNERS: Final = 4
 
 
@@ -65,8 +37,8 @@ async def owners_of(live: Reader, subject: Subject) -> tuple[tuple[Subject, ...]
     current = subject
     while len(found) < _MOST_OWNERS:
         owner = metadata_in(current.raw).controller
-        resource = _OWNERS.get((owner.api_version, owner.kind)) if owner else None
-        if owner is None or resource is None:
+        resource = BY_KIND.get(owner.kind) if owner else None
+        if owner is None or resource is None or owner.api_version != resource.api_version:
             break
         shown = f"its owner, {owner.kind} {owner.name}"
         try:

@@ -56,13 +56,10 @@ class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
 
 async def section(context: WhyContext) -> Section | None:
     """Of a pod in the cluster, or of a workload there whose pods have a KeptnWorkloadVersion."""
-    if not context.is_live:
-        return None
-    live = context.live
+    live, raw = context.live, context.subject.raw
     settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
     lifecycle = settings.lifecycle
     scheduler = settings.scheduler.scheduler_name if unknown else settings.scheduler.of_pods
-    raw = context.subject.raw
     if context.is_pod:
         pod: Pod | None = decode_whole(raw, scheduler)
     else:
@@ -70,13 +67,13 @@ async def section(context: WhyContext) -> Section | None:
     if pod is None:
         return None
     places = (live.namespace, *lifecycle.definition_namespaces)
-    reader = GateFacts(context, pod.namespace, places)
+    reader = GateFacts(live, pod.namespace, places)
     try:
         # Of a pod that does not wait for us nothing more need be known.
         facts = await reader.of(pod) if pod.is_ours else Facts()
     except ApiError as error:
         what = f"what {context.subject.shown} waits for"
-        return Section(name="gate", title="Gate", state="unknown", summary=unreadable(error, what))
+        return Section(name="gate", state="unknown", summary=unreadable(error, what))
     if not context.is_pod:
         return _of_template(pod, facts, reader, context)
     rules = GateWaitRules(
@@ -95,7 +92,7 @@ async def section(context: WhyContext) -> Section | None:
         events=events,
         elsewhere=decode_pod(raw, scheduler).elsewhere,
     )
-    return _section(detail, _state(report), summary(report), context)
+    return _section(detail, _state(report), _summary(report), context)
 
 
 def _of_template(pod: Pod, facts: Facts, reader: GateFacts, context: WhyContext) -> Section | None:
@@ -112,16 +109,15 @@ def _of_template(pod: Pod, facts: Facts, reader: GateFacts, context: WhyContext)
 def _section(detail: GateDetail, state: State, text: str, context: WhyContext) -> Section:
     return Section(
         name="gate",
-        title="Gate",
         state=state,
         summary=text,
         code=detail.report.code,
-        lines=tuple(lines(detail, context.now)),
+        lines=tuple(_lines(detail, context.now)),
         detail=detail,
     )
 
 
-def summary(report: GateReport) -> str:
+def _summary(report: GateReport) -> str:
     """One line for people."""
     if not report.is_waiting:
         return f"waits for {report.text}"
@@ -129,7 +125,7 @@ def summary(report: GateReport) -> str:
     return f"{where} for {short_age(report.age)}, waits for {report.text}"
 
 
-def lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
+def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
     """What stands below the summary."""
     report = detail.report
     if report.is_waiting:

@@ -11,14 +11,14 @@ from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import unreadable
 from harbourmaster.cli.placement.why import Shown, lines, reported
-from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.model import Section, from_text
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.placement.manifests import NAME_LABEL, NAMESPACE_LABEL, UID_LABEL
 from harbourmaster.placement.model import FALSE, Application
 
 if TYPE_CHECKING:
-    from harbourmaster.api.metadata import Metadata
-    from harbourmaster.cli.why.model import State, Subject, WhyContext
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.cli.why.model import State, WhyContext
 
 
 class PlacementDetail(Struct, frozen=True, rename="camel", kw_only=True):
@@ -35,85 +35,61 @@ class PlacementDetail(Struct, frozen=True, rename="camel", kw_only=True):
 
 async def section(context: WhyContext) -> Section | None:
     """Of what an Application put into this cluster, and what that made in turn."""
-    found = next(
-        (
-            (each, metadata)
-            for each in (context.subject, *context.owners)
-            if (metadata := metadata_in(each.raw)).labels.get(UID_LABEL, "")
-        ),
-        None,
-    )
-    if found is None:
+    for placed in (context.subject, *context.owners):
+        metadata = metadata_in(placed.raw)
+        if metadata.labels.get(UID_LABEL):
+            break
+    else:
         return None
-    placed, metadata = found
-    detail = await _detail(context, placed, metadata)
-    state, summary = _verdict(detail)
-    below = []
-    if detail.record is not None:
-        first, *rest = lines(detail.record)
-        below = [Line(each.removeprefix("  "), depth=_depth(each)) for each in (first, *rest)]
+    namespace, name = metadata.labels.get(NAMESPACE_LABEL, ""), metadata.labels.get(NAME_LABEL, "")
+    application = f"{namespace}/{name}"
+    record, unread = None, ""
+    try:
+        record = await _record(context.live, namespace, name, metadata.labels[UID_LABEL])
+    except LookupError as error:
+        unread = str(error)
+    except ApiError as error:
+        unread = unreadable(error, f"Application {application}")
+    except ValueError as error:
+        unread = f"Application {application}: {error}"
+    code, state, text = _judged(record)
     return Section(
         name="placement",
-        title="Placement",
         state=state,
-        summary=summary,
-        code=_code(detail),
-        lines=tuple(below),
-        detail=detail,
+        summary=f"{placed.shown} is of application {application}{text or f'; {unread}'}",
+        code=code,
+        lines=tuple(from_text(lines(record))) if record else (),
+        detail=PlacementDetail(
+            application=application, placed=placed.shown, record=record, unread=unread
+        ),
     )
 
 
-async def _detail(context: WhyContext, placed: Subject, metadata: Metadata) -> PlacementDetail:
-    namespace, name = metadata.labels.get(NAMESPACE_LABEL, ""), metadata.labels.get(NAME_LABEL, "")
-    shown = f"{namespace}/{name}"
-    detail = PlacementDetail(application=shown, placed=placed.shown)
-    elsewhere = (
-        "it is not in this cluster: ask the cluster that manages placement with harbourmaster "
-        f"placement why {shown} --context ..."
-    )
-    if not context.live.has_cluster or not (namespace and name):
-        return msgspec.structs.replace(detail, unread=elsewhere)
-    try:
-        raw = await context.live.find(APPLICATIONS, name, namespace)
-        if raw is None:
-            return msgspec.structs.replace(detail, unread=elsewhere)
-        application = msgspec.json.decode(raw, type=Application)
-    except ApiError as error:
-        return msgspec.structs.replace(detail, unread=unreadable(error, f"Application {shown}"))
-    except (msgspec.DecodeError, ValueError) as error:
-        return msgspec.structs.replace(detail, unread=f"Application {shown}: {error}")
-    if application.metadata.uid != metadata.labels.get(UID_LABEL, ""):
-        return msgspec.structs.replace(
-            detail, unread=f"Application {shown} is another one than the one that placed it"
+async def _record(live: Installation, namespace: str, name: str, uid: str) -> Shown:
+    """What is known about an application. Raises LookupError if it is not the one of that UID."""
+    raw = await live.find(APPLICATIONS, name, namespace) if namespace and name else None
+    if raw is None:
+        raise LookupError(
+            "it is not in this cluster: ask the cluster that manages placement with harbourmaster "
+            f"placement why {namespace}/{name} --context ..."
         )
-    return msgspec.structs.replace(detail, record=reported(application))
+    application = msgspec.json.decode(raw, type=Application)
+    if application.metadata.uid != uid:
+        raise LookupError(
+            f"Application {namespace}/{name} is another one than the one that placed it"
+        )
+    return reported(application)
 
 
-def _verdict(detail: PlacementDetail) -> tuple[State, str]:
-    whose = f"{detail.placed} is of application {detail.application}"
-    record = detail.record
+def _judged(record: Shown | None) -> tuple[str, State, str]:
+    """Code, state and what is said of the application; the code of no record is ``unknown``."""
     if record is None:
-        return "unknown", f"{whose}; {detail.unread}"
+        return "unknown", "unknown", ""
     if record.scheduled is not None and record.scheduled.status == FALSE:
-        return "fault", f"{whose}: {record.scheduled.reason}: {record.scheduled.message}"
-    if record.scheduled_to and record.running_on != record.scheduled_to:
-        return "waits", f"{whose}, which is on its way to '{record.scheduled_to}'"
-    if not record.scheduled_to:
-        return "waits", f"{whose}, which is placed nowhere"
-    return "fine", f"{whose}, which is placed on '{record.scheduled_to}'"
-
-
-def _code(detail: PlacementDetail) -> str:
-    """``placed``, ``moving``, ``unplaced``, ``refused``, or ``unknown``."""
-    record = detail.record
-    if record is None:
-        return "unknown"
-    if record.scheduled is not None and record.scheduled.status == FALSE:
-        return "refused"
-    if not record.scheduled_to:
-        return "unplaced"
-    return "placed" if record.running_on == record.scheduled_to else "moving"
-
-
-def _depth(line: str) -> int:
-    return (len(line) - len(line.lstrip())) // 2
+        return "refused", "fault", f": {record.scheduled.reason}: {record.scheduled.message}"
+    target = record.scheduled_to
+    if not target:
+        return "unplaced", "waits", ", which is placed nowhere"
+    if record.running_on != target:
+        return "moving", "waits", f", which is on its way to '{target}'"
+    return "placed", "fine", f", which is placed on '{target}'"

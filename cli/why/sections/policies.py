@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.api.times import parse
 from harbourmaster.cli.installed import OUR_DOMAIN
+from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.cli.live.webhooks import decode_configuration
+from harbourmaster.cli.reviews import kind_of, object_in
 from harbourmaster.cli.why.asking import as_asked, ask, inputs_of, review_of
-from harbourmaster.cli.why.policy_section import Words, policies_section
+from harbourmaster.cli.why.policy_lines import Background
+from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.policies.atoms import Fields
@@ -30,124 +29,94 @@ if TYPE_CHECKING:
     from harbourmaster.cli.why.asking import DatedPolicy
     from harbourmaster.cli.why.model import Section, Subject, WhyContext
     from harbourmaster.policies.explain import Explanation
-    from harbourmaster.policies.pods import PodView
 
 _OURS: Final = f".{OUR_DOMAIN}"
 _EVERYTHING: Final = LabelSelector()
-_DECODE: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-async def section(context: WhyContext) -> Section | None:
+async def section(context: WhyContext) -> Section:
     """Ask the engine as if the subject were created now, with what the cluster has now."""
-    if not context.live.has_cluster:
-        return None
     subject = context.subject
-    found = await inputs_of(context, subject.namespace)
-    asked = as_asked(_DECODE(subject.raw))
-    remarks = (*asked.remarks, *filter(None, (found.doubt,)))
-    manifest = asked.manifest
-    if context.is_live:
-        manifest, ending = _without_end(manifest)
-        remarks = (*remarks, ending) if ending else remarks
-    answered = ask(review_of(manifest, subject.namespace), found)
+    inputs = await inputs_of(context.live, subject.namespace, context.owners)
+    asked = as_asked(decode_anything(subject.raw))
+    manifest, ending = _without_end(asked.manifest)
+    answered = ask(review_of(manifest, subject.namespace), inputs)
     unsent = ""
-    space = found.snapshot.namespace(subject.namespace)
-    if context.is_live and answered.explanation is not None and space is not None:
-        labels = (manifest.get("metadata") or {}).get("labels") or {}
-        unsent = await _why_unsent(context, str(manifest.get("kind")), space.labels, labels)
+    space = inputs.snapshot.namespace(subject.namespace)
+    if answered.explanation is not None and space is not None:
+        labels = object_in(manifest, "metadata").get("labels") or {}
+        unsent = await _why_unsent(context, kind_of(manifest)[-1], space.labels, labels)
     owner = context.owners[0] if context.owners and context.is_pod else None
-    told = Words(
+    background = Background(
         whose=asked.whose,
-        is_live=context.is_live,
-        problems=found.problems,
-        remarks=remarks,
+        is_live=True,
+        problems=inputs.problems,
+        remarks=(*asked.remarks, *filter(None, (inputs.doubt, ending))),
         unsent=unsent,
-        hints={}
-        if unsent or not context.is_live
-        else _hints(answered.explanation, found.policies, manifest),
+        hints={} if unsent else _hints(answered.explanation, inputs.policies, manifest),
         template=_template(owner),
         owner=f"{owner.kind} {owner.name}" if owner else "",
         has_all=context.has_all,
     )
-    return policies_section(answered, told)
+    return policies_section(answered, background)
 
 
 def _without_end(manifest: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """The object as it was before somebody deleted it; what is being deleted is never changed."""
-    metadata = manifest.get("metadata")
-    if not isinstance(metadata, dict) or "deletionTimestamp" not in metadata:
+    metadata = dict(object_in(manifest, "metadata"))
+    if metadata.pop("deletionTimestamp", None) is None:
         return manifest, ""
-    manifest = copy.copy(manifest)
-    manifest["metadata"] = {
-        key: value for key, value in metadata.items() if key != "deletionTimestamp"
-    }
-    return manifest, "it is being deleted"
+    return {**manifest, "metadata": metadata}, "it is being deleted"
 
 
 def _template(owner: Subject | None) -> dict[str, Any] | None:
     """The scheduling fields of the owner's template; None where they are not known."""
     if owner is None:
         return None
-    group, _, version = owner.api_version.rpartition("/")
-    kind = KINDS.get((group, version, owner.kind))
-    try:
-        pod = kind.read(owner.raw) if kind is not None else None
-    except MalformedError:
+    resource = BY_KIND[owner.kind]
+    kind = KINDS.get((resource.group, resource.version, resource.kind))
+    if kind is None:
         return None
-    return None if pod is None else Fields.of(_spec_of(pod)).values
-
-
-def _spec_of(pod: PodView) -> dict[str, Any]:
-    spec = pod.spec
-    found = {"affinity": pod.affinity, "tolerations": pod.tolerations}
-    if spec is None:
-        return found
-    named = {"nodeName": spec.node_name, "schedulerName": spec.scheduler_name}
-    return {**found, **named, "nodeSelector": spec.node_selector}
+    spec = decode_anything(owner.raw)
+    for name in kind.pointer.split("/")[1:]:
+        spec = object_in(spec, name)
+    return Fields.of(spec).values
 
 
 def _hints(
     explanation: Explanation | None, policies: tuple[DatedPolicy, ...], manifest: dict[str, Any]
 ) -> dict[str, str]:
     """Why a policy would change what it should have changed when the object was created."""
-    if explanation is None:
+    created = _time(object_in(manifest, "metadata").get("creationTimestamp"))
+    if explanation is None or created is None:
         return {}
-    by_reference = {each.candidate.compiled.reference: each for each in policies}
-    created = _time((manifest.get("metadata") or {}).get("creationTimestamp"))
-    found: dict[str, str] = {}
-    for report in explanation.policies:
-        policy = by_reference.get(report.reference)
-        if not report.changes or policy is None or created is None:
-            continue
-        made = _time(policy.created)
-        if made is not None and made > created:
-            found[report.reference] = _later(manifest)
-        elif policy.generation > 1:
-            found[report.reference] = (
-                "it was changed since it was created, perhaps after the object was"
-            )
-        else:
-            found[report.reference] = (
-                "it is older than the object: was the webhook away, or does a component or a label "
-                "keep it from objects like this one? harbourmaster doctor looks"
-            )
-    return found
+    by_reference = {each.compiled.reference: each for each in policies}
+    return {
+        each.reference: _hint(by_reference[each.reference], created, manifest)
+        for each in explanation.policies
+        if each.changes
+    }
 
 
-def _later(manifest: dict[str, Any]) -> str:
-    """Of a policy that is younger than the object; templates are changed by updates as well."""
-    group, _, version = str(manifest.get("apiVersion") or "v1").rpartition("/")
-    kind = KINDS.get((group, version, str(manifest.get("kind"))))
-    if kind is None or kind.create_only:
-        return "it was created after the object, which it does not change"
-    return "it was created after the object: the object's next update brings it"
+def _hint(policy: DatedPolicy, created: datetime, manifest: dict[str, Any]) -> str:
+    made = _time(policy.created)
+    if made is not None and made > created:
+        kind = KINDS.get(kind_of(manifest))
+        if kind is None or kind.create_only:
+            return "it was created after the object, which it does not change"
+        # Templates are changed by updates as well.
+        return "it was created after the object: the object's next update brings it"
+    if policy.generation > 1:
+        return "it was changed since it was created, perhaps after the object was"
+    return (
+        "it is older than the object: was the webhook away, or does a component or a label "
+        "keep it from objects like this one? harbourmaster doctor looks"
+    )
 
 
 def _time(text: object) -> datetime | None:
-    if not isinstance(text, str) or not text:
-        return None
     try:
-        return parse(text)
+        return parse(str(text or ""))
     except ValueError:
         return None
 

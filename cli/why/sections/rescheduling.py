@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
@@ -14,7 +13,7 @@ from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import unreadable
 from harbourmaster.cli.why.events import Event, event_lines, events_of
-from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.model import Line, Section, from_text
 from harbourmaster.controller.rescheduling.rules import criteria_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
@@ -36,6 +35,9 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 5.0
 """Seconds for a plan, for which all pods are read; ``reschedule plan`` has more."""
+_FOR_IT: Final = "kept for it"
+_AT_ITS_COST: Final = "makes room"
+_FOR_OTHERS: Final = "kept"
 
 
 class Kept(Struct, frozen=True, rename="camel", kw_only=True):
@@ -71,7 +73,7 @@ class ReschedulingDetail(Struct, frozen=True, rename="camel", kw_only=True):
 
 async def section(context: WhyContext) -> Section | None:
     """Of a pod in the cluster that is critical, or that others are moved or kept away for."""
-    if not (context.is_pod and context.is_live):
+    if not context.is_pod:
         return None
     live = context.live
     settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
@@ -79,7 +81,7 @@ async def section(context: WhyContext) -> Section | None:
     try:
         given = decode_pod(context.subject.raw, criteria_of(rules))
     except MalformedError:
-        # What is wrong with it is told by the API server.
+        # The API server says what is wrong with it.
         return None
     pod = given.pod if isinstance(given, PendingPod) else given
     is_pending = isinstance(given, PendingPod) and pod.deletion is None
@@ -87,29 +89,25 @@ async def section(context: WhyContext) -> Section | None:
         _kept(live, pod, is_pending=is_pending),
         events_of(live, pod.namespace, pod.uid, of="rescheduler"),
     )
+    plan, unplanned = None, ""
+    if pod.is_critical and is_pending and not kept[_FOR_IT]:
+        plan, unplanned = await _plan(live, rules, pod)
     detail = ReschedulingDetail(
         is_critical=pod.is_critical,
         is_pending=is_pending,
-        kept_for_it=tuple(each for each, one in kept if one.uid == pod.uid),
-        moves_for=tuple(each for each, one in kept if _goes_for(pod, one)),
-        kept_for_others=tuple(
-            each for each, one in kept if one.uid != pod.uid and not _goes_for(pod, one)
-        ),
+        kept_for_it=kept[_FOR_IT],
+        moves_for=kept[_AT_ITS_COST],
+        kept_for_others=kept[_FOR_OTHERS],
+        plan=plan,
+        unplanned=unplanned,
         is_enabled=None if unknown else rules.enabled,
         events=events,
     )
-    if pod.is_critical and is_pending and not detail.kept_for_it:
-        plan = await _plan(live, rules, pod)
-        if isinstance(plan, str):
-            detail = msgspec.structs.replace(detail, unplanned=plan)
-        else:
-            detail = msgspec.structs.replace(detail, plan=plan)
-    code, state, text = _verdict(detail)
+    code, state, text = _judged(detail)
     if not code and not events:
         return None
     return Section(
         name="rescheduling",
-        title="Rescheduling",
         state=state,
         summary=text,
         code=code or "told",
@@ -120,9 +118,13 @@ async def section(context: WhyContext) -> Section | None:
 
 async def _kept(
     live: Installation, pod: Pod, *, is_pending: bool
-) -> tuple[list[tuple[Kept, Reservation]], str]:
-    """The reservations on its node, or, while it waits for one, on all; and what hinders that."""
+) -> tuple[dict[str, tuple[Kept, ...]], str]:
+    """The reservations on its node, or, while it waits for one, on all; and what hinders that.
+
+    They are grouped by what they mean for the pod.
+    """
     held: list[Held] = []
+    unread = ""
     try:
         if pod.node:
             node = await live.read(NODES, pod.node, decode_held)
@@ -130,9 +132,14 @@ async def _kept(
         elif is_pending:
             held = await live.listed(NODES, _kept_node, metadata_only=True)
     except ApiError as error:
-        return [], unreadable(error, "Node")
-    found = [(_shown(node.name, one), one) for node in held for one in node.reservations]
-    return found, ""
+        unread = unreadable(error, "Node")
+    groups: dict[str, tuple[Kept, ...]] = {_FOR_IT: (), _AT_ITS_COST: (), _FOR_OTHERS: ()}
+    for node in held:
+        for one in node.reservations:
+            goes = any(each.uid == pod.uid for each in one.victims)
+            group = _FOR_IT if one.uid == pod.uid else _AT_ITS_COST if goes else _FOR_OTHERS
+            groups[group] += (_shown(node.name, one),)
+    return groups, unread
 
 
 def _kept_node(raw: Raw) -> Held | None:
@@ -152,12 +159,10 @@ def _shown(node: str, one: Reservation) -> Kept:
     )
 
 
-def _goes_for(pod: Pod, one: Reservation) -> bool:
-    return any(each.uid == pod.uid for each in one.victims)
-
-
-async def _plan(live: Installation, rules: ReschedulingSettings, pod: Pod) -> Shown | str:
-    """What ``reschedule plan`` says, if that is to be had soon."""
+async def _plan(
+    live: Installation, rules: ReschedulingSettings, pod: Pod
+) -> tuple[Shown | None, str]:
+    """What ``reschedule plan`` says, if that is to be had soon; or why there is no plan."""
     # Few pods are critical and wait; no other report takes the time to load the planner.
     from harbourmaster.cli.reschedule.plan import report_of  # noqa: PLC0415
     from harbourmaster.cli.reschedule.state import State as Cluster  # noqa: PLC0415
@@ -169,13 +174,14 @@ async def _plan(live: Installation, rules: ReschedulingSettings, pod: Pod) -> Sh
         async with asyncio.timeout(PATIENCE):
             await survey(live, cluster)
     except TimeoutError:
-        return f"the cluster is large: {command} says whom it would have moved"
+        return None, f"the cluster is large: {command} says whom it would have moved"
     except ApiError as error:
-        return unreadable(error, "a plan")
-    return report_of(cluster, rules, pod.key)
+        return None, unreadable(error, "a plan")
+    found = report_of(cluster, rules, pod.key)
+    return (None, found) if isinstance(found, str) else (found, "")
 
 
-def _verdict(detail: ReschedulingDetail) -> tuple[str, State, str]:
+def _judged(detail: ReschedulingDetail) -> tuple[str, State, str]:
     """Code, state and summary; without a code there is nothing to say.
 
     ``reserved``, ``room-can-be-made``, ``fits``, ``no-room`` and ``unplanned`` are of a critical
@@ -207,18 +213,16 @@ def _verdict(detail: ReschedulingDetail) -> tuple[str, State, str]:
 
 def _lines(detail: ReschedulingDetail, unknown: str, unread: str) -> Iterator[Line]:
     for label, kept in (
-        ("kept for it", detail.kept_for_it),
-        ("makes room", detail.moves_for),
-        ("kept", detail.kept_for_others),
+        (_FOR_IT, detail.kept_for_it),
+        (_AT_ITS_COST, detail.moves_for),
+        (_FOR_OTHERS, detail.kept_for_others),
     ):
         for each in kept:
             yield Line(_kept_text(each), label=label)
     if detail.plan is not None:
         from harbourmaster.cli.reschedule.plan import lines  # noqa: PLC0415
 
-        for line in lines(detail.plan)[1:]:
-            if line:
-                yield Line(line.strip(), depth=(len(line) - len(line.lstrip())) // 2)
+        yield from from_text(filter(None, lines(detail.plan)[1:]))
     yield from event_lines(detail.events)
     if unread:
         yield Line(unread, label="unknown", tone="dim")

@@ -14,25 +14,24 @@ from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 if TYPE_CHECKING:
     from harbourmaster.cli.why.model import WhyContext
 
-NAME: Final = "scheduling"
 SILENT_SECONDS: Final = 5.0
 """After that a pod that no scheduler has said anything of is one that no scheduler looks at."""
 _SCHEDULED: Final = "PodScheduled"
 _GATED: Final = "SchedulingGated"
 
 
-class Scheduling(Struct, frozen=True, kw_only=True, rename="camel"):
+class Scheduling(Struct, frozen=True):
     """What programs read; ``code``: unschedulable, not-looked-at, or another reason of its own."""
 
     scheduler: str
-    reason: str
-    message: str
-    since: str
+    reason: str = ""
+    message: str = ""
+    since: str = ""
 
 
 async def section(context: WhyContext) -> Section | None:
     """The section of a pod that waits for a node behind no gate; None for any other."""
-    if not (context.is_pod and context.is_live):
+    if not context.is_pod:
         return None
     pod = decode_workload(context.subject.raw)
     spec, status = pod.spec, pod.status
@@ -47,31 +46,22 @@ async def section(context: WhyContext) -> Section | None:
         age = (context.now - parse(pod.metadata.creation_timestamp)).total_seconds()
         if age < SILENT_SECONDS:
             return None
-        text = f"no scheduler has looked at it: is {scheduler} running?"
-        detail = Scheduling(scheduler=scheduler, reason="", message="", since="")
         return Section(
-            name=NAME,
-            title="Scheduling",
+            name="scheduling",
             state="fault",
             code="not-looked-at",
-            summary=text,
-            detail=detail,
+            summary=f"no scheduler has looked at it: is {scheduler} running?",
+            detail=Scheduling(scheduler=scheduler),
         )
-    detail = Scheduling(
-        scheduler=scheduler,
-        reason=found.reason,
-        message=found.message,
-        since=found.last_transition_time or "",
-    )
-    lines = [Line(f"by {scheduler}, since {detail.since}", 0, "dim")]
+    since = found.last_transition_time or ""
+    lines = [Line(f"by {scheduler}, since {since}", tone="dim")]
     if status.nominated_node_name:
         lines.append(Line(f"room is being made on node {status.nominated_node_name}"))
     return Section(
-        name=NAME,
-        title="Scheduling",
+        name="scheduling",
         state="waits",
         code=found.reason.lower() or "waits",
         summary=found.message or "it waits for a node",
         lines=tuple(lines),
-        detail=detail,
+        detail=Scheduling(scheduler, found.reason, found.message, since),
     )

@@ -160,7 +160,7 @@ def test_why_agrees_on_every_recorded_case(capsysbinary):
         check(report, answered(case), case["review"]["request"].get("object"))
 
 
-def test_why_agrees_on_every_case_that_was_observed_of_the_original(tmp_path, capsysbinary):
+def test_why_agrees_on_every_case_recorded_from_the_original(tmp_path, capsysbinary):
     lines = [
         {
             "id": case["name"],

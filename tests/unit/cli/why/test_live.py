@@ -23,11 +23,10 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.cli.main import main
 from helpers.commands import kubeconfig
-from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy, policy
 
 NAMESPACE = "shop"
-ITEM = {"key": "webhook.yaml", "path": "a/in.yaml"}
+HOME = "harbourmaster-system"
 SSD = cluster_policy("disks", pods={"app": "cart"}, nodeSelector={"disk": "ssd"})
 OTHERS = cluster_policy("others", pods={"app": "till"}, nodeName="n1")
 LOCAL = policy("local", NAMESPACE, tolerations=[{"key": "pool", "operator": "Exists"}])
@@ -70,6 +69,29 @@ def put_owner(api, resource, found, **metadata):
     api.get(resource, "cart", NAMESPACE)["metadata"]["uid"] = "uid-cart"
 
 
+def install(api, *flags, settings=None):
+    """Put the webhook's Deployment, with a file of a ConfigMap; without ``settings`` that is gone.
+
+    ``--config=/etc/hm/webhook.yaml`` names the file.
+    """
+    container = {
+        "args": ["webhook", *flags],
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/hm"}],
+    }
+    volume = {"name": "config", "configMap": {"name": "settings"}}
+    spec = {"template": {"spec": {"containers": [container], "volumes": [volume]}}}
+    metadata = {"name": "harbourmaster-webhook", "namespace": HOME}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+    if settings is not None:
+        data = {"metadata": {"name": "settings", "namespace": HOME}}
+        api.put(CONFIG_MAPS, {**data, "data": {"webhook.yaml": settings}})
+
+
+def fields_in(out):
+    """The lines of fields by their path."""
+    return {line.split()[0]: line for line in out.splitlines() if line.startswith("    ")}
+
+
 def registration(**entry):
     rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
     webhook = {"name": "pods.harbourmaster.dev", "rules": [rule], **entry}
@@ -77,14 +99,13 @@ def registration(**entry):
 
 
 @pytest.fixture
-async def api():
-    async with FakeApi() as found:
-        found.put(MUTATING_WEBHOOKS, registration())
-        found.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        for each in (SSD, OTHERS):
-            found.put(CLUSTER_POLICIES, each)
-        found.put(POLICIES, LOCAL)
-        yield found
+def api(api):
+    api.put(MUTATING_WEBHOOKS, registration())
+    api.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    for each in (SSD, OTHERS):
+        api.put(CLUSTER_POLICIES, each)
+    api.put(POLICIES, LOCAL)
+    return api
 
 
 @pytest.fixture
@@ -107,9 +128,8 @@ def detail(out, name="policies"):
     return section
 
 
-async def test_each_policy_is_said_to_match_or_where_it_fails(api, why):
-    selector = {"nodeSelector": {"disk": "hdd"}}
-    api.put(PODS, pod(**selector))
+async def test_each_policy_matches_or_names_the_selector_that_failed(api, why):
+    api.put(PODS, pod(nodeSelector={"disk": "hdd"}))
     code, out, err = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
     assert (code, err) == (0, "")
     section = detail(out)
@@ -142,7 +162,7 @@ async def test_each_policy_is_said_to_match_or_where_it_fails(api, why):
     assert 'cluster policy others  spec.podSelector.matchLabels["app"] wants "till"' in text
 
 
-async def test_it_gets_what_it_needs_by_name_and_lists_no_pods(api, why):
+async def test_objects_are_read_by_name_and_pods_are_not_listed(api, why):
     api.put(PODS, pod(owner=reference("ReplicaSet", "cart")))
     above = reference("Deployment", "cart")
     put_owner(api, REPLICA_SETS, template(), ownerReferences=[above])
@@ -162,7 +182,7 @@ async def test_it_gets_what_it_needs_by_name_and_lists_no_pods(api, why):
     assert all(each.method == "GET" for each in seen)
 
 
-async def test_a_pod_that_is_gone_is_one_line(why):
+async def test_a_missing_pod_is_one_line(why):
     code, out, err = await why("pod", f"{NAMESPACE}/cart-1")
     assert (code, out) == (1, "")
     assert err == (
@@ -171,7 +191,7 @@ async def test_a_pod_that_is_gone_is_one_line(why):
     )
 
 
-async def test_who_may_not_get_the_pod_is_told_which_right_to_ask_for(api, why):
+async def test_a_missing_permission_on_the_pod_is_named(api, why):
     api.put(PODS, pod())
     api.forbid("get", PODS)
     code, out, err = await why("pod", f"{NAMESPACE}/cart-1")
@@ -181,7 +201,7 @@ async def test_who_may_not_get_the_pod_is_told_which_right_to_ask_for(api, why):
     )
 
 
-async def test_what_else_may_not_be_read_is_told_and_the_rest_is_said(api, why):
+async def test_missing_permissions_are_named_and_the_rest_is_reported(api, why):
     api.put(PODS, pod(owner=reference("ReplicaSet", "cart")))
     for verb, resource in (
         ("list", CLUSTER_POLICIES),
@@ -209,7 +229,7 @@ async def test_what_else_may_not_be_read_is_told_and_the_rest_is_said(api, why):
     ]
 
 
-async def test_half_an_installation_is_told_by_what_is_missing(api, why):
+async def test_missing_kinds_are_named(api, why):
     api.put(PODS, pod())
     for resource in (CLUSTER_POLICIES, POLICIES):
         api.undefine(resource)
@@ -228,10 +248,9 @@ async def test_no_cluster_is_one_line(api, why):
     await api.start()
 
 
-async def test_a_broken_policy_harms_nothing_but_itself(api, why):
+async def test_an_invalid_policy_does_not_affect_others(api, why):
     api.put(PODS, pod())
-    broken = cluster_policy("broken", pods={"app": "cart"}, nodeSelector="x")
-    api.put(CLUSTER_POLICIES, broken)
+    api.put(CLUSTER_POLICIES, cluster_policy("broken", pods={"app": "cart"}, nodeSelector="x"))
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
     section = detail(out)
     assert section["state"] == "fault"
@@ -248,7 +267,7 @@ async def test_a_broken_policy_harms_nothing_but_itself(api, why):
         ("2026-03-01T11:00:00Z", 1, "it is older than the object"),
     ],
 )
-async def test_a_policy_that_did_nothing_yet_is_given_a_reason(api, why, made, generation, hint):
+async def test_a_policy_that_is_not_applied_yet_has_a_reason(api, why, made, generation, hint):
     api.put(PODS, pod())
     api.get(PODS, "cart-1", NAMESPACE)["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
     found = api.get(CLUSTER_POLICIES, "disks")["metadata"]
@@ -272,9 +291,7 @@ async def test_a_policy_that_did_nothing_yet_is_given_a_reason(api, why, made, g
         (registration(name="pods.example.com"), "no webhook of ours is registered: harbour"),
     ],
 )
-async def test_an_object_that_is_never_sent_to_the_webhook_is_said_to_be_so(
-    api, why, configuration, told
-):
+async def test_an_object_that_the_webhook_never_gets_is_reported(api, why, configuration, told):
     api.put(PODS, pod())
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "never" not in out
@@ -285,7 +302,7 @@ async def test_an_object_that_is_never_sent_to_the_webhook_is_said_to_be_so(
     assert "older than the object" not in out
 
 
-async def test_fields_are_told_apart_by_the_template_and_the_policies(api, why):
+async def test_fields_name_the_template_or_the_policy_that_set_them(api, why):
     selector = {"disk": "ssd", "zone": "a", "odd": "1"}
     default = {
         "key": "node.kubernetes.io/not-ready",
@@ -295,19 +312,17 @@ async def test_fields_are_told_apart_by_the_template_and_the_policies(api, why):
     }
     owner = reference("ReplicaSet", "cart")
     api.put(PODS, pod(owner=owner, nodeSelector=selector, tolerations=[default]))
-    found = template(nodeSelector={"zone": "a"})
-    put_owner(api, REPLICA_SETS, found)
+    put_owner(api, REPLICA_SETS, template(nodeSelector={"zone": "a"}))
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("    ")}
+    lines = fields_in(out)
     assert lines['nodeSelector["disk"]'].endswith("cluster policy disks")
     assert lines['nodeSelector["zone"]'].endswith("the template")
     assert lines['nodeSelector["odd"]'].endswith("no current policy")
     assert lines["tolerations[0]"].endswith("Kubernetes, for every pod")
 
 
-async def test_a_workload_is_asked_about_by_its_template(api, why):
-    metadata = {"name": "cart", "namespace": NAMESPACE}
-    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": {"template": template()}})
+async def test_a_workload_is_explained_by_its_template(api, why):
+    put_owner(api, DEPLOYMENTS, template())
     for words in (("deployment", f"{NAMESPACE}/cart"), ("workload", "deploy", f"{NAMESPACE}/cart")):
         code, out, _ = await why(*words, "-o", "json")
         assert code == 0
@@ -315,7 +330,7 @@ async def test_a_workload_is_asked_about_by_its_template(api, why):
         assert disks["contributions"][0]["path"] == 'spec.template.spec.nodeSelector["disk"]'
 
 
-async def test_a_manifest_is_judged_by_the_policies_of_the_cluster(api, why, tmp_path):
+async def test_a_manifest_is_explained_by_the_policies_of_the_cluster(api, why, tmp_path):
     path = tmp_path / "pod.yaml"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **pod()}))
     code, out, _ = await why("-f", str(path))
@@ -327,63 +342,30 @@ async def test_a_manifest_is_judged_by_the_policies_of_the_cluster(api, why, tmp
 async def test_the_settings_are_those_of_the_installation(api, why):
     api.put(PODS, pod())
     api.put(CLUSTER_POLICIES, cluster_policy("packer", schedulerName="packer"))
-    container = {"args": ["webhook", "--host=0.0.0.0", "--treat-default-scheduler-as-unset=false"]}
-    metadata = {"name": "harbourmaster-webhook", "namespace": "harbourmaster-system"}
-    spec = {"template": {"spec": {"containers": [container]}}}
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "would set  schedulerName = packer, which was default-scheduler" in out
-    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+    install(api, "--host=0.0.0.0", "--treat-default-scheduler-as-unset=false")
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "yields  schedulerName: packer to what is there: default-scheduler" in out
     assert "assuming the default settings" not in out
 
 
-async def test_settings_of_a_mounted_file_count_too(api, why):
+async def test_settings_are_read_from_a_mounted_file(api, why):
     api.put(PODS, pod())
-    metadata = {"name": "harbourmaster-webhook", "namespace": "harbourmaster-system"}
-    container = {
-        "args": ["webhook", "--config", "/etc/harbourmaster/config/webhook.yaml"],
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/harbourmaster/config"}],
-    }
-    volume = {"name": "config", "configMap": {"name": "settings"}}
-    spec = {"template": {"spec": {"containers": [container], "volumes": [volume]}}}
-    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
-    data = {"webhook.yaml": "features: [gates]\n"}
-    found = {"name": "settings", "namespace": "harbourmaster-system"}
-    api.put(CONFIG_MAPS, {"metadata": found, "data": data})
-    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "Policies: none is looked at: policies are not among the features" in out
-
-
-@pytest.mark.parametrize(
-    ("flag", "mount", "items"),
-    [
-        (["--config=/etc/hm/config.yaml"], {}, [{"key": "webhook.yaml", "path": "config.yaml"}]),
-        (["--config", "/etc/hm/in.yaml"], {"subPath": "a"}, [ITEM]),
-        (["--config=/etc/hm/a/in.yaml"], {}, [ITEM]),
-        (["--config=/etc/hm"], {"subPath": "webhook.yaml"}, None),
-    ],
-    ids=["items", "items-and-sub-path", "items-in-a-folder", "sub-path"],
-)
-async def test_settings_count_however_their_file_is_mounted(api, why, flag, mount, items):
-    api.put(PODS, pod())
-    metadata = {"name": "harbourmaster-webhook", "namespace": "harbourmaster-system"}
-    container = {
-        "args": ["webhook", *flag],
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/hm", **mount}],
-    }
-    source = {"name": "settings"} if items is None else {"name": "settings", "items": items}
-    volume = {"name": "config", "configMap": source}
-    spec = {"template": {"spec": {"containers": [container], "volumes": [volume]}}}
-    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
-    found = {"name": "settings", "namespace": "harbourmaster-system"}
-    api.put(CONFIG_MAPS, {"metadata": found, "data": {"webhook.yaml": "features: [gates]\n"}})
+    install(api, "--config", "/etc/hm/webhook.yaml", settings="features: [gates]\n")
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "Policies: none is looked at: policies are not among the features" in out
     assert "assuming the default settings" not in out
 
 
-async def test_what_is_yielded_is_not_said_to_be_there(api, why):
+async def test_a_missing_configmap_is_not_reported_as_a_missing_deployment(api, why):
+    api.put(PODS, pod())
+    install(api, "--config=/etc/hm/webhook.yaml")
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert f"Deployment {HOME}/harbourmaster-webhook: there is no ConfigMap" in out
+
+
+async def test_a_value_that_yields_is_not_reported_as_present(api, why):
     api.remove(POLICIES, "local", NAMESPACE)
     api.put(PODS, pod(nodeSelector={"disk": "hdd"}))
     api.put(PODS, pod("cart-2", nodeSelector={"disk": "ssd"}))
@@ -393,7 +375,7 @@ async def test_what_is_yielded_is_not_said_to_be_there(api, why):
     assert "1 of 2 selects the pod; all that it asks for is there" in out
 
 
-async def test_an_owner_that_is_gone_is_told_and_one_of_its_name_is_another(api, why):
+async def test_a_missing_owner_is_reported_and_not_confused_with_one_of_its_name(api, why):
     api.put(PODS, pod(owner=reference("ReplicaSet", "cart"), nodeSelector={"zone": "a"}))
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "its owner, ReplicaSet cart, is gone\n" in out
@@ -416,7 +398,7 @@ async def test_a_nearer_owner_counts_where_the_next_is_unknown(api, why):
     assert 'nodeSelector["zone"] a the template' in " ".join(out.split())
 
 
-async def test_what_the_daemonset_controller_sets_is_said_to_be_of_it(api, why):
+async def test_fields_that_the_daemonset_controller_sets_name_it(api, why):
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
     node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     key = "node.kubernetes.io/unschedulable"
@@ -425,12 +407,12 @@ async def test_what_the_daemonset_controller_sets_is_said_to_be_of_it(api, why):
     api.put(PODS, pod(owner=reference("DaemonSet", "cart"), **own))
     put_owner(api, DAEMON_SETS, template())
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("    ")}
+    lines = fields_in(out)
     for path in ("tolerations[0]", "affinity.nodeAffinity.required"):
         assert lines[path].endswith("the DaemonSet controller")
 
 
-async def test_required_terms_that_a_policy_narrowed_are_the_templates_too(api, why):
+async def test_required_terms_that_a_policy_narrowed_name_the_template_too(api, why):
     def affinity(*asked):
         found = [{"key": key, "operator": "In", "values": [value]} for key, value in asked]
         node = {"nodeSelectorTerms": [{"matchExpressions": found}]}
@@ -440,15 +422,13 @@ async def test_required_terms_that_a_policy_narrowed_are_the_templates_too(api, 
     api.put(CLUSTER_POLICIES, narrow)
     both = affinity(("zone", "a"), ("disk", "ssd"))
     api.put(PODS, pod(owner=reference("ReplicaSet", "cart"), affinity=both))
-    found = template(affinity=affinity(("zone", "a")))
-    put_owner(api, REPLICA_SETS, found)
+    put_owner(api, REPLICA_SETS, template(affinity=affinity(("zone", "a"))))
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "zone=a and disk=ssd  the template and cluster policy narrow" in out
 
 
 async def test_a_template_gets_a_younger_policy_at_its_next_update(api, why):
-    metadata = {"name": "cart", "namespace": NAMESPACE}
-    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": {"template": template()}})
+    put_owner(api, DEPLOYMENTS, template())
     found = api.get(DEPLOYMENTS, "cart", NAMESPACE)["metadata"]
     found["creationTimestamp"] = "2026-03-01T12:00:00Z"
     rule = {"apiGroups": ["apps"], "resources": ["deployments"], "operations": ["CREATE"]}
@@ -477,32 +457,16 @@ async def test_many_policies_that_fail_at_one_part_are_one_line(api, why):
     assert out.count('"ClusterPodSchedulingPolicy many-') == 12
 
 
-async def test_that_nothing_of_ours_is_installed_is_told_once(api, why):
+async def test_a_missing_installation_is_reported_once(api, why):
     api.put(PODS, pod(schedulingGates=[{"name": "keptn-prechecks-gate"}]))
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert out.count("harbourmaster-system") == 1
-    assert (
-        "no Deployment of Harbourmaster in namespace harbourmaster-system (--installed-in)" in out
-    )
+    assert out.count(HOME) == 1
+    assert f"no Deployment of Harbourmaster in namespace {HOME} (--installed-in)" in out
     assert "unknown: the settings could not be read" in out
 
 
-async def test_a_configmap_that_is_missing_is_no_missing_deployment(api, why):
-    api.put(PODS, pod())
-    metadata = {"name": "harbourmaster-webhook", "namespace": "harbourmaster-system"}
-    container = {
-        "args": ["webhook", "--config=/etc/hm/webhook.yaml"],
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/hm"}],
-    }
-    volume = {"name": "config", "configMap": {"name": "settings"}}
-    spec = {"template": {"spec": {"containers": [container], "volumes": [volume]}}}
-    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
-    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "Deployment harbourmaster-system/harbourmaster-webhook: there is no ConfigMap" in out
-
-
 @pytest.mark.slow
-def test_what_no_report_of_a_plain_pod_needs_is_not_loaded():
+def test_a_report_of_a_plain_pod_loads_no_heavy_module():
     code = (
         "import sys, harbourmaster.cli.main, harbourmaster.cli.why.run\n"
         "for name in harbourmaster.cli.why.run.SECTIONS:\n"
@@ -515,17 +479,17 @@ def test_what_no_report_of_a_plain_pod_needs_is_not_loaded():
     assert done.stdout == "\n"
 
 
-async def test_no_scheduler_is_blamed_for_a_pod_that_is_being_deleted(api, why):
+async def test_a_pod_that_is_being_deleted_is_not_reported_as_unscheduled(api, why):
     waiting = pod()
-    waiting["metadata"]["deletionTimestamp"] = "2026-03-01T13:00:00Z"
-    waiting["metadata"]["finalizers"] = ["example.com/stay"]
+    ending = {"deletionTimestamp": "2026-03-01T13:00:00Z", "finalizers": ["example.com/stay"]}
+    waiting["metadata"] |= ending
     api.put(PODS, waiting)
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "being deleted" in out
     assert "scheduler has looked" not in out
 
 
-async def test_control_characters_of_others_stay_text(api, why):
+async def test_control_characters_are_escaped(api, why):
     evil = "\x1b[31mred\u202e"
     api.put(PODS, pod(nodeSelector={"disk": evil}))
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
@@ -545,7 +509,7 @@ async def test_control_characters_of_others_stay_text(api, why):
         ("--policies", "y", "pod", "x"),
     ],
 )
-async def test_words_that_are_no_question_are_one_line(why, words):
+async def test_arguments_that_do_not_go_together_are_one_line(why, words):
     code, out, err = await why(*words)
     assert (code, out) == (2, "")
     assert err.startswith("harbourmaster: why: ")

@@ -31,7 +31,7 @@ def written(path, *documents):
     return str(path)
 
 
-def test_a_manifest_is_explained_and_what_makes_no_pods_is_passed_over(tmp_path, policies, capsys):
+def test_a_manifest_is_explained_and_kinds_without_pods_are_skipped(tmp_path, policies, capsys):
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     found = {**workload(), "metadata": {"name": "web", "namespace": "ns1"}}
     path = written(tmp_path / "all.yaml", service, {"kind": "List", "items": [found]})
@@ -64,7 +64,7 @@ def test_a_file_without_pods_is_one_line(tmp_path, policies, capsys):
     assert err.count("\n") == 1
 
 
-def test_bad_policies_are_told_and_leave_no_good_exit_code(tmp_path, policies, capsys):
+def test_invalid_policies_are_reported_by_text_and_exit_code(tmp_path, policies, capsys):
     bad = tmp_path / "bad.yaml"
     broken = cluster_policy("bad", nodeSelector=5)
     written(bad, broken)
@@ -76,7 +76,7 @@ def test_bad_policies_are_told_and_leave_no_good_exit_code(tmp_path, policies, c
     assert streams.err.count("\n") == 1
 
 
-def test_a_bad_document_harms_no_other(tmp_path, policies, capsys):
+def test_an_invalid_document_does_not_affect_others(tmp_path, policies, capsys):
     path = tmp_path / "two.yaml"
     path.write_text(f"a: [\n---\n{yaml.safe_dump(workload())}")
     assert main(["why", "-f", str(path), "--policies", policies]) == 1
@@ -95,7 +95,7 @@ def test_a_bad_document_harms_no_other(tmp_path, policies, capsys):
         ('{"request": {"object": {}, "kind": 3}}', "invalid AdmissionReview: request.kind"),
     ],
 )
-def test_what_is_no_review_is_one_line(tmp_path, policies, capsys, text, told):
+def test_an_invalid_review_is_one_line(tmp_path, policies, capsys, text, told):
     path = tmp_path / "review.json"
     path.write_text(text)
     assert main(["why", "review", str(path), "--policies", policies]) == 1
@@ -105,7 +105,7 @@ def test_what_is_no_review_is_one_line(tmp_path, policies, capsys, text, told):
     assert streams.err.count("\n") == 1
 
 
-def test_a_bad_line_of_cases_is_told_by_its_number_and_the_others_are_answered(tmp_path, capsys):
+def test_an_invalid_case_is_named_by_its_line_and_the_others_are_answered(tmp_path, capsys):
     case = {
         "id": "a",
         "review": review(workload()),
@@ -128,7 +128,7 @@ def test_a_review_is_read_from_standard_input(policies, capsys, monkeypatch):
     assert 'adds  nodeSelector["disk"] = ssd' in capsys.readouterr().out
 
 
-def test_files_that_are_not_there_are_one_line(policies, capsys):
+def test_missing_files_are_one_line(policies, capsys):
     for words in (["review", "/nonexistent"], ["-f", "/nonexistent"]):
         assert main(["why", "--policies", policies, *words]) in {1, 2}
         err = capsys.readouterr().err
@@ -136,7 +136,7 @@ def test_files_that_are_not_there_are_one_line(policies, capsys):
         assert err.count("\n") == 1
 
 
-def test_what_nobody_changes_is_given_its_reason(tmp_path, policies, capsys):
+def test_an_update_of_a_pod_has_its_reason(tmp_path, policies, capsys):
     found = review(workload("Pod"), operation="UPDATE")
     path = tmp_path / "review.json"
     path.write_text(json.dumps(found))
@@ -152,7 +152,7 @@ def test_what_nobody_changes_is_given_its_reason(tmp_path, policies, capsys):
         ({"deletionTimestamp": "2026-03-01T12:00:00Z"}, "it is being deleted"),
     ],
 )
-def test_what_is_left_alone_is_given_the_one_reason(tmp_path, policies, capsys, metadata, told):
+def test_a_pod_that_is_left_alone_has_one_reason(tmp_path, policies, capsys, metadata, told):
     found = workload("Pod")
     path = written(tmp_path / "pod.yaml", {**found, "metadata": {"name": "web", **metadata}})
     assert main(["why", "-f", path, "--policies", policies]) == 0
@@ -200,5 +200,5 @@ TERMS = f"spec.affinity.nodeAffinity.{NODE_REQUIRED}.nodeSelectorTerms"
         ),
     ],
 )
-def test_values_are_written_as_people_do_and_what_is_not_known_as_it_is(path, value, text):
+def test_values_are_abbreviated_and_unknown_ones_are_json(path, value, text):
     assert shown(path, value) == text

@@ -23,7 +23,6 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.why.model import Subject, WhyContext
 from harbourmaster.cli.why.sections import gate, placement, rescheduling
 from harbourmaster.placement.manifests import Owner
-from helpers.fake_api import FakeApi
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
 from helpers.rescheduling.objects import RESERVATIONS, node
 from helpers.rescheduling.objects import pod as plain
@@ -33,27 +32,15 @@ HOME = "harbourmaster-system"
 
 
 @pytest.fixture
-async def api():
-    async with FakeApi() as found:
-        yield found
+def ask(client):
+    """Return ``ask(module, object)``: the section on an object of the cluster."""
 
+    async def section(module, obj, *, owners=(), kind="Pod"):
+        above = tuple(subject(each, its) for its, each in owners)
+        context = WhyContext(subject(obj, kind), Installation(client, HOME), NOW, above)
+        return await module.section(context)
 
-@pytest.fixture
-async def ask(api):
-    """Ask one section of an object, as it stands in the cluster or in a file."""
-    async with api.client() as client:
-
-        async def section(module, obj, *, owners=(), kind="Pod", **options):
-            contexts = WhyContext(
-                subject(obj, kind),
-                Installation(options.pop("client", client), HOME),
-                now=NOW,
-                owners=tuple(subject(each, its) for its, each in owners),
-                **options,
-            )
-            return await module.section(contexts)
-
-        yield section
+    return section
 
 
 def subject(obj, kind):
@@ -76,6 +63,16 @@ def version(status=None, name="shop-waiter-1.0", **spec):
     }
 
 
+def evaluating(**item):
+    """The status of a version that waits for this evaluation by the definition ``rate``."""
+    return {
+        "currentPhase": "WorkloadPreDeployEvaluations",
+        "preDeploymentStatus": "Succeeded",
+        "preDeploymentEvaluationStatus": "Progressing",
+        "preDeploymentEvaluationTaskStatus": [{"definitionName": "rate", **item}],
+    }
+
+
 def text(section):
     return "\n".join(f"{each.label} {each.text}" for each in section.lines)
 
@@ -93,19 +90,8 @@ def running(*flags):
 
 
 async def test_a_pod_that_waits_for_an_evaluation(api, ask):
-    checking = {
-        "currentPhase": "WorkloadPreDeployEvaluations",
-        "preDeploymentStatus": "Succeeded",
-        "preDeploymentEvaluationStatus": "Progressing",
-        "preDeploymentEvaluationTaskStatus": [
-            {
-                "definitionName": "rate",
-                "name": "pre-eval-rate-1",
-                "status": "Progressing",
-                "startTime": "2026-03-01T10:00:20Z",
-            }
-        ],
-    }
+    started = "2026-03-01T10:00:20Z"
+    checking = evaluating(name="pre-eval-rate-1", status="Progressing", startTime=started)
     put(api, WORKLOAD_VERSIONS, version(checking, preDeploymentEvaluations=["rate"]))
     result = {"value": "0.2", "status": "Failed", "message": "value '0.2' did not meet it"}
     put(
@@ -117,7 +103,7 @@ async def test_a_pod_that_waits_for_an_evaluation(api, ask):
             {
                 "retryCount": 1,
                 "overallStatus": "Progressing",
-                "startTime": "2026-03-01T10:00:20Z",
+                "startTime": started,
                 "evaluationStatus": {"errors": result},
             },
         ),
@@ -196,7 +182,7 @@ async def test_an_app_is_chosen_as_the_controller_does(api, ask):
     assert "approve Pending" in found.summary
 
 
-async def test_an_app_version_that_cannot_be_read_is_named_and_hides_no_other(api, ask):
+async def test_an_unreadable_app_version_is_named_and_does_not_hide_others(api, ask):
     put(api, WORKLOAD_VERSIONS, version())
     put(api, APP_VERSIONS, {"metadata": {"name": "broken", "namespace": PROD}})
     listed = [{"name": "waiter", "version": "1.0"}]
@@ -208,7 +194,7 @@ async def test_an_app_version_that_cannot_be_read_is_named_and_hides_no_other(ap
     assert unread.startswith("KeptnAppVersion prod/broken is skipped, because it cannot be read: ")
 
 
-async def test_what_may_not_be_read_is_told_and_nothing_is_made_up_for_it(api, ask):
+async def test_missing_permissions_are_named_and_leave_the_state_pending(api, ask):
     status = {
         "currentPhase": "WorkloadPreDeployTasks",
         "preDeploymentStatus": "Progressing",
@@ -227,29 +213,23 @@ async def test_what_may_not_be_read_is_told_and_nothing_is_made_up_for_it(api, a
     assert "(--installed-in)" in found.detail.deadline_unknown
 
 
-async def test_the_definition_of_what_runs_is_found_though_the_version_lists_it_no_more(api, ask):
-    status = {
-        "currentPhase": "WorkloadPreDeployEvaluations",
-        "preDeploymentStatus": "Succeeded",
-        "preDeploymentEvaluationStatus": "Progressing",
-        "preDeploymentEvaluationTaskStatus": [{"definitionName": "rate", "status": "Pending"}],
-    }
-    put(api, WORKLOAD_VERSIONS, version(status))
+async def test_the_definition_of_a_running_check_is_found_though_it_is_no_longer_listed(api, ask):
+    put(api, WORKLOAD_VERSIONS, version(evaluating(status="Pending")))
     put(api, EVALUATION_DEFINITIONS, named("rate", {"objectives": []}))
-    assert "is found" not in text(await ask(gate, pod()))
+    assert "not found" not in text(await ask(gate, pod()))
 
 
-async def test_what_was_not_looked_at_is_not_called_missing(api, ask, monkeypatch):
+async def test_checks_beyond_the_limit_are_not_reported_as_missing(api, ask, monkeypatch):
     monkeypatch.setattr("harbourmaster.cli.why.gate_facts.MOST", 2)
     names = [f"warm-{number}" for number in range(3)]
     status = {"currentPhase": "WorkloadPreDeployTasks"}
     put(api, WORKLOAD_VERSIONS, version(status, preDeploymentTasks=names))
     found = await ask(gate, pod())
-    assert "is found" not in text(found)
+    assert "not found" not in text(found)
     assert "KeptnTaskDefinition: only 2 of 3 were looked at" in found.detail.unread
 
 
-async def test_without_the_version_nothing_is_said_of_the_checks(api, ask):
+async def test_an_unreadable_version_makes_the_state_unknown(api, ask):
     api.forbid("*", WORKLOAD_VERSIONS)
     found = await ask(gate, pod())
     assert (found.state, found.code) == ("unknown", "")
@@ -267,7 +247,7 @@ async def test_without_the_version_nothing_is_said_of_the_checks(api, ask):
         ),
     ],
 )
-async def test_of_a_pod_that_is_not_ours_nothing_is_read(api, ask, obj, code, summary):
+async def test_nothing_is_read_for_a_pod_without_our_gate(api, ask, obj, code, summary):
     found = await ask(gate, obj)
     assert (found.code, found.summary) == (code, summary)
     assert api.seen(path_pattern="keptn") == []
@@ -301,12 +281,12 @@ async def test_a_pod_waits_in_the_scheduler_of_the_settings(api, ask, flags, nam
         assert f"note it names the scheduler {name}; for that one to ask us" in text(found)
 
 
-async def test_where_the_settings_are_not_known_it_waits_where_pods_do_by_default(api, ask):
+async def test_without_settings_the_default_scheduler_counts(api, ask):
     put(api, WORKLOAD_VERSIONS, version(CHECKED))
     assert (await ask(gate, scheduled_by("keptn-scheduler"))).code == "waits-in-scheduler"
 
 
-async def test_a_handful_of_objects_is_asked_for_however_many_pods_there_are(api, ask):
+async def test_few_objects_are_read_however_many_pods_exist(api, ask):
     put(api, WORKLOAD_VERSIONS, version({"currentPhase": "x"}, preDeploymentTasks=["warm"]))
     for at in range(50):
         put(api, PODS, pod(f"other-{at}"))
@@ -316,9 +296,7 @@ async def test_a_handful_of_objects_is_asked_for_however_many_pods_there_are(api
 
 
 @pytest.mark.parametrize("module", [gate, rescheduling])
-async def test_a_file_a_template_and_no_cluster_have_no_such_section(ask, module):
-    assert await ask(module, pod(), is_live=False) is None
-    assert await ask(module, pod(), client=None) is None
+async def test_a_kind_that_does_not_wait_has_no_section(ask, module):
     assert await ask(module, pod(), kind="Job") is None
 
 
@@ -340,7 +318,7 @@ def workload(above=None, **annotations):
         (workload(), [("Deployment", workload(keptn()))]),
     ],
 )
-async def test_a_workload_tells_what_its_pods_wait_for(api, ask, obj, owners):
+async def test_a_workload_reports_what_its_pods_wait_for(api, ask, obj, owners):
     put(api, WORKLOAD_VERSIONS, version(FAILED))
     kind = "ReplicaSet" if owners else "Deployment"
     found = await ask(gate, obj, kind=kind, owners=owners)
@@ -350,7 +328,7 @@ async def test_a_workload_tells_what_its_pods_wait_for(api, ask, obj, owners):
     assert "harbourmaster gate release prod/POD --reason" in text(found)
 
 
-async def test_the_pods_of_a_workload_may_go(api, ask):
+async def test_the_pods_of_a_workload_are_released_when_its_checks_passed(api, ask):
     put(api, WORKLOAD_VERSIONS, version(CHECKED))
     found = await ask(gate, workload(**keptn()), kind="StatefulSet")
     assert (found.state, found.code) == ("fine", "released")
@@ -358,7 +336,7 @@ async def test_the_pods_of_a_workload_may_go(api, ask):
 
 
 @pytest.mark.parametrize("obj", [workload(), workload(**keptn()), workload(keptn())])
-async def test_a_workload_whose_pods_nobody_gates_has_no_such_section(ask, obj):
+async def test_a_workload_whose_pods_are_not_gated_has_no_section(ask, obj):
     assert await ask(gate, obj, kind="StatefulSet") is None
 
 
@@ -371,7 +349,7 @@ def application(**status):
     return named("web", {"manifests": []}, status, "apps")
 
 
-async def test_what_nobody_placed_has_no_record(ask):
+async def test_an_object_that_was_not_placed_has_no_section(ask):
     assert await ask(placement, plain("p")) is None
 
 
@@ -397,7 +375,7 @@ async def test_what_nobody_placed_has_no_record(ask):
         ),
     ],
 )
-async def test_a_placed_object_tells_its_applications_record(api, ask, status, code, state):
+async def test_a_placed_object_reports_the_record_of_its_application(api, ask, status, code, state):
     stored = api.put(APPLICATIONS, application(**status))
     obj = plain("p", labels=Owner(stored["metadata"]["uid"], "apps", "web").labels)
     obj["metadata"]["namespace"] = PROD
@@ -415,7 +393,7 @@ async def test_a_pod_is_of_the_application_of_its_deployment(api, ask):
 
 
 @pytest.mark.parametrize("given", [None, application()])
-async def test_in_a_member_the_record_is_elsewhere(api, ask, given):
+async def test_without_its_application_in_the_cluster_the_record_is_elsewhere(api, ask, given):
     if given is not None:
         api.put(APPLICATIONS, given)
     found = await ask(placement, plain("p", labels=LABELS))
@@ -424,7 +402,7 @@ async def test_in_a_member_the_record_is_elsewhere(api, ask, given):
     assert expected in found.summary
 
 
-async def test_an_application_that_may_not_be_read_is_told(api, ask):
+async def test_a_missing_permission_on_the_application_is_reported(api, ask):
     api.forbid("*", APPLICATIONS)
     found = await ask(placement, plain("p", labels=LABELS))
     assert "Application apps/web could not be read" in found.summary
@@ -439,25 +417,25 @@ def on(name, **spec):
     return {**obj, "status": {"phase": "Pending"}}
 
 
-async def test_a_pod_with_no_part_in_it_has_no_section(api, ask):
+async def test_a_pod_that_rescheduling_does_not_concern_has_no_section(api, ask):
     api.put(NODES, node("n1"))
     assert await ask(rescheduling, on("p")) is None
     assert await ask(rescheduling, on("p", nodeName="n1")) is None
 
 
-async def test_nodes_that_may_not_be_read_are_no_failure(api, ask):
+async def test_missing_permission_on_nodes_is_not_a_failure(api, ask):
     api.forbid("*", NODES)
     assert await ask(rescheduling, on("p")) is None
 
 
-async def test_annotations_that_nobody_can_read_keep_no_node(api, ask):
+async def test_unreadable_annotations_reserve_no_node(api, ask):
     found = node("n1")
     found["metadata"]["annotations"] = {RESERVATIONS: '[{"pod": 7}, "x"'}
     api.put(NODES, found)
     assert await ask(rescheduling, on("p")) is None
 
 
-async def test_a_plan_that_would_take_long_is_left_to_its_own_command(api, ask, monkeypatch):
+async def test_a_slow_plan_is_left_to_its_own_command(api, ask, monkeypatch):
     monkeypatch.setattr("harbourmaster.cli.why.sections.rescheduling.PATIENCE", 0)
     obj = on("dns", priorityClassName="system-cluster-critical")
     obj["metadata"]["namespace"] = "kube-system"
@@ -467,7 +445,7 @@ async def test_a_plan_that_would_take_long_is_left_to_its_own_command(api, ask, 
     assert "harbourmaster reschedule plan kube-system/dns" in found.summary
 
 
-async def test_that_it_is_off_is_said_where_it_could_help(api, ask):
+async def test_disabled_rescheduling_is_reported_where_it_could_help(api, ask):
     api.put(DEPLOYMENTS, running("--rescheduling-enabled=false"))
     found = node("n1", 1)
     api.put(NODES, found)
