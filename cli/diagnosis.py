@@ -98,14 +98,7 @@ async def _checked(check: Check, installation: Installation) -> list[Finding]:
     except TimeoutError:
         text = f"no result after {PATIENCE:.0f} s"
         return [unseen("API server", text, "the API server is slow: try again later")]
-    except (
-        ApiError,
-        msgspec.MsgspecError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except (ApiError, ValueError, LookupError, TypeError, AttributeError) as error:
         return [_skipped(reason(error))]
     return [*found, *map(_skipped, skipped)]
 

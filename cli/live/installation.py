@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import (
@@ -52,7 +51,7 @@ _ASSUMED: Final = "assuming the default settings"
 class Installation(Reader):
     """One look at a cluster and at our installation in it."""
 
-    def __init__(self, client: Client | None, namespace: str, canary_namespace: str = "") -> None:
+    def __init__(self, client: Client, namespace: str, canary_namespace: str = "") -> None:
         super().__init__(client)
         self.namespace = namespace
         """The one in which we are installed."""
@@ -113,7 +112,7 @@ class Installation(Reader):
             return (kind(), await self._absent(where)) if found is None else (found, "")
         except ApiError as error:
             return kind(), f"{unreadable(error, where)}; {_ASSUMED}"
-        except (UnknownSettingsError, msgspec.MsgspecError) as error:
+        except (UnknownSettingsError, ValueError) as error:
             return kind(), f"{where}: {error}; {_ASSUMED}"
 
     async def _absent(self, where: str) -> str:

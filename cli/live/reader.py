@@ -107,28 +107,16 @@ async def caller_name(client: Client) -> str:
 
 
 class Reader:
-    """One look at a cluster; without a client there is nothing to be found.
+    """One look at a cluster.
 
     ``faults`` has one line for each thing that ``attempt`` could not read.
     """
 
-    def __init__(self, client: Client | None) -> None:
-        self._client = client
+    def __init__(self, client: Client) -> None:
+        self.client = client
         self._known: dict[object, asyncio.Task[Any]] = {}
         self._width = asyncio.Semaphore(_WIDTH)
         self.faults: list[str] = []
-
-    @property
-    def client(self) -> Client:
-        """The cluster. Raises NotFoundError where none was given."""
-        if self._client is None:
-            raise NotFoundError("no cluster was asked")
-        return self._client
-
-    @property
-    def has_cluster(self) -> bool:
-        """Whether there is a cluster to be asked."""
-        return self._client is not None
 
     async def close(self) -> None:
         """Leave nothing under way."""
@@ -145,11 +133,10 @@ class Reader:
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> bytes:
         """One object's JSON. Raises an ApiError; ``is_kind_missing`` tells one NotFoundError."""
-        client = self.client
 
         async def ask() -> bytes:
             async with self._width:
-                return await client.get(resource, name, namespace)
+                return await self.client.get(resource, name, namespace)
 
         return await self.once((resource, namespace, name), ask)
 
@@ -187,13 +174,17 @@ class Reader:
         ``skipped``, by default ``unread``, gets a line for each that it can't read. Raises an
         ApiError.
         """
-        client = self.client
 
         async def ask() -> tuple[list[T], list[str]]:
             lines: list[str] = []
             async with self._width:
                 found = await collect(
-                    client, resource, pick, namespace=namespace, unread=lines.append, **options
+                    self.client,
+                    resource,
+                    pick,
+                    namespace=namespace,
+                    unread=lines.append,
+                    **options,
                 )
             return found, lines
 
