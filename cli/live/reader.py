@@ -238,7 +238,7 @@ class Reader:
         except NotFoundError:
             return default
         except ApiError as error:
-            self.faults.append(str(error))
+            self.faults.append(cause(error))
             return default
 
     async def caller(self) -> Caller:
@@ -263,11 +263,16 @@ def unreadable(error: ApiError, what: str) -> str:
     Raises the error where no cluster can be read at all.
     """
     raise_unusable(error)
-    if isinstance(error, ForbiddenError):
-        return f"{what} could not be read: missing permission to {_right(error)}"
     if isinstance(error, NotFoundError) and is_kind_missing(error):
         return f"{what}: {_NOT_INSTALLED}"
-    return f"{what} could not be read: {error}"
+    return f"{what} could not be read: {cause(error)}"
+
+
+def cause(error: ApiError) -> str:
+    """Why a call failed, in one line; of a missing permission only its verb and resource."""
+    if isinstance(error, ForbiddenError):
+        return f"missing permission to {_right(error)}"
+    return str(error)
 
 
 def _right(error: ForbiddenError) -> str:

@@ -359,7 +359,7 @@ async def test_what_may_not_be_read_is_said_and_the_rest_is_found(api):
     api.forbid("list", SECRETS)
     observed = await survey(api)
     assert len(observed.unread) == 3
-    assert 'cannot list resource "deployments"' in observed.unread[0]
+    assert observed.unread[0] == "missing permission to list deployments.apps"
     assert observed.registrations[0].is_broken
     assert observed.namespaces[0].keeps == ("what could not be listed",)
     assert [step.code for step in plan(observed)] == ["unblock"]
