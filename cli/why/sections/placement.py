@@ -33,6 +33,10 @@ class PlacementDetail(Struct, frozen=True, rename="camel", kw_only=True):
     """Why there is no record to show."""
 
 
+class _NoRecordError(Exception):
+    """There is no record to show; the text says why."""
+
+
 async def section(context: WhyContext) -> Section | None:
     """Of what an Application put into this cluster, and what that made in turn."""
     for placed in (context.subject, *context.owners):
@@ -46,7 +50,7 @@ async def section(context: WhyContext) -> Section | None:
     record, unread = None, ""
     try:
         record = await _record(context.live, namespace, name, metadata.labels[UID_LABEL])
-    except LookupError as error:
+    except _NoRecordError as error:
         unread = str(error)
     except ApiError as error:
         unread = unreadable(error, f"Application {application}")
@@ -66,16 +70,16 @@ async def section(context: WhyContext) -> Section | None:
 
 
 async def _record(live: Installation, namespace: str, name: str, uid: str) -> Shown:
-    """What is known about an application. Raises LookupError if it is not the one of that UID."""
+    """What is known about the application of that UID. Raises _NoRecordError without it."""
     raw = await live.find(APPLICATIONS, name, namespace) if namespace and name else None
     if raw is None:
-        raise LookupError(
+        raise _NoRecordError(
             "it is not in this cluster: ask the cluster that manages placement with harbourmaster "
             f"placement why {namespace}/{name} --context ..."
         )
     application = msgspec.json.decode(raw, type=Application)
     if application.metadata.uid != uid:
-        raise LookupError(
+        raise _NoRecordError(
             f"Application {namespace}/{name} is another one than the one that placed it"
         )
     return reported(application)
