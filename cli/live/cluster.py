@@ -9,7 +9,7 @@ import asyncio
 import math
 import sys
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -167,10 +167,21 @@ async def collect(  # noqa: PLR0913 - what a list takes
 async def metadata_of(
     client: Client,
     resource: Resource,
-    **options: Any,  # noqa: ANN401 - those of ``collect``
+    *,
+    namespace: str | None = None,
+    label_selector: str = "",
+    field_selector: str = "",
 ) -> list[Metadata]:
     """The metadata of every object. Raises an ApiError."""
-    return await collect(client, resource, metadata_in, metadata_only=True, **options)
+    return await collect(
+        client,
+        resource,
+        metadata_in,
+        namespace=namespace,
+        label_selector=label_selector,
+        field_selector=field_selector,
+        metadata_only=True,
+    )
 
 
 async def count(client: Client, resource: Resource, namespace: str | None = None) -> int:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.arguments import Commands
 
+NAMESPACE: Final = "default"
+"""Of a name or manifest without one."""
 _UNSET: Final = argparse.SUPPRESS
 """What is given before stays."""
 _EXAMPLES: Final = """examples:

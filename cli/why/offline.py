@@ -25,6 +25,7 @@ from harbourmaster.cli.why.asking import (
     policies_of,
     review_of,
 )
+from harbourmaster.cli.why.commands import NAMESPACE
 from harbourmaster.cli.why.model import Report, Subject
 from harbourmaster.cli.why.policy_lines import Background
 from harbourmaster.cli.why.policy_section import policies_section
@@ -40,7 +41,7 @@ from harbourmaster.webhook.review import (
     decode_review,
 )
 from harbourmaster.webhook.snapshot import Snapshot
-from harbourmaster.webhook.sources import DEFAULT_NAMESPACE, Sources, load, namespaces_of
+from harbourmaster.webhook.sources import Sources, load, namespaces_of
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -60,7 +61,7 @@ class _Question(Struct, frozen=True):
 
 def manifests(arguments: Arguments) -> int:
     """Explain what would become of manifests that are created now."""
-    namespace = arguments.namespace or DEFAULT_NAMESPACE
+    namespace = arguments.namespace or NAMESPACE
     nothing = "no pod and no workload in it: nothing to explain"
     return _explain(arguments, _created(arguments.manifests, namespace), nothing)
 
@@ -189,7 +190,7 @@ async def _by_cluster(arguments: Arguments, questions: Sequence[_Question], clie
         inputs = Inputs()
         if question.case is None:
             request = decode_review(question.body).request
-            namespace = (request.namespace if request else None) or DEFAULT_NAMESPACE
+            namespace = (request.namespace if request else None) or NAMESPACE
             inputs = await inputs_of(live, namespace)
         show(arguments, _report(arguments, question, inputs))
     return DONE

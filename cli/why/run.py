@@ -13,7 +13,7 @@ from harbourmaster.cli.arguments import reference
 from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import is_kind_missing, unreadable
-from harbourmaster.cli.why.commands import KINDS
+from harbourmaster.cli.why.commands import KINDS, NAMESPACE
 from harbourmaster.cli.why.model import Report, Section, WhyContext
 from harbourmaster.cli.why.render import show
 from harbourmaster.cli.why.subjects import fetched, owners_of, seen
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 SECTIONS: Final = ("gate", "scheduling", "policies", "placement", "rescheduling")
 """In the order in which they are printed; each is a module of ``sections``."""
 _REVIEW: Final = "review"
-_NAMESPACE: Final = "default"
 
 
 def why(arguments: Arguments) -> int:
@@ -55,7 +54,7 @@ def _work(arguments: Arguments) -> Callable[[], int]:
         raise ArgumentTypeError("give a pod, a workload, a review or -f FILE")
     if arguments.policies or arguments.namespaces or arguments.parents:
         raise ArgumentTypeError("--policies, --namespaces and --parents are for -f and review")
-    namespace, name = reference(arguments.name, "name", arguments.namespace or _NAMESPACE)
+    namespace, name = reference(arguments.name, "name", arguments.namespace or NAMESPACE)
     if arguments.namespace not in {None, namespace}:
         raise ArgumentTypeError(f"{arguments.name} is not in the namespace {arguments.namespace}")
     work = partial(_live, arguments, KINDS[arguments.kind], namespace, name)
