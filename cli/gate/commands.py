@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import (
-    add_command,
-    add_connection,
-    add_output,
-    reason,
-    reference,
-)
+from harbourmaster.cli.arguments import add_command, add_connection, add_output, reason, reference
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from harbourmaster.cli.migrate.legacy import (
     is_of_gardener,
     release_of,
     system_of_group,
-    system_of_webhooks,
 )
 from harbourmaster.cli.migrate.model import (
     KEPTN,
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.live.webhooks import Configuration
     from harbourmaster.cli.live.webhooks import Definition as StoredDefinition
+    from harbourmaster.cli.migrate.model import System
     from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
     from harbourmaster.policies.compiled import CompiledPolicy
 
@@ -63,13 +63,9 @@ _decoder: Final = msgspec.json.Decoder(StoredPolicy)
 
 
 def registration_of(
-    kind: str, one: Configuration, answers: Mapping[tuple[str, str], bool | None]
-) -> Registration | None:
-    """What a configuration of theirs comes to; None for somebody else's."""
-    names = [entry.name for entry in one.entries]
-    system = system_of_webhooks(one.metadata.name, names, [name for _, name in one.services])
-    if system is None:
-        return None
+    kind: str, one: Configuration, system: System, answers: Mapping[tuple[str, str], bool | None]
+) -> Registration:
+    """What a configuration of theirs comes to."""
     closed = [entry for entry in one.entries if entry.failure_policy == "Fail"]
     asked = closed or one.entries
     called = {service for entry in asked if (service := entry.service)}
@@ -172,7 +168,7 @@ class Reach(Struct, frozen=True):
 
 
 def reach_of(namespaces: Mapping[str, Mapping[str, str]], own: str) -> Reach:
-    """Sort the namespaces; those of which nothing is to be said may be missing."""
+    """Sort the namespaces, given by their labels."""
     key, value = KUPID_EXCLUDED
     excluded = {*EXCLUDED_NAMESPACES, own}
     ours = {

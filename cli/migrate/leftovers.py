@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import (
     API_SERVICES,
@@ -24,34 +24,16 @@ from harbourmaster.cli.installed import (
 from harbourmaster.cli.live.kinds import decode_binding
 from harbourmaster.cli.live.reader import together
 from harbourmaster.cli.live.webhooks import decode_api_service
-from harbourmaster.cli.migrate.legacy import (
-    role_of,
-    system_of,
-    system_of_namespace,
-)
-from harbourmaster.cli.migrate.model import (
-    KEPTN,
-    Leftover,
-    OldNamespace,
-    Ref,
-    Release,
-    Service,
-)
+from harbourmaster.cli.migrate.legacy import role_of, system_of, system_of_namespace
+from harbourmaster.cli.migrate.model import KEPTN, Leftover, OldNamespace, Ref, Release, Service
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from harbourmaster.api.metadata import Metadata
-    from harbourmaster.api.resources import (
-        Resource,
-    )
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.migrate.model import (
-        Definition,
-        System,
-    )
-
-T = TypeVar("T")
+    from harbourmaster.cli.migrate.model import Definition, System
 
 _IN_NAMESPACE: Final = (
     DISRUPTION_BUDGETS,
@@ -122,10 +104,10 @@ class Leftovers:
                 found.append(Release(namespace, name, system))
         return found
 
-    async def kept(self, name: str, kinds: list[Resource]) -> OldNamespace:
+    async def kept(self, name: str, system: System, kinds: list[Resource]) -> OldNamespace:
         """A namespace made for them, and what of others' it holds."""
         keeps = await self._live.attempt(self._held(name, kinds), ["what could not be listed"])
-        return OldNamespace(name, system_of_namespace(name) or KEPTN, tuple(keeps))
+        return OldNamespace(name, system, tuple(keeps))
 
     async def _held(self, namespace: str, kinds: list[Resource]) -> list[str]:
         held = [

@@ -11,9 +11,8 @@ from harbourmaster.cli.migrate.model import KEPTN, KUPID
 from harbourmaster.gates.metadata import OPT_IN_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from harbourmaster.api.metadata import Metadata
+    from harbourmaster.cli.live.webhooks import Configuration
     from harbourmaster.cli.migrate.model import System
 
 SCHEDULER: Final = "keptn-scheduler"
@@ -79,12 +78,14 @@ _PART_OF: Final = "app.kubernetes.io/part-of"
 _CONTROL_PLANE: Final = "control-plane"
 
 
-def system_of_webhooks(name: str, entries: Iterable[str], services: Iterable[str]) -> System | None:
+def system_of_webhooks(configuration: Configuration) -> System | None:
     """Whose a webhook configuration is, by its name and those of its entries and Services.
 
     On a Gardener seed our own Service has kupid's name, so that our own entries don't count.
     """
-    entries, services = tuple(entries), frozenset(services)
+    name = configuration.metadata.name
+    entries = [entry.name for entry in configuration.entries]
+    services = {service for _, service in configuration.services}
     if any(entry.endswith(_OUR_WEBHOOKS) for entry in entries):
         return None
     if (

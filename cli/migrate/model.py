@@ -39,6 +39,9 @@ class Service(Struct, frozen=True, order=True):
     name: str
     answers: bool | None = None
 
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 class Registration(Struct, frozen=True):
     """A webhook configuration of theirs."""
@@ -77,6 +80,11 @@ class Definition(Struct, frozen=True):
     """Whether a ManagedResource of Gardener's made it."""
     is_kept: bool = False
     """Whether it is marked to outlive its ManagedResource."""
+
+    @property
+    def ref(self) -> Ref:
+        """The definition itself."""
+        return Ref("crd", self.name)
 
     @property
     def is_converted(self) -> bool:
@@ -122,6 +130,11 @@ class OldNamespace(Struct, frozen=True):
     system: System
     keeps: tuple[str, ...] = ()
 
+    @property
+    def ref(self) -> Ref:
+        """The namespace itself."""
+        return Ref("namespace", self.name)
+
 
 class Policy(Struct, frozen=True):
     """A stored policy that something is to be said about."""
@@ -150,6 +163,11 @@ class StuckPod(Struct, frozen=True):
     """Whether its scheduler, or our controller, has told it of its checks."""
     failure: str = ""
     """Its check that failed, or why that is unknown: no command may let it go."""
+
+    @property
+    def ref(self) -> Ref:
+        """The pod itself."""
+        return Ref("pod", self.name, self.namespace)
 
 
 class Ours(Struct, frozen=True):
@@ -281,7 +299,7 @@ class Step(Struct, frozen=True):
     code: str
     title: str
     why: str
-    commands: tuple[Command, ...]
+    commands: tuple[Command, ...] = ()
 
 
 def kubectl(*arguments: str, namespace: str = "", output: str = "") -> Command:
@@ -295,3 +313,8 @@ def delete(ref: Ref, *options: str) -> Command:
     return kubectl(
         "delete", ref.kind, ref.name, "--ignore-not-found", *options, namespace=ref.namespace
     )
+
+
+def title(system: System | None) -> str:
+    """What people call a system."""
+    return "kupid" if system == KUPID else "Keptn"

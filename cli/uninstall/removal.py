@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch
-from harbourmaster.api.resources import (
-    API_SERVICES,
-    DEFINITIONS,
-    NAMESPACES,
-    SERVICES,
-)
+from harbourmaster.api.resources import API_SERVICES, DEFINITIONS, NAMESPACES, SERVICES
 from harbourmaster.cli.batches import for_each, many, shown
 from harbourmaster.cli.installed import (
     CLUSTER_WIDE,
@@ -43,7 +38,7 @@ from harbourmaster.cli.live.webhooks import (
     decode_definition,
 )
 from harbourmaster.cli.migrate.legacy import system_of_group, system_of_webhooks
-from harbourmaster.cli.migrate.model import KUPID
+from harbourmaster.cli.migrate.model import title
 from harbourmaster.gates.gate import SCHEDULER_NAME
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError, UnreachableError
 
@@ -194,14 +189,7 @@ class Removal:
 
     async def systems(self) -> frozenset[System]:
         """Whose webhook configurations stand beside ours."""
-        found = {
-            system_of_webhooks(
-                one.metadata.name,
-                [each.name for each in one.entries],
-                [name for _, name in one.services],
-            )
-            for _, one in await self._configurations()
-        }
+        found = {system_of_webhooks(one) for _, one in await self._configurations()}
         return frozenset(system for system in found if system is not None)
 
     async def kind(self, resource: Resource) -> str:
@@ -230,7 +218,7 @@ class Removal:
         used = [one for one in found if _system_of(one) in systems]
         found = [one for one in found if one not in used]
         self.left += [
-            f"definition {one.name}: {_title(_system_of(one))} is registered and uses it"
+            f"definition {one.name}: {title(_system_of(one))} is registered and uses it"
             for one in used
         ]
         deleted = await self.delete(DEFINITIONS, found)
@@ -374,7 +362,3 @@ class Removal:
 
 def _system_of(definition: Metadata) -> System | None:
     return system_of_group(definition.name.partition(".")[2])
-
-
-def _title(system: System | None) -> str:
-    return "kupid" if system == KUPID else "Keptn"

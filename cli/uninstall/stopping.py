@@ -13,11 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.api.resources import (
-    DEPLOYMENTS,
-    LEASES,
-    PODS,
-)
+from harbourmaster.api.resources import DEPLOYMENTS, LEASES, PODS
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.installed import (
     CLUSTER_ROLE_BINDINGS,

@@ -10,13 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.resources import (
-    CLUSTER_POLICIES,
-    DISRUPTION_BUDGETS,
-    NODES,
-    PODS,
-    POLICIES,
-)
+from harbourmaster.api.resources import CLUSTER_POLICIES, DISRUPTION_BUDGETS, NODES, PODS, POLICIES
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.live.kinds import metadata_in

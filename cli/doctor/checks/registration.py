@@ -14,14 +14,7 @@ from harbourmaster.controller.namespaces import ANNOTATED, ANNOTATION
 from harbourmaster.controller.registry import LIFECYCLE, NAMESPACES, REGISTRATION
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.registration.break_glass import is_open, opened, standing
-from harbourmaster.registration.desired import (
-    ENABLED,
-    GATED_PODS,
-    GATES_LABEL,
-    NAME,
-    Home,
-    desired,
-)
+from harbourmaster.registration.desired import ENABLED, GATED_PODS, GATES_LABEL, NAME, Home, desired
 from harbourmaster.registration.drift import compare
 
 if TYPE_CHECKING:
