@@ -9,11 +9,11 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from harbourmaster.playground import api, manifests
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.group import Group, living
+from harbourmaster.playground.group import Group, Started, living
 from harbourmaster.playground.kubelet import Duties, write_duties
 from harbourmaster.playground.ports import free_ports
 from harbourmaster.playground.registration import CONFIGURATIONS, Trial, missing
@@ -34,7 +34,7 @@ GRACE_SECONDS = 5.0
 ROLES: tuple[Role, ...] = ("controller", "webhook")
 
 
-class Installation:
+class Installation(Started):
     """The controllers, the webhooks and a kubelet for them; methods block until it is so.
 
     ``service_port`` is where the API server finds the webhooks: a balancer's, by default the
@@ -82,13 +82,6 @@ class Installation:
     def controllers(self) -> list[Workload]:
         """The controllers, with the ports of each."""
         return [one for one in self.workloads.values() if one.role == "controller"]
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Install the manifests, start all, and wait for an answered review; or leave nothing."""
