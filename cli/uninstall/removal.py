@@ -29,7 +29,7 @@ from harbourmaster.cli.installed import (
     is_ours,
     is_ours_by_name,
 )
-from harbourmaster.cli.live.cluster import collect, count, greet, metadata_of, remaining, say
+from harbourmaster.cli.live.cluster import collect, count, greet, remaining, say
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.webhooks import (
@@ -203,8 +203,20 @@ class Removal:
         """What of a kind is ours."""
         namespace = self.options.namespace if resource.namespaced else None
         test = is_ours if resource.namespaced else is_ours_by_name
-        objects = await metadata_of(self.client, resource, namespace=namespace)
-        return [one for one in objects if test(one)]
+        return [one for one in await self.metadata(resource, namespace) if test(one)]
+
+    async def metadata(
+        self, resource: Resource, namespace: str | None = None, label_selector: str = ""
+    ) -> list[Metadata]:
+        """The metadata of every object."""
+        return await collect(
+            self.client,
+            resource,
+            metadata_in,
+            namespace=namespace,
+            label_selector=label_selector,
+            metadata_only=True,
+        )
 
     async def definitions(self) -> str:
         """Delete the CRDs if that is wanted, else say what they hold."""
@@ -309,9 +321,7 @@ class Removal:
         others = []
         for resource in HELD_BY_USERS:
             try:
-                others += foreign(
-                    resource, await metadata_of(self.client, resource, namespace=name)
-                )
+                others += foreign(resource, await self.metadata(resource, name))
             except NotFoundError:
                 continue
         if others:

@@ -24,7 +24,7 @@ from harbourmaster.cli.installed import (
     ROLE_BINDINGS,
     is_ours_by_name,
 )
-from harbourmaster.cli.live.cluster import collect, metadata_of, remaining
+from harbourmaster.cli.live.cluster import collect, remaining
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import decode_binding, metadata_in
 from harbourmaster.kube.errors import ApiError, GoneError, NotFoundError, UnreachableError
@@ -106,12 +106,10 @@ class Stopping:
         )
 
     async def _delete_deployment(self) -> str:
-        found = await metadata_of(
-            self._client, DEPLOYMENTS, namespace=self._namespace, label_selector=SELECTOR
-        )
-        pods = await metadata_of(
-            self._client, PODS, namespace=self._namespace, label_selector=SELECTOR
-        )
+        found, pods = [
+            await self._removal.metadata(each, self._namespace, SELECTOR)
+            for each in (DEPLOYMENTS, PODS)
+        ]
         deleted = await self._removal.delete(DEPLOYMENTS, found, propagation="Background")
         told = [self._removal.deleted(deleted)] if deleted else []
         if pods and not self._removal.options.dry_run:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import NAMESPACES, NODES, PODS
 from harbourmaster.cli.batches import for_each, many, shown
-from harbourmaster.cli.live.cluster import collect, metadata_of
+from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.migrate.model import KEPTN
 from harbourmaster.cli.uninstall.releasing import (
     MIRRORED,
@@ -21,7 +21,6 @@ from harbourmaster.cli.uninstall.releasing import (
     reserved_node,
     scheduled_pod,
     ungate,
-    unlabel,
     without_our_finalizers,
 )
 from harbourmaster.cli.uninstall.removal import NOTHING
@@ -150,13 +149,12 @@ class Undoing:
 
     async def labels(self) -> str:
         """Take our label off the namespaces; Keptn's annotation is the user's and stays."""
+        patch = MergePatch({"metadata": {"labels": {MIRRORED: None}}})
 
         async def one(metadata: Metadata) -> None:
-            await self._if_there(
-                self._client.patch(NAMESPACES, metadata.name, MergePatch(unlabel(MIRRORED)))
-            )
+            await self._if_there(self._client.patch(NAMESPACES, metadata.name, patch))
 
-        found = await metadata_of(self._client, NAMESPACES, label_selector=MIRRORED)
+        found = await self._removal.metadata(NAMESPACES, label_selector=MIRRORED)
         done = await self._each(found, one, "labels")
         return f"{self._removal.would('clear', 'cleared')} {many(done, 'namespace')}"
 
@@ -181,7 +179,7 @@ class Undoing:
                 self._client.patch(resource, metadata.name, patch, metadata.namespace or None)
             )
 
-        found = [one for one in await metadata_of(self._client, resource) if our_finalizers(one)]
+        found = [one for one in await self._removal.metadata(resource) if our_finalizers(one)]
         if not found:
             return NOTHING
         done = await self._each(found, one, "finalizers")

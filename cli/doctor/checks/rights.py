@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from harbourmaster.api.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
+from harbourmaster.cli.batches import shown
 from harbourmaster.cli.diagnosis import fault, note, unseen
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.reader import together
@@ -83,7 +84,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     """Permissions that our accounts lack, and those that the caller lacks to read all of it."""
     lacking = await own_lacks(live)
     if lacking:
-        text = f"missing permission to {_listed(lacking)}: some of this could not be read"
+        text = f"missing permission to {shown(lacking, _SHOWN)}: some of this could not be read"
         name = (await live.caller()).name or "you"
         yield note(name, text, "ask for these permissions")
     wanted = sorted(required(await live.known_settings(), live.namespace))
@@ -110,7 +111,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         lacks = [str(right) for right in refused if right.account == account]
         remedy = "apply the roles and bindings again: make deploy IMG=..., or your overlay"
         subject = f"ServiceAccount {account}"
-        yield fault(subject, f"lacks permission to {_listed(lacks)}", remedy)
+        yield fault(subject, f"lacks permission to {shown(lacks, _SHOWN)}", remedy)
 
 
 async def own_lacks(live: Installation) -> list[str]:
@@ -153,11 +154,6 @@ async def _may(live: Installation, right: Right) -> bool:
 def _place(namespace: str, ours: str) -> str:
     """The namespace that a manifest means."""
     return ours if namespace == DEFAULT_NAMESPACE else namespace
-
-
-def _listed(lacks: list[str]) -> str:
-    more = len(lacks) - _SHOWN
-    return ", ".join(lacks[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def required(settings: ControllerSettings, namespace: str) -> set[Right]:
