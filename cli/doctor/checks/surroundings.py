@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import Resource
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.diagnosis import fault, note, unseen, warning
-from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
+from harbourmaster.cli.installed import CONTROLLER, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.migrate.findings import findings as judge
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
 
-NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 OLDEST: Final = ServerVersion(1, 25)
 GATES: Final = ServerVersion(1, 27)
 _SKEW: Final = 30.0
