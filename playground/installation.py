@@ -87,15 +87,15 @@ class Installation(Started):
         """Install the manifests, start all, and wait for an answered review; or leave nothing."""
         self._claim()
         try:
-            with self._step("manifests: kinds, service accounts, roles, service"):
+            with step("manifests: kinds, service accounts, roles, service", self._progress):
                 self.install()
             self.start_kubelet()
-            with self._step("processes started: " + ", ".join(self.workloads)):
+            with step("processes started: " + ", ".join(self.workloads), self._progress):
                 for name in self.workloads:
                     self.launch(name)
-            with self._step("processes ready"):
+            with step("processes ready", self._progress):
                 self.await_ready()
-            with self._step("webhook configurations, and a pod's review answered"):
+            with step("webhook configurations, and a pod's review answered", self._progress):
                 self.await_answer()
         except BaseException:
             self.stop()
@@ -210,11 +210,6 @@ class Installation(Started):
         self.files.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Tokens of an earlier start are signed by a key that is gone.
         shutil.rmtree(self.files.pods, ignore_errors=True)
-
-    @contextmanager
-    def _step(self, what: str) -> Iterator[None]:
-        with step(what, self._progress):
-            yield
 
 
 @contextmanager
