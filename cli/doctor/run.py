@@ -27,7 +27,8 @@ from harbourmaster.cli.live.cluster import (
     run_with_client,
 )
 from harbourmaster.cli.live.installation import Installation
-from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
+from harbourmaster.cli.live.reader import raise_unusable
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.webhook.canary import our_version
 
 if TYPE_CHECKING:
@@ -99,9 +100,8 @@ async def _first(installation: Installation) -> Finding | None:
     """The one finding where nothing of ours is there."""
     try:
         lacking = await own_lacks(installation)
-    except (UnreachableError, UnauthorizedError):
-        raise
-    except ApiError:
+    except ApiError as error:
+        raise_unusable(error)
         lacking = []
     if len(lacking) >= len(OWN):
         name = (await installation.caller()).name or "you"
@@ -112,11 +112,12 @@ async def _first(installation: Installation) -> Finding | None:
         )
     try:
         return await absent(installation)
-    except (UnreachableError, UnauthorizedError):
-        raise
-    except (ApiError, msgspec.MsgspecError):
-        # The checks say what it is, each by itself.
-        return None
+    except ApiError as error:
+        raise_unusable(error)
+    except msgspec.MsgspecError:
+        pass
+    # The checks say what it is, each by itself.
+    return None
 
 
 def lines(report: Report) -> list[str]:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.arguments import Commands
 
-"""Characters of a reason: it stands in an annotation and in an event."""
 _EXAMPLES: Final = """examples:
   harbourmaster gate list
   harbourmaster gate list -n shop --output json
