@@ -35,14 +35,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.rescheduling.model import Criteria
 from harbourmaster.webhook.canary import our_version
-from helpers.broken_installations import (
-    GATED,
-    POD,
-    addon,
-    flags,
-    leaf,
-    settings_file,
-)
+from helpers.broken_installations import GATED, POD, addon, flags, leaf, settings_file
 from helpers.examined import (
     CONTROLLER,
     HOME,

@@ -15,18 +15,7 @@ from harbourmaster.cli.main import main
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
 from helpers.fake_api import FakeApi
-from helpers.gated import (
-    CHECKED,
-    FAILED,
-    GATE,
-    PROD,
-    REMOVED,
-    gates,
-    keptn,
-    owned,
-    pod,
-    put,
-)
+from helpers.gated import CHECKED, FAILED, GATE, PROD, REMOVED, gates, keptn, owned, pod, put
 
 NOW = datetime.fromisoformat("2026-03-01T12:30:00Z")
 REASON = "incident 4711"

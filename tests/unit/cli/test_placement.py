@@ -58,13 +58,6 @@ def test_lines_that_are_no_cases_are_answered_and_counted(run, action):
     assert all("\n" not in each["error"] for each in found)
 
 
-def test_a_file_is_read(tmp_path, capsysbinary):
-    path = tmp_path / "cases.jsonl"
-    path.write_text(json.dumps(expression("label", "a=b")))
-    assert main(["placement", "parse", str(path)]) == 0
-    assert b'"a is b"' in capsysbinary.readouterr().out
-
-
 def test_a_file_that_is_not_there_is_told(capsys, tmp_path):
     assert main(["placement", "decide", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

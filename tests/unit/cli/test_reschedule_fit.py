@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import subprocess
 import sys
@@ -167,13 +166,6 @@ def test_a_file_is_answered_and_a_bad_line_does_not_end_it(tmp_path, capsysbinar
         {"id": None, "error": "JSON is malformed: invalid character (byte 0)"},
         {"id": "a", "fits": True, "reasons": []},
     ]
-
-
-def test_standard_input_is_read(monkeypatch, capsysbinary):
-    given = io.BytesIO(json.dumps(line("a")).encode())
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given))
-    assert run("-") == 0
-    assert json.loads(capsysbinary.readouterr().out)["fits"] is True
 
 
 def test_it_needs_no_server_and_no_client():

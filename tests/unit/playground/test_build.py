@@ -117,20 +117,11 @@ def test_a_second_call_builds_nothing(environment):
     assert builds(environment) == len(TARGETS)
 
 
-def test_two_callers_at_once_build_once(environment):
-    barrier = threading.Barrier(2)
-    folders = []
-
-    def call():
-        barrier.wait()
-        folders.append(ensure_binaries(environment=environment, progress=lambda _: None))
-
-    threads = [threading.Thread(target=call) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert folders[0] == folders[1]
+def test_two_callers_at_once_build_once(environment, twice_at_once):
+    first, second = twice_at_once(
+        lambda: ensure_binaries(environment=environment, progress=lambda _: None)
+    )
+    assert first == second
     assert builds(environment) == len(TARGETS)
 
 
