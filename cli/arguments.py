@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESPACE: Final = "harbourmaster-system"
 LONGEST_REASON: Final = 512
-"""Characters of a reason: it stands in an annotation and in an event."""
+"""Characters of a reason, which is stored in an annotation and in an event."""
 
 
 def add_command(  # noqa: PLR0913 - what a command has

@@ -1,4 +1,4 @@
-"""The same with many objects, a few at a time, and how many are told in few words."""
+"""Work on many objects a few at a time, and short texts for many names."""
 
 from __future__ import annotations
 

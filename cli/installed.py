@@ -1,4 +1,4 @@
-"""What Harbourmaster has in a cluster: the kinds, in the order in which they go, and whose is what.
+"""The kinds of objects that Harbourmaster has in a cluster, in the order of their removal.
 
 An object is ours by label inside our namespace. Outside, where others may call theirs anything, it
 needs a name of ours as well.

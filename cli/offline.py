@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Difference(Struct, frozen=True):
-    """A recorded case that would be answered otherwise now; None is not an answer."""
+    """A recorded case whose answer has changed; None is no answer."""
 
     id: Any
     recorded: Raw | None
@@ -69,7 +69,7 @@ def _check(stream: BinaryIO, arguments: Arguments) -> int:
 
     wrong = print_lines(compared(cases(), arguments.settings), Failure, Difference)
     if not count:
-        # What checks nothing must not pass for what is fine.
+        # A check of nothing must not succeed.
         print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)
         return 1
     print(f"{count - wrong} of {count} answered as recorded", file=sys.stderr)
@@ -86,7 +86,7 @@ def replayed(
 
 
 def replay_case(line: bytes, settings: AdmissionSettings = DEFAULTS) -> Result | Failure:
-    """Answer one case, or say why it is none; ``settings`` are for a case without its own."""
+    """Answer one case, or say why it is invalid; ``settings`` are for a case without its own."""
     case = read_case(line)
     return case if isinstance(case, Failure) else answer_case(case, settings)
 

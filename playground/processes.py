@@ -31,7 +31,7 @@ _SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="playground-spawner")
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A process as it stands in its file; ``identity`` tells it from a later namesake.
+    """A process as it is recorded in a file; ``identity`` tells it from a later one with its pid.
 
     ``ready`` is the URL that answers 200 when the process is ready, ``ports`` are others of its.
     """

@@ -1,7 +1,7 @@
 """``harbourmaster doctor``: checks all of an installation at once, and says what to do.
 
-It only reads, and tries what it tries by dry runs. It uses the caller's permissions, and needs
-nothing of ours to run in the cluster.
+It only reads, and tries objects by dry runs. It uses the caller's permissions, and works if nothing
+of Harbourmaster runs in the cluster.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Report(Struct, frozen=True):
     version: str
     """Of the command."""
     findings: tuple[Finding, ...]
-    """The gravest first; a check without any other has one that is ok."""
+    """The most severe first; a check that finds nothing has one that is ok."""
 
 
 class NoPermissionError(Exception):
@@ -97,7 +97,7 @@ async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -
 
 
 async def _first(installation: Installation) -> Finding | None:
-    """The one finding where nothing of ours is there."""
+    """The only finding if Harbourmaster is not installed; None if it is."""
     try:
         lacking = await own_lacks(installation)
     except ApiError as error:

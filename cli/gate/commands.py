@@ -1,4 +1,4 @@
-"""The arguments of ``harbourmaster gate``; what it does stands in ``harbourmaster.cli.gate``."""
+"""The arguments of ``harbourmaster gate``; what it does is imported when it is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objects of a cluster come to: whose they are, and what is to be said of them. Pure.
+"""What the objects of a cluster mean for a migration. Pure functions.
 
 kupid leaves alone the namespaces labelled ``role=kube-system``, Harbourmaster some by their names
 (kupid-spec 6.6, decision D6): a policy may reach other namespaces than before.
@@ -65,7 +65,7 @@ _decoder: Final = msgspec.json.Decoder(StoredPolicy)
 def registration_of(
     kind: str, one: Configuration, system: System, answers: Mapping[tuple[str, str], bool | None]
 ) -> Registration:
-    """What a configuration of theirs comes to."""
+    """A webhook configuration of theirs, projected."""
     closed = [entry for entry in one.entries if entry.failure_policy == "Fail"]
     asked = closed or one.entries
     called = {service for entry in asked if (service := entry.service)}
@@ -82,7 +82,7 @@ def registration_of(
 def definition_of(
     one: StoredDefinition, objects: int | None, converter: Service | None
 ) -> Definition:
-    """What a CRD of theirs comes to; ``converter`` is None for ours."""
+    """A CRD of theirs, projected; ``converter`` is None if Harbourmaster converts."""
     metadata = one.metadata
     return Definition(
         name=metadata.name,
@@ -141,12 +141,12 @@ def with_failure(
 
 
 def _unknown(why: str) -> str:
-    """What is said of a pod whose checks cannot be looked up."""
+    """The text for a pod whose checks cannot be looked up."""
     return f"whether its check failed is unknown: {why}"
 
 
 def _failure_of(version: WorkloadVersion | None, app: AppVersion | None) -> str:
-    """What is said of a pod of this version whose check, or its app's, failed; empty for none."""
+    """The text for a pod of this version whose check, or its app's, failed; empty for none."""
     if version is None:
         return ""
     wait = wait_of(version, "")
@@ -159,7 +159,7 @@ def _failure_of(version: WorkloadVersion | None, app: AppVersion | None) -> str:
 
 
 class Reach(Struct, frozen=True):
-    """The namespaces that either of the two leaves alone, with their labels."""
+    """The namespaces that only one of the two excludes, with their labels."""
 
     only_ours: Mapping[str, Mapping[str, str]] = {}
     """Excluded by Harbourmaster and not by kupid."""
@@ -168,7 +168,7 @@ class Reach(Struct, frozen=True):
 
 
 def reach_of(namespaces: Mapping[str, Mapping[str, str]], own: str) -> Reach:
-    """Sort the namespaces, given by their labels."""
+    """Sort the namespaces, given with their labels; ``own`` is Harbourmaster's."""
     key, value = KUPID_EXCLUDED
     excluded = {*EXCLUDED_NAMESPACES, own}
     ours = {
@@ -185,7 +185,7 @@ def reach_of(namespaces: Mapping[str, Mapping[str, str]], own: str) -> Reach:
 
 
 def judge(raw: bytes | msgspec.Raw, kind: str, reach: Reach) -> Policy | None:
-    """What is to be said about a policy; None for nothing."""
+    """What to report about a policy; None for nothing."""
     metadata = metadata_in(raw)
     ref = Ref(_PLURALS[kind], metadata.name, "" if kind == CLUSTER_POLICY else metadata.namespace)
     try:

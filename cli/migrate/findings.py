@@ -1,4 +1,4 @@
-"""What kupid and Keptn leave, told one by one: a pure function of what was observed.
+"""The findings about what kupid and Keptn leave: a pure function of what was observed.
 
 Facts: kupid-spec 6.6-6.8, 8 and 9; keptn-spec 1.4, 2, 6, 7 and 8.
 """
@@ -73,12 +73,12 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "config/crd is deploy/crds, config/samples is deploy/samples",
     },
 }
-"""What is said of each code; codes are stable, for scripts."""
+"""The text of each code, by severity; codes are stable, for scripts."""
 _SEVERITY: Final = {code: severity for severity, texts in TEXTS.items() for code in texts}
 
 
 def findings(observed: Observed) -> tuple[Finding, ...]:
-    """Everything worth saying, the gravest first."""
+    """All findings, the most severe first."""
     found = (
         *_registrations(observed),
         *_definitions(observed),

@@ -55,7 +55,7 @@ class Leftovers:
         self._live = live
 
     async def found(self, places: Mapping[str, System], theirs: Collection[str]) -> list[Leftover]:
-        """What is theirs but Deployments and webhooks, in the order in which it goes."""
+        """Their objects except Deployments and webhooks, in the order of their removal."""
         looking = [
             self._api_services(),
             self._bindings(CLUSTER_ROLE_BINDINGS, theirs),
@@ -93,7 +93,7 @@ class Leftovers:
         ]
 
     async def releases(self, definitions: list[Definition]) -> list[Release]:
-        """The Helm releases that made their definitions, as far as Helm still knows of them."""
+        """The Helm releases that made their definitions, if Helm still has a record of them."""
         owners = {one.release: one.system for one in definitions if one.release}
         found = []
         for owner, system in sorted(owners.items()):
@@ -105,7 +105,7 @@ class Leftovers:
         return found
 
     async def kept(self, name: str, system: System, kinds: list[Resource]) -> OldNamespace:
-        """A namespace made for them, and what of others' it holds."""
+        """A namespace made for them, and which objects of others it contains."""
         keeps = await self._live.attempt(self._held(name, kinds), ["what could not be listed"])
         return OldNamespace(name, system, tuple(keeps))
 

@@ -1,4 +1,4 @@
-"""What ``harbourmaster migrate`` sees of a cluster and what it says: plain data, no I/O."""
+"""What ``harbourmaster migrate`` observes in a cluster and reports: plain data, no I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KUPID: Final = "kupid"
 KEPTN: Final = "keptn"
 System: TypeAlias = Literal["kupid", "keptn"]
 Severity: TypeAlias = Literal["blocking", "danger", "change", "remains"]
-"""Stops pods now; could destroy or lose something; behaves differently; harmless leftovers."""
+"""Blocks pods now; may destroy or lose something; behaves differently; harmless leftovers."""
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("blocking", "danger", "change", "remains")
 PODS_SHOWN: Final = 20
@@ -181,11 +181,11 @@ class Ours(Struct, frozen=True):
     is_beside_keptn: bool = False
     """Whether its controller leaves Keptn's work to Keptn for now."""
     is_led: bool = False
-    """Whether its controller leads, be it in the cluster or not."""
+    """Whether its controller leads, in the cluster or outside."""
 
     @property
     def is_at_work(self) -> bool:
-        """Whether any of its processes is."""
+        """Whether any of its processes runs."""
         return self.is_ready or self.is_led
 
     @property

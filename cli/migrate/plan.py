@@ -162,12 +162,12 @@ def _keep(observed: Observed) -> list[Command]:
 
 
 def _adopts_at_once(observed: Observed) -> bool:
-    """Whether nobody converts what we, who are there, would convert if it were led to us."""
+    """Whether some kind is converted by nobody although Harbourmaster is here to do it."""
     return observed.serves and any(one.is_unconverted for one in observed.definitions)
 
 
 def _target(observed: Observed) -> str:
-    """How we are installed: two that do Keptn's work would do all of it twice."""
+    """The make target that installs us; a running Keptn keeps its work, or all is done twice."""
     if observed.has_operator:
         return _BESIDE_KEPTN
     certmanager = any(one.of_certmanager and one.system == KUPID for one in observed.registrations)
@@ -208,7 +208,7 @@ def _silence(observed: Observed, definitions: list[Definition]) -> list[Command]
 
 
 def _stop(observed: Observed) -> list[Command]:
-    """Whoever restores goes before what it restores; a starting kupid registers itself again."""
+    """What restores an object goes before the object; kupid registers itself when it starts."""
     # The operators first: the scheduler serves their pods until they are released.
     workloads = sorted(observed.workloads, key=lambda one: one.role == "scheduler")
     return [
@@ -234,7 +234,7 @@ def _take_over(observed: Observed) -> list[Command]:
 
 
 def _free(observed: Observed) -> list[Command]:
-    """Those for Keptn's scheduler, which has been stopped; a gate is ours to judge by now."""
+    """Release pods of Keptn's scheduler, which is stopped; gates are Harbourmaster's by then."""
     commands = []
     for pod in observed.pods:
         if pod.gate is None and not pod.failure:
@@ -247,7 +247,7 @@ def _free(observed: Observed) -> list[Command]:
 
 
 def _remove(observed: Observed, before: list[Command]) -> list[Command]:
-    """What is not led to us by then, by the commands before."""
+    """Delete leftovers, but for APIServices that ``before`` directs to us."""
     installs = {one.arguments[1:] for one in before if one.arguments[0] == "make"}
     taken_over = _METRICS_APIS if installs - {(_BESIDE_KEPTN,)} else frozenset()
     leftovers = [one for one in observed.leftovers if one.ref not in taken_over]
@@ -257,30 +257,30 @@ def _remove(observed: Observed, before: list[Command]) -> list[Command]:
 
 
 def corrected(policy: Policy) -> Command:
-    """What lets somebody correct a policy."""
+    """The command that opens a policy in an editor."""
     return kubectl("edit", policy.ref.kind, policy.ref.name, namespace=policy.ref.namespace)
 
 
 def forgotten(release: Release) -> Command:
-    """What makes Helm forget a release without touching what it installed."""
+    """The command that makes Helm forget a release without touching what it installed."""
     return kubectl(
         "delete", "secret", "-l", f"owner=helm,name={release.name}", namespace=release.namespace
     )
 
 
 def kept(definition: Definition) -> Command:
-    """What makes Gardener leave a definition alone when its ManagedResource goes."""
+    """The command that has Gardener keep a definition when its ManagedResource is deleted."""
     return kubectl("annotate", "crd", definition.name, f"{KEEP_OBJECT}=true", "--overwrite")
 
 
 def conversion_off(definition: Definition) -> Command:
-    """What makes the API server convert by itself: it changes apiVersion, and nothing else."""
+    """The command that has the API server convert by itself: it changes only apiVersion."""
     value = '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
     return kubectl("patch", "crd", definition.name, "--type=merge", "-p", value)
 
 
 def released(pod: StuckPod) -> Command:
-    """What lets a pod go: its gate is removed if it stands where it stood; or it is deleted."""
+    """The command that releases a pod: remove its gate if it has not moved, or delete the pod."""
     if pod.gate is None:
         return delete(pod.ref)
     at = f"/spec/schedulingGates/{pod.gate}"

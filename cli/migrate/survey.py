@@ -212,7 +212,7 @@ class _Survey:
     async def _pods(
         self, settings: ControllerSettings | None
     ) -> tuple[list[StuckPod], list[StuckPod]]:
-        """Those behind the gate, and those that wait for Keptn's scheduler, and not for ours."""
+        """The pods behind the gate, and those that wait for Keptn's scheduler rather than ours."""
         found = await self._live.listed(PODS, stuck_pod, field_selector=_WAITING)
         is_ours = settings is not None and settings.scheduler.of_pods == SCHEDULER
         return (
@@ -227,7 +227,7 @@ class _Survey:
     async def _judged(
         self, pods: list[StuckPod], stored: list[StoredDefinition]
     ) -> tuple[StuckPod, ...]:
-        """The same with their checks that failed."""
+        """The same pods with their failed checks."""
         names = {
             f"{pod.namespace}/{names_of_pod(pod.workload).version}" for pod in pods if pod.workload
         }
@@ -267,7 +267,7 @@ class _Survey:
         return tuple(with_failure(pod, found, unreadable) for pod in pods)
 
     async def _settings(self) -> ControllerSettings | None:
-        """Those of our controller; None where they are not known."""
+        """The settings of our controller; None if they are unknown."""
         try:
             return await self._live.controller_settings()
         except UnknownSettingsError as error:
@@ -289,7 +289,7 @@ class _Survey:
                 for one in mutating
             ),
             is_beside_keptn=settings is not None and LIFECYCLE not in settings.controllers,
-            # Where it cannot be told, no pod is let go that somebody may yet judge.
+            # If this is unknown, no pod is released that a controller may still check.
             is_led=await live.attempt(live.is_led(), default=True),
         )
 

@@ -1,6 +1,6 @@
-"""Objects of Krake's as objects of placement (krake-spec 1, 7.1): pure.
+"""Converts Krake's objects to objects of placement (krake-spec 1, 7.1): pure.
 
-What has no meaning here is left out and told of; what would mean something else is refused.
+What has no meaning here is left out with a note; what would mean something else is refused.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Source(Struct, frozen=True):
 
 
 class Taken(Struct, frozen=True):
-    """What became of an object, and what its owner must know, one line each."""
+    """The result for an object, and notes for its owner, one line each."""
 
     source: Source
     objects: tuple[dict[str, Any], ...]
@@ -70,7 +70,7 @@ class Taken(Struct, frozen=True):
 
 
 class _Taking:
-    """One object on its way."""
+    """One object while it is converted."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -83,13 +83,13 @@ class _Taking:
         self.notes.append(f"{self.source}: {text}")
 
     def left_out(self, *fields: str, why: str = "has no meaning here") -> None:
-        """Tell of fields that say something and are not taken over."""
+        """Note fields that are set and not taken over."""
         for field in fields:
             if self.spec.get(field) not in (None, "", [], {}, False):
                 self.note(f"spec.{field} {why}: left out")
 
     def named(self, old: object, at: str, make: Callable[[str], str]) -> str:
-        """A name made legal. Raises RefusedError where there is none."""
+        """A legal form of a name. Raises RefusedError if it has none."""
         if not isinstance(old, str) or not old:
             raise RefusedError(f"{at} is missing")
         name = make(old)
@@ -148,7 +148,7 @@ class _Taking:
 
 
 def source_of(value: Fields) -> Source:
-    """Which object it is. Raises RefusedError for what is none of Krake's."""
+    """The object that a document describes. Raises RefusedError if it is not one of Krake's."""
     api, kind = value.get("api"), value.get("kind")
     if not isinstance(api, str) or not isinstance(kind, str):
         raise RefusedError("is not an object of Krake, which has an api and a kind")
@@ -167,7 +167,7 @@ def source_of(value: Fields) -> Source:
 
 
 def taken(source: Source, default_namespace: str) -> Taken:
-    """What an object is here. Raises RefusedError."""
+    """Convert an object. Raises RefusedError."""
     convert = _KINDS.get((source.api, source.kind))
     if convert is None:
         raise RefusedError(
@@ -337,7 +337,7 @@ _REFUSED: Final = {
 
 
 def _labels(found: object) -> dict[str, str]:
-    """Labels, whose keys and values stand in constraints: so none is changed."""
+    """The labels, unchanged, since constraints name their keys and values."""
     labels = _fields(found, "metadata.labels")
     for key, value in labels.items():
         wrong = qualified_name(str(key)) or (

@@ -1,6 +1,6 @@
 """``harbourmaster placement new``: prints an object, and what it needs beside it, as YAML.
 
-The options are those of Krake's command line; names are made legal, and each that was is told of.
+The options are those of Krake's command line; names are made legal, with a note for each change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _New:
-    """One object in the making, and what was told of it."""
+    """One object while it is made, with its notes."""
 
     def __init__(self, arguments: Arguments, kind: str) -> None:
         self.arguments = arguments

@@ -1,4 +1,4 @@
-"""Objects of placement in the making, for ``placement new`` and ``import krake``."""
+"""Helpers for making objects of placement, for ``placement new`` and ``import krake``."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Removal:
                     missing_ok=True,
                 )
             except ConflictError:
-                # Made anew under the same name: the last look will find it.
+                # Recreated under the same name: the last look will find it.
                 return
             names.append(metadata.name)
 
@@ -157,7 +157,7 @@ class Removal:
         return deleted
 
     async def shared_configurations(self) -> list[str]:
-        """Those of others' with an entry that calls us."""
+        """Configurations of others with an entry that calls us."""
         services = await self._our_services()
         return [
             f"{kind} {one.metadata.name} of somebody else's calls our"
@@ -188,7 +188,7 @@ class Removal:
         return self._services
 
     async def systems(self) -> frozenset[System]:
-        """Whose webhook configurations stand beside ours."""
+        """The systems whose webhook configurations are registered too."""
         found = {system_of_webhooks(one) for _, one in await self._configurations()}
         return frozenset(system for system in found if system is not None)
 
@@ -200,7 +200,7 @@ class Removal:
         )
 
     async def found(self, resource: Resource) -> list[Metadata]:
-        """What of a kind is ours."""
+        """Our objects of a kind."""
         namespace = self.options.namespace if resource.namespaced else None
         test = is_ours if resource.namespaced else is_ours_by_name
         return [one for one in await self.metadata(resource, namespace) if test(one)]
@@ -267,7 +267,7 @@ class Removal:
         return total
 
     async def api_services(self) -> str:
-        """Delete the APIServices that lead to us: with nobody behind one no namespace can go."""
+        """Delete our APIServices: one that gets no answer blocks the deletion of namespaces."""
         return self.deleted(await self.delete(API_SERVICES, await self._our_api_services()))
 
     async def _our_api_services(self) -> list[Metadata]:
@@ -276,7 +276,7 @@ class Removal:
         return [one.metadata for one in found if one.client.called in services]
 
     async def address(self) -> str:
-        """Delete Keptn's address of metric values, where it leads to us and not to Keptn."""
+        """Delete the Service with Keptn's address of metric values, if it leads to us."""
         namespace, name = KEPTN_ADDRESS
         found = metadata_in(await self.client.get(SERVICES, name, namespace))
         return self.deleted(await self.delete(SERVICES, [found])) if is_ours(found) else NOTHING
@@ -360,7 +360,7 @@ class Removal:
         return found
 
     def deleted(self, names: list[str]) -> str:
-        """How a deletion is told."""
+        """The text for a deletion."""
         if not names:
             return NOTHING
         return f"{self.would('delete', 'deleted')} {shown(names)}"

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 HOLDER: Final = "harbourmaster uninstall"
 HELD_SECONDS: Final = 600
-"""How long nobody may lead: longer than an uninstall takes, and no longer than needed where one is
-broken off."""
+"""How long no controller may lead: longer than an uninstall takes, and not much longer in case one
+is interrupted."""
 QUIET_SECONDS: Final = 6.0
 """A leader looks at its Lease every 2.5 s at the latest, and a slow answer may take it 3 s more."""
 SELECTOR: Final = f"{NAME_LABEL}={NAME},{COMPONENT_LABEL}=controller"

@@ -1,4 +1,4 @@
-"""What surrounds us: who may reach the webhooks, versions, clocks, and leftovers of others."""
+"""The environment: who may reach the webhooks, versions, clocks, and leftovers of others."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ async def check_versions(live: Installation) -> AsyncIterator[Finding]:
 
 
 async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:
-    """What kupid and Keptn left, in short; ``migrate`` has it all."""
+    """A summary of what kupid and Keptn left; ``migrate`` lists all of it."""
     observed = await observe(live)
-    # Ours is here, be it outside of the cluster; whether it works is the other checks' matter. Pods
-    # at gates are its own then, and policies are no leftovers.
+    # Harbourmaster is installed, in the cluster or outside; other checks say whether it works. So
+    # gated pods belong to it, and policies are not leftovers.
     observed = replace(observed, ours=replace(observed.ours, is_ready=True))
     found = [one for one in judge(observed) if one.code not in {"paths", "old-versions"}]
     grave = [one for one in found if one.severity in _GRAVE][:_SHOWN]
