@@ -78,7 +78,7 @@ async def test_a_refused_token_is_one_line(api, tmp_path, capsys):
     assert err.count("\n") == 1
 
 
-async def test_nothing_goes_without_a_yes_where_nobody_can_be_asked(api, tmp_path, capsys):
+async def test_nothing_is_deleted_without_confirmation(api, tmp_path, capsys):
     put(api, "harbourmaster-webhook")
     given = arguments(kubeconfig(tmp_path, api.url))
     assert await asyncio.to_thread(uninstall.run, given) == 2
@@ -86,7 +86,7 @@ async def test_nothing_goes_without_a_yes_where_nobody_can_be_asked(api, tmp_pat
     assert [seen.method for seen in api.requests] == ["GET"]
 
 
-async def test_a_list_that_grew_too_old_is_begun_anew_without_repeats(api, client):
+async def test_a_list_that_expired_is_restarted_without_repeats(api, client):
     put(api, *(f"pod-{number:04}" for number in range(1100)))
     listed = client.list
     compacted = []

@@ -387,7 +387,7 @@ async def test_nodes_that_can_not_be_cleared_are_one_line(api, run, prepare, tex
     assert len(err.splitlines()) == 1
 
 
-async def test_an_event_that_may_not_be_told_is_no_failure(api, run):
+async def test_an_event_that_is_forbidden_is_no_failure(api, run):
     put(api, PODS, pod())
     api.forbid("create", EVENTS)
     code, out, err = await run("release", "prod/waiter-1", "--reason", REASON)

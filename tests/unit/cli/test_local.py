@@ -15,7 +15,7 @@ def parse():
     return lambda *arguments: parser.parse_args(["local", *arguments])
 
 
-def test_up_plays_two_nodes_and_keeps_no_audit_log_unless_told(parse):
+def test_up_simulates_two_nodes_and_keeps_no_audit_log_by_default(parse):
     given = parse("up", "--dir", "x")
     assert (given.action, given.dir, given.nodes, given.audit) == ("up", Path("x"), 2, False)
     assert (given.webhook_args, given.controller_args) == ([], [])

@@ -87,7 +87,7 @@ def entry(name, service=("shop", "quota"), policy_="Fail", resources=("pods",)):
         ("theirs", "vpod.kb.io", "webhook-service", None),
     ],
 )
-def test_whose_a_webhook_configuration_is(name, webhook, service, system):
+def test_the_system_of_a_webhook_configuration(name, webhook, service, system):
     stored = {"metadata": {"name": name}, "webhooks": [entry(webhook, ("shop", service))]}
     assert system_of_webhooks(decode_configuration(encode(stored))) == system
 
@@ -109,13 +109,13 @@ def test_what_a_deployment_is(found, role):
     assert role_of(found) == role
 
 
-def test_a_role_that_only_sounds_like_theirs_is_nobodys():
+def test_a_role_with_a_similar_name_is_not_theirs():
     assert system_of(metadata("team-kupid-policy-editor")) is None
     assert system_of(metadata("keptn-viewers")) is None
     assert system_of(metadata("gardener-extension-kupid-role")) == KUPID
 
 
-def test_what_is_ours_is_not_kupids_though_it_wears_its_labels():
+def test_our_objects_with_kupids_labels_are_not_kupids():
     ours = metadata(
         "gardener-extension-kupid", app="kupid", **{"app.kubernetes.io__name": "harbourmaster"}
     )
@@ -190,7 +190,7 @@ def test_what_a_definition_says_about_itself():
         ([{}], True),
     ],
 )
-def test_whether_somebody_answers(endpoints, ready):
+def test_whether_a_service_has_a_ready_endpoint(endpoints, ready):
     assert decode_slice(encode({"endpoints": endpoints})).is_ready == ready
 
 
@@ -229,7 +229,7 @@ REACH = reach_of(
 )
 
 
-def test_who_excludes_what():
+def test_which_namespaces_only_one_of_both_excludes():
     assert (
         Reach(
             {"kube-public": {}, "harbourmaster-system": {"team": "platform"}},
@@ -282,13 +282,13 @@ def codes(observed):
     return [one.code for one in findings(observed)]
 
 
-def test_both_at_work_is_said_and_not_hidden():
+def test_two_registered_systems_are_reported():
     assert codes(kupid_of()) == ["webhook-registered", "paths"]
     both = kupid_of(ours=Ours("x", is_ready=True, is_registered=True))
     assert codes(both) == ["both-registered", "paths"]
 
 
-def test_policies_that_nobody_applies_are_a_danger():
+def test_policies_that_are_not_applied_are_a_danger():
     stored = Definition("policies", KUPID, objects=2)
     idle = Observed(OURS, definitions=(stored,))
     assert codes(idle) == ["policies-idle"]

@@ -108,7 +108,7 @@ def test_a_bad_owner_is_reported_and_the_rest_serves(
     assert '"patch"' in printed.out
 
 
-def test_an_unknown_feature_is_told_in_one_line(sources, capsys):
+def test_an_unknown_feature_is_one_line(sources, capsys):
     assert main(["review", *sources, "--features=gate"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1

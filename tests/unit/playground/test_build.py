@@ -176,7 +176,7 @@ def test_a_build_never_changes_go_sum_or_needs_a_c_compiler(environment):
     assert all("-trimpath -mod=readonly" in command for command in commands)
 
 
-def test_the_api_server_is_told_its_version():
+def test_the_api_server_gets_its_version():
     assert "version.gitVersion=v1.36.3" in TARGETS["kube-apiserver"].linker_flags
     assert "version.gitMinor=36" in TARGETS["kube-apiserver"].linker_flags
 
