@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Difference(Struct, frozen=True):
-    """A recorded case whose answer has changed; None is no answer."""
+    """A recorded case whose answer has changed; None if there was none."""
 
     id: Any
     recorded: Raw | None
