@@ -1,4 +1,4 @@
-"""``harbourmaster render``: manifests as policies would change them."""
+"""``harbourmaster render``: what policies make of manifests, before anyone applies them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def render(arguments: Arguments) -> int:
 
 
 def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], Verdict | None]:
-    """The manifest as a create request would store it; no verdict for a kind not handled."""
+    """The manifest as a create request would end; no verdict on a kind that is not handled."""
     review = _review_of(manifest)
     kind = _kind_of(manifest)
     if kind not in KINDS and not is_policy_kind(*kind):
